@@ -22,8 +22,8 @@ from export.source_model import Exportable
 from model.config import Direction, RunConfig, TransformerConfig
 from model.network.transformer import Transformer
 from model.run import RunError, RunFolder
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
+from model.tokenizer.tokenizer import Tokenizer, TokenizerError
+from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
 from serve.bundle.manifest import first_problem
 from serve.bundle.tokenizer import load_tokenizer
 
@@ -49,10 +49,14 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
         TokenizerError: if the tokenizer cannot be loaded.
     """
     try:
-        bundle = Bundle.open(path)
+        with damage_explained(path, RunError, TokenizerError):
+            return _read_bundle(Bundle.open(path))
     except BundleError as error:
         raise RunError(str(error)) from error
-    manifest = bundle.manifest
+
+
+def _read_bundle(bundle: Bundle) -> tuple[Exportable, list[Sample]]:
+    path, manifest = bundle.folder, bundle.manifest
     if manifest.precision != "fp32":
         raise RunError(f"{path}: precision: {manifest.precision}: expected fp32, as in training")
     tokenizer = load_tokenizer(bundle)

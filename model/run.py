@@ -113,9 +113,10 @@ class RunFolder:
                 if name.startswith(_PREFIX)
             }
             model.load_state_dict(parameters)
+            steps = int(checkpoint["global_step"])
         except Exception as error:  # PyTorch's readers raise any type, depending on the damage
             raise RunError(f"{self.path}: damaged: {error}") from error
-        return TrainedModel(config, tokenizer, model.eval(), checkpoint["global_step"])
+        return TrainedModel(config, tokenizer, model.eval(), steps)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -13,7 +13,7 @@ from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
 from serve.engine.native.engine import NativeEngine
 from serve.files import FileError
-from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER
+from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER, unblock
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.traces import configure_traces, stop_traces
@@ -36,6 +36,7 @@ def configure_logs_and_traces(settings: ServeSettings) -> None:
         SystemExit: if traces are configured, but their libraries are missing.
     """
     configure_logs(settings.log_format, texts=settings.log_texts)
+    unblock(sys.stderr)
     if settings.trace_endpoint is not None:
         try:
             configure_traces(settings.trace_endpoint, settings.trace_sample_ratio)
@@ -66,9 +67,10 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
         LOG_WRITER.drain(EXIT_SECONDS)
     if load_threads() or NativeEngine.abandoned:
         # The thread loads a model or hangs. It would continue to compute while the interpreter finalizes.
-        if problem is not None:
-            print(problem, file=sys.stderr)
-        sys.stderr.flush()
+        with suppress(OSError):
+            if problem is not None:
+                print(problem, file=sys.stderr)
+            sys.stderr.flush()
         os._exit(0 if problem is None else 1)
     if problem is not None:
         raise SystemExit(problem)

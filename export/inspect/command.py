@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field, TypeAdapter
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.bundle import Bundle, BundleError, damage_explained
 from serve.native.library import InstructionsError
 from serve.settings import ServeSettings
 
@@ -52,15 +52,17 @@ class InspectCommand(BaseSettings):
             with _explained("matplotlib", "draws the picture", "train"):
                 from export.inspect.picture import draw_step  # noqa: PLC0415 - needs matplotlib
         try:
-            inspection = inspect(Bundle.open(self.bundle), self.slots)
-        except (BundleError, OSError) as error:
+            with damage_explained(self.bundle):
+                inspection = inspect(Bundle.open(self.bundle), self.slots)
+                text = format_inspection(inspection)
+            print(text)
+            with damage_explained(self.bundle, OSError):  # of the files that are written
+                if self.json_file is not None:
+                    self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
+                if self.picture is not None:
+                    draw_step(inspection, self.picture)
+        except BundleError as error:
             raise SystemExit(f"dragoman inspect: bundle: {error}") from error
-        print(format_inspection(inspection))
-        try:
-            if self.json_file is not None:
-                self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
-            if self.picture is not None:
-                draw_step(inspection, self.picture)
         except OSError as error:
             raise SystemExit(f"dragoman inspect: {error}") from error
 

@@ -4,6 +4,7 @@ Uses the server's scheduler, engine and runtime. Only --run needs PyTorch.
 """
 
 import math
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -17,7 +18,7 @@ from export.verify.checks import BatchMix, Check, Demands, Examination, Plan
 from export.verify.stepper import Reader, References
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import Bundle, BundleError
+from serve.bundle.bundle import Bundle, BundleError, damage_explained
 from serve.bundle.manifest import StoredPrecision
 from serve.system import DeviceChoice
 
@@ -84,24 +85,27 @@ class VerifyCommand(BaseSettings):
     def cli_cmd(self) -> None:
         """Runs the checks; prints one line per check."""
         try:
-            bundle = Bundle.open(self.bundle)
-            reader = Reader(bundle)
-            corpus = read_corpus(self.data, self.split, self.multi30k_folder)
-            sentences = self._read(bundle, reader, corpus)
-            references = None if self.run is None else self._references(self.run, bundle, corpus, sentences)
-            examination = Examination(
-                bundle, reader, sentences, references, self._plan(bundle.manifest.precision), device=self.device
-            )
+            with damage_explained(self.bundle, CorpusError, TokenizerError):
+                failed = [outcome.check for outcome in self._outcomes() if outcome.verdict == "FAIL"]
         except (BundleError, CorpusError, TokenizerError) as error:
             raise SystemExit(f"dragoman verify: {error}") from error
-        outcomes: list[Outcome] = []
+        if failed:
+            raise SystemExit(f"dragoman verify: {self.bundle}: failed: {'; '.join(failed)}")
+
+    def _outcomes(self) -> Iterator[Outcome]:
+        """Yields the outcome of each check after it is printed."""
+        bundle = Bundle.open(self.bundle)
+        reader = Reader(bundle)
+        corpus = read_corpus(self.data, self.split, self.multi30k_folder)
+        sentences = self._read(bundle, reader, corpus)
+        references = None if self.run is None else self._references(self.run, bundle, corpus, sentences)
+        examination = Examination(
+            bundle, reader, sentences, references, self._plan(bundle.manifest.precision), device=self.device
+        )
         with tqdm(total=examination.translations, desc="verifying", unit=" translations", disable=None) as progress:
             for outcome in examination.outcomes(progress.update):
                 progress.write(str(outcome))
-                outcomes.append(outcome)
-        failed = [outcome.check for outcome in outcomes if outcome.verdict == "FAIL"]
-        if failed:
-            raise SystemExit(f"dragoman verify: {self.bundle}: failed: {'; '.join(failed)}")
+                yield outcome
 
     def _read(self, bundle: Bundle, reader: Reader, corpus: Corpus) -> list[Sentence]:
         """Returns enough sentences for every check, without those that are too long."""

@@ -4,7 +4,8 @@
 not match it. This module imports neither torch nor ONNX Runtime.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -35,6 +36,20 @@ class BundleError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
+
+
+@contextmanager
+def damage_explained(path: Path, *known: type[Exception]) -> Iterator[None]:
+    """Raises a BundleError in place of any other error but the known ones, while the block uses the files of a bundle.
+
+    Libraries raise errors of any type for damaged files.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (BundleError, *known)):
+            raise
+        raise BundleError(f"{path}: cannot be used: {type(error).__name__}: {error}") from error
 
 
 _GOLDEN = TypeAdapter(tuple[GoldenSentence, ...])

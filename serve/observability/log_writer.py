@@ -2,12 +2,17 @@
 
 An unread pipe blocks only this thread. On a full disk, or without a reader, the writer counts the lost lines. When the
 log works again, one line reports their number.
+
+Libraries in C++ write to standard error by themselves, from threads that serve. `unblock` makes their writes fail, not
+wait, while nobody reads the pipe.
 """
 
 import atexit
 import logging
 import os
 import queue
+import select
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -25,8 +30,8 @@ BATCH_LINES = 1000
 LOG_THREAD = "log"
 # Time for the last lines at the end of the process.
 EXIT_SECONDS = 1.0
-# A stream that another process made nonblocking is tried again after that time.
-RETRY_SECONDS = 0.05
+# A blocked stream is tried again when it has room, or after that time if the system does not tell.
+RETRY_MILLISECONDS = 50
 REPETITION_SECONDS = 1.0
 REMEMBERED_MESSAGES = 1000
 
@@ -149,11 +154,16 @@ class LogWriter(Collector):
                 try:
                     left = left[os.write(self._descriptor, left) :]
                 except BlockingIOError:
-                    time.sleep(RETRY_SECONDS)
+                    self._wait_for_room(self._descriptor)
         except OSError:
             self._fail(bytes(left).count(b"\n"))
             return False
         return True
+
+    def _wait_for_room(self, descriptor: int) -> None:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        poll.poll(RETRY_MILLISECONDS)
 
     def _write_now(self, text: str) -> None:
         try:
@@ -170,6 +180,25 @@ class LogWriter(Collector):
 
 LOG_WRITER = LogWriter()
 """The log of this process."""
+
+
+def unblock(stream: TextIO | None) -> None:
+    """Makes writes to a pipe or socket fail while it is full; does nothing for files, terminals and closed streams."""
+    descriptor = _descriptor(stream)
+    if descriptor is None:
+        return
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISFIFO(mode):
+        try:
+            # Opened again, because others may share the flags of the original.
+            opened = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # of another user, or without a reader
+            os.set_blocking(descriptor, False)
+        else:
+            os.dup2(opened, descriptor)
+            os.close(opened)
+    elif stat.S_ISSOCK(mode):
+        os.set_blocking(descriptor, False)
 
 
 class RepetitionFilter(logging.Filter):

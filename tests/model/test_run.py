@@ -38,6 +38,11 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path).load()
 
 
+def read_parameters(run: RunFolder) -> object:
+    """Returns the parameters of the best checkpoint."""
+    return torch.load(run.best_checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -49,6 +54,7 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
         lambda run: run.best_checkpoint.write_bytes(b"garbage"),
         lambda run: run.best_checkpoint.write_bytes(run.best_checkpoint.read_bytes()[:5000]),
         lambda run: run.config.write_text(run.config.read_text("utf-8").replace("d_ff: 128", "d_ff: 64"), "utf-8"),
+        lambda run: torch.save({"state_dict": read_parameters(run)}, run.best_checkpoint),
     ],
     ids=[
         "no configuration",
@@ -59,6 +65,7 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
         "garbage for a checkpoint",
         "half a checkpoint",
         "a checkpoint of another model",
+        "a checkpoint without its number of steps",
     ],
 )
 def test_a_damaged_run_is_refused(copied: RunFolder, damage: Callable[[RunFolder], object]) -> None:

@@ -90,10 +90,10 @@ def run_command(make: Callable[[Path, Path], BaseSettings], data: DataObject, fo
 
 
 def inspect(folder: Path, other: Path) -> BaseSettings:
-    """Returns `dragoman inspect` with all its output."""
+    """Returns `dragoman inspect` without a picture, which takes seconds."""
     from export.inspect.command import InspectCommand  # noqa: PLC0415 - as above
 
-    return InspectCommand(bundle=folder, json_file=other / "figures.json", picture=other / "step.svg")
+    return InspectCommand(bundle=folder, json_file=other / "figures.json")
 
 
 def verify(folder: Path, other: Path) -> BaseSettings:
@@ -105,6 +105,15 @@ def verify(folder: Path, other: Path) -> BaseSettings:
     return VerifyCommand(
         bundle=folder, data=f"tsv:{pairs}", sentences=1, invariance_sentences=1, batches=(2,), beam_size=2
     )
+
+
+def evaluate(folder: Path, other: Path) -> BaseSettings:
+    """Returns `dragoman evaluate` for one sentence."""
+    from export.evaluate.command import EvaluateCommand  # noqa: PLC0415 - as above
+
+    pairs = other / "pairs.en-de.tsv"
+    pairs.write_text("bird\tVogel\n", encoding="utf-8")
+    return EvaluateCommand(system=str(folder), data=(f"tsv:{pairs}",))
 
 
 def export(folder: Path, other: Path) -> BaseSettings:
@@ -146,8 +155,8 @@ def _pack(data: DataObject, folder: Path) -> Path:
 
 
 @contextmanager
-def refusals(documented: type[Exception]) -> Iterator[None]:
-    """Catches the documented error, which must be one printable line."""
+def refusals(*documented: type[Exception]) -> Iterator[None]:
+    """Catches the documented errors, which must be one printable line."""
     try:
         yield
     except documented as error:
@@ -172,6 +181,7 @@ KINDS: dict[str, Callable[[DataObject, Path], None]] = {
     "bundle": load_bundle,
     "inspect": partial(run_command, inspect),
     "verify": partial(run_command, verify),
+    "evaluate": partial(run_command, evaluate),
     "export": partial(run_command, export),
     "import": import_model,
 }

@@ -4,8 +4,10 @@ import io
 import json
 import logging
 import os
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -13,7 +15,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from serve.observability.log_writer import LogWriter, RepetitionFilter
+from serve.observability.log_writer import LogWriter, RepetitionFilter, unblock
 
 PIPE_BYTES = 1 << 20
 
@@ -65,6 +67,56 @@ def test_a_pipe_that_nobody_reads_blocks_nobody_and_its_lost_lines_are_reported(
     while received.count(b"x" * 999) + (reported := reported_lines(received)) < 200:
         received += os.read(reading, PIPE_BYTES)
     assert reported == writer.dropped
+
+
+def fill(descriptor: int) -> None:
+    """Writes until there is no room."""
+    with suppress(BlockingIOError):
+        while True:
+            os.write(descriptor, b"x" * 4096)
+
+
+def test_a_full_pipe_refuses_writes_at_once_but_not_those_of_other_processes(pipe: tuple[int, TextIO]) -> None:
+    """Another process has the same open file as `other`."""
+    _, stream = pipe
+    other = os.dup(stream.fileno())
+    unblock(stream)
+    fill(stream.fileno())
+    assert os.get_blocking(other)
+    os.close(other)
+
+
+def test_a_pipe_that_cannot_be_opened_again_and_a_socket_refuse_writes_too(
+    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.observability.log_writer.os.open", lambda *_: Path("/nowhere").stat())
+    unblock(pipe[1])
+    fill(pipe[1].fileno())
+    sending, receiving = socket.socketpair()
+    with sending, receiving, sending.makefile("w") as stream:
+        unblock(stream)
+        fill(stream.fileno())
+
+
+def test_files_and_closed_streams_stay_as_they_are(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        unblock(stream)
+        assert os.get_blocking(stream.fileno())
+    unblock(stream)
+    unblock(None)
+
+
+def test_all_lines_pass_an_unblocked_pipe(pipe: tuple[int, TextIO]) -> None:
+    reading, stream = pipe
+    unblock(stream)
+    writer = LogWriter()
+    writer.open(stream)
+    for _ in range(1000):
+        writer.write("x" * 999 + "\n")
+    received = 0
+    while received < 1_000_000:
+        received += len(os.read(reading, 5000))
+    assert (writer.errors, writer.dropped) == (0, 0)
 
 
 def test_a_lost_reader_and_a_full_disk_are_counted() -> None:
