@@ -23,7 +23,7 @@ from benchmarks.harness.plan import Positive
 from benchmarks.harness.process import Launch
 from benchmarks.harness.report import Columns, Figures, Report, Table
 from benchmarks.harness.rounds import Round, play
-from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
+from benchmarks.systems.compared_model import ENGINES, LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
 from benchmarks.systems.pytorch_system import narrowest_margin
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from model.scoring import score
@@ -73,7 +73,7 @@ class OfflineSystem(BaseModel):
     @property
     def batched(self) -> bool:
         """Whether it translates static batches instead of continuous ones."""
-        return self.maker != "dragoman"
+        return self.maker not in ENGINES
 
     @property
     def eight_bits(self) -> bool:
@@ -92,7 +92,7 @@ class OfflinePlan(ModelsPlan):
     systems: tuple[OfflineSystem, ...] = Field(
         tuple(map(OfflineSystem.model_validate, SYSTEMS.split())),
         min_length=1,
-        description="MAKER:PRECISION:VARIANT, as optimum, dragoman:fp32:portable or pytorch:fp16:cuda",
+        description="MAKER:PRECISION:VARIANT, as optimum, dragoman-loop:int8, dragoman:fp32:portable or pytorch:fp16:cuda",
     )
     optimum_python: Path = Field(Path(".venv-optimum/bin/python"), description="interpreter of `make optimum`")
     alone: int = Field(50, gt=0, description="number of sentences also translated one at a time")
@@ -217,8 +217,9 @@ class Measured:
         copies = 1 if system.variant == "cuda" else copies
         options: dict[str, Any] = {"folder": str(self.workshop / str(system)), "copies": copies, "threads": threads}
         match system.maker:
-            case "dragoman":
+            case maker if maker in ENGINES:
                 options |= {"slots": plan.slots[0], "prefill_token_budget": plan.prefill_token_budget}
+                options["engine"] = ENGINES[maker]
             case "ctranslate2":
                 options["compute_type"] = compute_type(system.precision)
             case "pytorch":
@@ -334,10 +335,10 @@ def same_of(measured: Measured, reference: Measured) -> Figures:
 
 
 def tables_of(systems: Sequence[OfflineSystem], columns: Columns, name: str) -> list[Table]:
-    """Returns a table per Dragoman system, with the baselines of its precision, or of another if they lack it."""
+    """Returns a table per `dragoman`, with the others of its precision, or of another if they lack it."""
     tables = []
-    baselines = [each for each in systems if each.batched]
-    for leader in [each for each in systems if not each.batched] or systems[:1]:
+    baselines = [each for each in systems if each.maker != "dragoman"]
+    for leader in [each for each in systems if each.maker == "dragoman"] or systems[:1]:
         having = {each.maker for each in baselines if each.eight_bits == leader.eight_bits}
         shown = [each for each in baselines if each.eight_bits == leader.eight_bits or each.maker not in having]
         rows = {row for each in columns[str(leader)] for row in each}

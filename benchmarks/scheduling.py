@@ -31,10 +31,10 @@ from benchmarks.systems.engine import (
     WatchedEngine,
     gaps_us,
     occupancy,
+    raise_error,
     search_options,
     specs_of,
 )
-from benchmarks.systems.native_engine import raise_error
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Precision

@@ -38,7 +38,7 @@ from benchmarks.served import (
     request_kind,
     serving,
 )
-from benchmarks.systems.engine import EngineTranslator
+from benchmarks.systems.engine_system import EngineTranslator
 from benchmarks.systems.translating import Batching
 from benchmarks.watched_server import read_cpu_times
 from loadtest.clients import TRANSLATE_PATH, Targets

@@ -17,6 +17,7 @@ from pydantic import Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
 
 from benchmarks.harness.plan import Plan
+from benchmarks.systems.engine_system import EngineKind
 from benchmarks.systems.pytorch_system import write_checkpoint
 from benchmarks.systems.translating import SourceSentence, draw_sentences
 from export.make_bundle import BundleOptions, Sample, write_bundle
@@ -29,10 +30,27 @@ from model.run import RunError
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
 from serve.bundle.manifest import BundleDirection, GraphVariant, Precision
 
-Maker = Literal["dragoman", "ctranslate2", "pytorch", "transformers", "optimum"]
+Maker = Literal[
+    "dragoman",
+    "dragoman-loop",
+    "dragoman-python",
+    "dragoman-fallback",
+    "ctranslate2",
+    "pytorch",
+    "transformers",
+    "optimum",
+]
+# Dragoman with the engine of the service, with its loop alone, with the engine in Python, and with that on standard
+# operators.
+ENGINES: dict[Maker, EngineKind] = {
+    "dragoman": "service",
+    "dragoman-loop": "loop",
+    "dragoman-python": "python",
+    "dragoman-fallback": "fallback",
+}
 # What loads the system of a maker in its own process.
 LOADERS: dict[Maker, str] = {
-    "dragoman": "benchmarks.systems.engine:load_engines",
+    **dict.fromkeys(ENGINES, "benchmarks.systems.engine_system:load_engines"),
     "ctranslate2": "benchmarks.systems.ctranslate2_system:CTranslate2Translator",
     "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
     "transformers": "benchmarks.systems.transformers_system:load_transformers",
@@ -120,7 +138,7 @@ class ComparedModel:
 
     def write(self, folder: Path, maker: Maker, precision: Precision, variant: GraphVariant = "cpu") -> None:
         """Writes the files that a system loads into a new folder."""
-        if maker == "dragoman":
+        if maker in ENGINES:
             write_bundle(self.exportable, self.samples, folder, BundleOptions(self.name, variant, precision))
         elif maker == "ctranslate2":
             from benchmarks.systems.ctranslate2_system import spec_of, write_model  # noqa: PLC0415 - needs ctranslate2

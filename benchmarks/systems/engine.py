@@ -3,16 +3,13 @@
 The methods of the server are measured from outside: its code contains no measurement. A span holds the whole time of a
 call and its own time: without the measured calls inside it. A stopwatch belongs to one thread.
 
-`LiveEngines` run in threads of their own; `EngineTranslator` is the system that is compared with others, without
-tokenizer and network. It does not import torch, because the memory of torch would count.
+`LiveEngines` run in threads of their own.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -21,17 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from benchmarks.systems.native_engine import MOST_WAITING_ROWS, LiveNativeEngines, Order, raise_error
-from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSentence, Translator
-from serve.bundle.bundle import Bundle
+from benchmarks.systems.translating import LENGTH_PENALTY, SourceSentence
 from serve.engine.engine import Engine
-from serve.engine.native.model import open_model, runs_natively
-from serve.engine.prefill import longest_first
-from serve.observability.logs import configure_logs
 from serve.observability.metrics import Metrics
 from serve.runtime.cpu import prefetched_rows
 from serve.runtime.model import Model, Scores
-from serve.runtime.placement import ModelSessions, choose_device, open_sessions
+from serve.runtime.placement import ModelSessions
 from serve.runtime.sessions import HostSessions
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
@@ -147,6 +139,11 @@ class WatchedEngine(Engine):
             submit(1 + number * longest // sequences)
 
 
+# No benchmark queues more rows.
+MOST_WAITING_ROWS = 1 << 24
+Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
+
+
 class LiveEngines:
     """Engines that run in threads of their own and share a scheduler."""
 
@@ -234,54 +231,7 @@ def specs_of(sentences: Sequence[SourceSentence], beam_size: int) -> list[Sequen
     return [SequenceSpec(each.source_ids, search_options(*each.limits, beam_size)) for each in sentences]
 
 
-class EngineTranslator(Translator):
-    """Translates with engines that share a scheduler."""
-
-    def __init__(
-        self,
-        folder: str,
-        copies: int,
-        threads: int,
-        slots: int,
-        prefill_token_budget: int | None = None,
-        *,
-        native: bool = True,
-    ) -> None:
-        """Starts engines of a bundle, on the first GPU if its variant is cuda; the default budget is the server's.
-
-        Native engines run the bundles that they can run, unless `native` is false.
-        """
-        bundle = Bundle.open(Path(folder))
-        sizes: dict[str, Any] = {"engines": copies, "prefill_token_budget": prefill_token_budget}
-        self._start: Callable[..., LiveEngines | LiveNativeEngines]
-        if native and runs_natively(choose_device("auto", bundle), bundle):
-            self._start = partial(LiveNativeEngines, bundle, open_model(bundle, threads), **sizes)
-        else:
-            self._start = partial(LiveEngines, open_sessions(bundle, "auto", threads=threads), **sizes)
-        self._engines = self._start(slots=slots)
-
-    @property
-    def slots(self) -> int:
-        """The current number of rows of each engine."""
-        return self._engines.slots
-
-    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
-        """Returns the target tokens of each sentence.
-
-        A batching in rows sets the rows of each engine from now on; otherwise the scheduler decides.
-        """
-        if batching.unit == "rows" and batching.size != self._engines.slots:
-            self.close()
-            self._engines = self._start(slots=batching.size)
-        ended = self._engines.translate(specs_of(sentences, beam_size), longest_first)
-        return [sequence.best.target_ids for sequence in ended]
-
-    def close(self) -> None:
-        """Stops the engines."""
-        self._engines.close()
-
-
-def load_engines(**options: Any) -> EngineTranslator:
-    """Returns the translator of a process of `benchmarks.harness.process`, whose standard output is for answers."""
-    configure_logs("console")
-    return EngineTranslator(**options)
+def raise_error(sequence: DecodingSequence) -> None:
+    """Raises the error of a sequence that has no translation."""
+    if sequence.error is not None:
+        raise sequence.error

@@ -1,48 +1,51 @@
-"""The service's native engines without a service: this thread submits sequences and waits for their results."""
+"""The service's native engines without a service, and the native loop alone.
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+This thread submits sequences and waits for their results. The loop alone has no scheduler in Python: no admission, no
+metrics, and no delivery to requests.
+"""
+
+import os
+import select
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 
+from benchmarks.systems.engine import MOST_WAITING_ROWS, Order, raise_error
 from serve.bundle.bundle import Bundle
 from serve.engine.native.engine import NativeEngine
 from serve.engine.native.model import loop_config, loop_library
+from serve.engine.native.records import End, Failure, pack, unpack
 from serve.engine.native.scheduler import NativeScheduler
-from serve.native.loop import LoopModel
+from serve.errors import InternalError
+from serve.native.loop import Loop, LoopModel
 from serve.observability.metrics import Metrics
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from serve.scheduler.sequence import FAILED, DecodingSequence, SequenceSpec
 from serve.settings import ServeSettings
 
-# No benchmark queues more rows.
-MOST_WAITING_ROWS = 1 << 24
-Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
 # Results wake the thread earlier.
 POLL_SECONDS = 10.0
 
 
-class LiveNativeEngines:
-    """Native engines that share a scheduler."""
+def settings_of(bundle: Bundle, *, engines: int, slots: int, prefill_token_budget: int | None) -> ServeSettings:
+    """Returns the settings of a service with so many engines; the default budget is the server's."""
+    budget = {} if prefill_token_budget is None else {"prefill_token_budget": prefill_token_budget}
+    return ServeSettings.model_validate(
+        {"bundle": bundle.folder, "engines": engines, "slots": slots, "device": "cpu", **budget}
+    )
 
-    def __init__(
-        self, bundle: Bundle, model: LoopModel, *, engines: int, slots: int, prefill_token_budget: int | None = None
-    ) -> None:
-        """Starts engines of `slots` rows; the default budget is that of the server."""
-        self.slots = slots
-        given: dict[str, Any] = {"engines": engines, "slots": slots}
-        if prefill_token_budget is not None:
-            given["prefill_token_budget"] = prefill_token_budget
-        settings = ServeSettings(bundle=bundle.folder, device="cpu", **given)
+
+class LiveNativeEngines:
+    """Native engines with the scheduler and the metrics of the service."""
+
+    def __init__(self, bundle: Bundle, settings: ServeSettings, model: LoopModel) -> None:
+        """Starts the engines of the settings."""
         metrics = Metrics(CollectorRegistry(), bundle.manifest.name)
+        self.slots = settings.slots
         self._scheduler = NativeScheduler(loop_library(), loop_config(settings, bundle), MOST_WAITING_ROWS, metrics)
         self._engines = NativeEngine.start_all(self._scheduler, model, settings, metrics)
 
     def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
-        """Submits sequences together, in the given order, and returns them in that of the specs once all have ended.
-
-        Raises:
-            ServiceError: if an engine fails.
-        """
+        """Submits sequences together, in the given order, and returns them in that of the specs once all have ended."""
         sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
         self._scheduler.submit(order(sequences))
         while not self._scheduler.idle:
@@ -58,7 +61,45 @@ class LiveNativeEngines:
         self._scheduler.close()
 
 
-def raise_error(sequence: DecodingSequence) -> None:
-    """Raises the error of a sequence that has no translation."""
-    if sequence.error is not None:
-        raise sequence.error
+class BareLoop:
+    """The engines of a native loop, which this thread fills itself."""
+
+    def __init__(self, bundle: Bundle, settings: ServeSettings, model: LoopModel) -> None:
+        """Starts the engines of the settings."""
+        self.slots = settings.slots
+        self._engines = settings.engine_count
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._loop = Loop.create(loop_library(), loop_config(settings, bundle), self._write_end)
+        for number in range(self._engines):
+            self._loop.add_engine(model, settings.slots)
+            self._loop.start(number)
+
+    def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
+        """Submits sequences together, in the given order, and returns them in that of the specs once all have ended."""
+        sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
+        by_ticket = {id(each): each for each in sequences}
+        self._loop.submit(b"".join(pack(each, id(each), 0) for each in order(sequences)))
+        for end in self._ends(len(sequences)):
+            if end.failure is not Failure.NONE:
+                raise InternalError(FAILED)
+            by_ticket[end.ticket].hypotheses = end.hypotheses
+        return sequences
+
+    def close(self) -> None:
+        """Stops the engines."""
+        self._loop.drain()
+        for number in range(self._engines):
+            self._loop.stop(number, POLL_SECONDS)
+        self._loop.close()
+        os.close(self._read_end)
+        os.close(self._write_end)
+
+    def _ends(self, count: int) -> Iterator[End]:
+        while count:
+            select.select([self._read_end], [], [])
+            os.read(self._read_end, 4096)
+            for record in unpack(self._loop.take(pause=False)):
+                if isinstance(record, End):
+                    count -= 1
+                    yield record

@@ -1,13 +1,13 @@
 """All systems of the offline benchmark return the same tokens, as many as requested."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from benchmarks.systems.ctranslate2_system import CTranslate2Translator, spec_of, write_model
-from benchmarks.systems.engine import EngineTranslator
+from benchmarks.systems.engine_system import EngineKind, EngineTranslator
 from benchmarks.systems.pytorch_system import PyTorchTranslator, write_checkpoint
 from benchmarks.systems.transformers_system import load_transformers
 from benchmarks.systems.translating import Batching, SourceSentence, Translator, draw_sentences
@@ -18,7 +18,8 @@ from tests.support.toy import toy_test_sentences
 
 SENTENCES = 60
 BATCHING = Batching(8, "examples")
-SYSTEMS = ("engine", "ctranslate2", "pytorch", "transformers")
+ENGINES: tuple[EngineKind, ...] = ("service", "loop", "python")
+SYSTEMS = (*ENGINES, "ctranslate2", "pytorch", "transformers")
 
 
 @pytest.fixture(scope="module", name="trained")
@@ -34,9 +35,10 @@ def _translators(
     folder = tmp_path_factory.mktemp("systems")
     write_model(folder / "ctranslate2", spec_of(trained.model, trained.tokenizer.source_pieces))
     write_checkpoint(folder / "checkpoint", trained.model)
-    with closing(EngineTranslator(str(toy_bundle), copies=2, threads=1, slots=8)) as engine:
+    with ExitStack() as stack:
+        engines = [EngineTranslator(str(toy_bundle), copies=2, threads=1, slots=8, engine=kind) for kind in ENGINES]
         yield {
-            "engine": engine,
+            **{kind: stack.enter_context(closing(engine)) for kind, engine in zip(ENGINES, engines, strict=True)},
             "ctranslate2": CTranslate2Translator(str(folder / "ctranslate2"), 2, 1, "float32"),
             "pytorch": PyTorchTranslator(str(folder / "checkpoint"), 1, 1),
             "transformers": load_transformers(str(folder / "checkpoint"), 1, 1),
@@ -61,9 +63,12 @@ def test_a_trained_model_translates_alike_in_every_system(
     assert len({len(target) for target in expected}) > 3
 
 
-def test_a_batching_sets_the_rows_of_an_engine(translators: dict[str, Translator], trained: TrainedModel) -> None:
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_batching_sets_the_rows_of_an_engine(
+    kind: EngineKind, translators: dict[str, Translator], trained: TrainedModel
+) -> None:
     sentences = draw_sentences(1, [(5, 9)] * 12, trained.tokenizer.vocabulary_size, EOS_ID)
-    engine = translators["engine"]
+    engine = translators[kind]
     assert isinstance(engine, EngineTranslator)
     expected = engine.translate(sentences, 2, BATCHING)
     for rows in (4, 16, 4):

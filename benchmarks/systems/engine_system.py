@@ -1,0 +1,87 @@
+"""The engine of the service as a system that is compared with others, without tokenizer and network.
+
+It does not import torch, because the memory of torch would count.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.systems.engine import LiveEngines, specs_of
+from benchmarks.systems.native_engine import BareLoop, LiveNativeEngines, settings_of
+from benchmarks.systems.translating import Batching, SourceSentence, Translator
+from serve.bundle.bundle import Bundle
+from serve.engine.native.model import open_model, runs_natively
+from serve.engine.prefill import longest_first
+from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
+from serve.observability.logs import configure_logs
+from serve.runtime.placement import choose_device, open_sessions
+
+# The engine that the service would choose, the native loop alone, or the engine in Python, which runs the kernels of
+# the native library or the standard operators of the graphs.
+EngineKind = Literal["service", "loop", "python", "fallback"]
+Engines = LiveEngines | LiveNativeEngines | BareLoop
+
+
+class EngineTranslator(Translator):
+    """Translates with engines that share a scheduler."""
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        copies: int,
+        threads: int,
+        slots: int,
+        prefill_token_budget: int | None = None,
+        engine: EngineKind = "service",
+    ) -> None:
+        """Starts engines of a bundle, on the first GPU if its variant is cuda; the default budget is the server's."""
+        if engine == "fallback":
+            os.environ[INSTRUCTIONS_VARIABLE] = FALLBACK
+        self._start = _starter(Bundle.open(Path(folder)), engine, copies, threads, prefill_token_budget)
+        self._engines = self._start(slots)
+
+    @property
+    def slots(self) -> int:
+        """The current number of rows of each engine."""
+        return self._engines.slots
+
+    def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
+        """Returns the target tokens of each sentence.
+
+        A batching in rows sets the rows of each engine from now on; otherwise the scheduler decides.
+        """
+        if batching.unit == "rows" and batching.size != self._engines.slots:
+            self.close()
+            self._engines = self._start(batching.size)
+        ended = self._engines.translate(specs_of(sentences, beam_size), longest_first)
+        return [sequence.best.target_ids for sequence in ended]
+
+    def close(self) -> None:
+        """Stops the engines."""
+        self._engines.close()
+
+
+def _starter(
+    bundle: Bundle, engine: EngineKind, copies: int, threads: int, prefill_token_budget: int | None
+) -> Callable[[int], Engines]:
+    """Returns what starts engines with a number of rows each."""
+    native = engine == "loop" or (engine == "service" and runs_natively(choose_device("auto", bundle), bundle))
+    if native:
+        kind, model = BareLoop if engine == "loop" else LiveNativeEngines, open_model(bundle, threads)
+
+        def start_native(slots: int) -> Engines:
+            sizes = settings_of(bundle, engines=copies, slots=slots, prefill_token_budget=prefill_token_budget)
+            return kind(bundle, sizes, model)
+
+        return start_native
+    sessions = open_sessions(bundle, "auto", threads=threads)
+    return lambda slots: LiveEngines(sessions, engines=copies, slots=slots, prefill_token_budget=prefill_token_budget)
+
+
+def load_engines(**options: Any) -> EngineTranslator:
+    """Returns the translator of a process of `benchmarks.harness.process`, whose standard output is for answers."""
+    configure_logs("console")
+    return EngineTranslator(**options)
