@@ -92,7 +92,7 @@ class OfflinePlan(ModelsPlan):
     systems: tuple[OfflineSystem, ...] = Field(
         tuple(map(OfflineSystem.model_validate, SYSTEMS.split())),
         min_length=1,
-        description="MAKER:PRECISION:VARIANT, as optimum, dragoman-loop:int8, dragoman:fp32:portable or pytorch:fp16:cuda",
+        description="MAKER:PRECISION:VARIANT, as dragoman-loop:int8, dragoman:fp32:portable or pytorch:fp16:cuda",
     )
     optimum_python: Path = Field(Path(".venv-optimum/bin/python"), description="interpreter of `make optimum`")
     alone: int = Field(50, gt=0, description="number of sentences also translated one at a time")
