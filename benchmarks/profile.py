@@ -1,16 +1,19 @@
 """The phases of an engine step, and the operators of the decoder.
 
 The scheduler, engine and runtime of the server run in this process under a steady load: all rows are occupied, and a
-new sequence starts whenever one ends. The engine runs twice for each number of rows: once for its phases, from the
-spans of a stopwatch, and once with the profiler of ONNX Runtime. The profiler adds about a microsecond per node: its
-shares are more reliable than its sums. It writes Chrome trace events: a list of objects, times in microseconds.
+new sequence starts whenever one ends. The engine in Python runs twice for each number of rows: once for its phases,
+from the spans of a stopwatch, and once with the profiler of ONNX Runtime. The profiler adds about a microsecond per
+node: its shares are more reliable than its sums. It writes Chrome trace events: a list of objects, times in
+microseconds. A native engine counts its phases itself.
 """
 
 import json
 import math
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,10 +26,16 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import Plan, Positive
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import in_turns
-from benchmarks.systems.engine import PHASES, Span, WatchedEngine, gaps_us
+from benchmarks.systems.engine import PHASES, Span, WatchedEngine, gaps_us, search_options
+from benchmarks.systems.native_engine import LiveNativeEngines, PhaseSeconds, settings_of
 from benchmarks.systems.translating import draw_sentences
 from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import Manifest
+from serve.engine.native.model import open_model, runs_natively
+from serve.native.loop import LoopModel
+from serve.runtime.placement import choose_device
 from serve.runtime.sessions import HostSessions, load_sessions
+from serve.scheduler.sequence import SequenceSpec
 from serve.settings import ServeSettings
 
 SEED = 1
@@ -58,9 +67,12 @@ class ProfilePlan(Plan):
             if rows % self.beam_size:
                 raise BenchmarkError(f"rows: expected multiples of beam_size {self.beam_size}, got {rows}")
         sessions = load_sessions(bundle, self.threads)
+        native = open_model(bundle, self.threads) if runs_natively(choose_device("auto", bundle), bundle) else None
 
         def profile(rows: int) -> dict[str, Figures]:
             found = step_figures(self._steady_spans(sessions, rows))
+            if native is not None:
+                found |= self._native_figures(bundle, native, rows)
             with TemporaryDirectory(prefix="dragoman-") as folder:
                 profiled = load_sessions(bundle, self.threads, profile_prefix=Path(folder) / "decoder")
                 self._steady_spans(profiled, rows)
@@ -77,11 +89,10 @@ class ProfilePlan(Plan):
 
     def _steady_spans(self, sessions: HostSessions, rows: int) -> list[Span]:
         """Returns the spans of the measured steps of an engine in this thread, after others that occupy all rows."""
-        engine, manifest = WatchedEngine(sessions, rows, ServeSettings().prefill_token_budget), sessions.manifest
+        engine = WatchedEngine(sessions, rows, ServeSettings().prefill_token_budget)
         sequences = rows // self.beam_size
-        lengths = [(self.source_tokens, self.target_tokens)] * sequences
-        sentences = draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id)
-        engine.occupy(cycle(each.source_ids for each in sentences), sequences, self.target_tokens, self.beam_size)
+        sources = cycle(self._sources(sessions.manifest, sequences))
+        engine.occupy(sources, sequences, self.target_tokens, self.beam_size)
         spans = engine.stopwatch.spans
         # After twice the target tokens all first sequences have ended.
         for steps in (2 * self.target_tokens, self.steps):
@@ -89,6 +100,41 @@ class ProfilePlan(Plan):
             for _ in range(steps):
                 engine.step()
         return spans
+
+    def _native_figures(self, bundle: Bundle, model: LoopModel, rows: int) -> dict[str, Figures]:
+        """Returns the figures of a native engine that has more sequences than rows, whose ends are spread evenly."""
+        sequences = rows // self.beam_size
+        each_row = 2 + self.steps // self.target_tokens
+        sources = cycle(self._sources(bundle.manifest, sequences))
+        lengths = [1 + number * self.target_tokens // sequences for number in range(sequences)]
+        lengths += [self.target_tokens] * (sequences * each_row)
+        specs = [SequenceSpec(next(sources), search_options(length, length, self.beam_size)) for length in lengths]
+        settings = settings_of(bundle, engines=1, slots=rows, prefill_token_budget=None)
+        with closing(LiveNativeEngines(bundle, settings, model)) as engine:
+            engine.translate(specs[:sequences])
+            before, started = engine.phases, time.perf_counter()
+            engine.translate(specs)
+            took, after = time.perf_counter() - started, engine.phases
+        return native_figures(before, after, took)
+
+    def _sources(self, manifest: Manifest, count: int) -> list[tuple[int, ...]]:
+        lengths = [(self.source_tokens, self.target_tokens)] * count
+        return [each.source_ids for each in draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id)]
+
+
+def native_figures(before: PhaseSeconds, after: PhaseSeconds, took_seconds: float) -> dict[str, Figures]:
+    """Returns the figures of a native engine between two moments by table; admission and results are the rest."""
+    phases = {
+        "encode": after.encode - before.encode,
+        "step": after.step - before.step,
+        "search": after.search - before.search,
+    }
+    phases["rest"] = took_seconds - sum(phases.values())
+    steps = after.steps - before.steps
+    return {
+        "phase of the native engine: us per step": {name: 1e6 * each / steps for name, each in phases.items()},
+        "phase of the native engine: % of the time": {name: 100 * each / took_seconds for name, each in phases.items()},
+    }
 
 
 def phase_times_us(spans: Iterable[Span]) -> dict[str, list[float]]:

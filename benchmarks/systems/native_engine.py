@@ -7,6 +7,7 @@ metrics, and no delivery to requests.
 import os
 import select
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
@@ -34,6 +35,15 @@ def settings_of(bundle: Bundle, *, engines: int, slots: int, prefill_token_budge
     )
 
 
+class PhaseSeconds(NamedTuple):
+    """What an engine did since its start, in seconds, and the number of decoder steps."""
+
+    encode: float
+    step: float
+    search: float
+    steps: int
+
+
 class LiveNativeEngines:
     """Native engines with the scheduler and the metrics of the service."""
 
@@ -53,6 +63,12 @@ class LiveNativeEngines:
         for sequence in sequences:
             raise_error(sequence)
         return sequences
+
+    @property
+    def phases(self) -> PhaseSeconds:
+        """The phases of the first engine, by the counters of the loop."""
+        encode, decode, search_seconds = self._scheduler.loop.counts(0)
+        return PhaseSeconds(encode.seconds, decode.seconds, search_seconds, sum(decode.by_seconds))
 
     def close(self) -> None:
         """Stops the engines; sequences that still run end with an error."""

@@ -11,6 +11,7 @@ from benchmarks.harness.report import Table
 from benchmarks.profile import NodeTime, ProfilePlan, middle_mean, phase_times_us, read_profile
 from benchmarks.systems.engine import Span, gaps_us
 from serve.bundle.bundle import Bundle
+from serve.native.library import library_path
 
 # Two steps: the first admits and prefills, the second only decodes. Nanoseconds.
 STEPS = [
@@ -112,6 +113,16 @@ def test_every_phase_of_a_beam_and_every_operator_is_measured_in_every_round(
     assert nodes <= set(operators)
     for found in (shares, operators):
         assert [sum(rounds) for rounds in zip(*found.values(), strict=False)] == pytest.approx([100, 100], abs=10)
+
+
+def test_the_phases_of_a_native_engine_make_up_its_time(kind: str, tables: dict[str, Table]) -> None:
+    name = "phase of the native engine: % of the time"
+    assert (name in tables) == (kind == "int8_bundle" and library_path() is not None)
+    if name in tables:
+        shares = figures(tables[name], "6 rows")
+        assert list(shares) == ["encode", "step", "search", "rest"]
+        assert all(share > 0 for rounds in shares.values() for share in rounds)
+        assert [sum(rounds) for rounds in zip(*shares.values(), strict=True)] == pytest.approx([100, 100])
 
 
 def test_a_steady_load_starts_a_sequence_whenever_one_ends(tables: dict[str, Table]) -> None:
