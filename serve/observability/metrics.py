@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterator
 from copy import copy
 from typing import Literal, Self, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from serve.errors import ERRORS, CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
+from serve.observability.histogram import BatchedHistogram
 from serve.observability.usage import RequestUsage
 from serve.search.hypothesis import FinishReason
 
@@ -68,7 +69,7 @@ class RequestMetrics:
             ("model", "protocol", "method", "outcome"),
             registry=registry,
         )
-        self._durations = Histogram(
+        self._durations = BatchedHistogram(
             "dragoman_request_duration_seconds",
             "From the received to the answered request.",
             ("model", "protocol", "outcome"),
@@ -316,8 +317,8 @@ class Metrics:
             by_sequences: runs up to each of `SEQUENCE_BUCKETS`, and above all.
         """
         self._steps[phase].inc(sum(by_seconds))
-        _add(self._step_seconds[phase], by_seconds, seconds)
-        _add(self._step_sequences[phase], by_sequences, sequences)
+        self._step_seconds[phase].add(by_seconds, seconds)
+        self._step_sequences[phase].add(by_sequences, sequences)
 
     def observe_padding(self, tokens: int) -> None:
         """Counts the padding tokens of one encoder run."""
@@ -359,15 +360,10 @@ class Metrics:
     def _gauge(self, name: str, description: str) -> Gauge:
         return Gauge(f"dragoman_{name}", description, ("model",), registry=self.registry)
 
-    def _histogram(self, name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(f"dragoman_{name}", description, ("model", *labels), registry=self.registry, buckets=buckets)
-
-
-def _add(histogram: Histogram, counts: Collection[int], total: float) -> None:
-    """Adds observations by bucket; the library has no public way to add many."""
-    histogram._sum.inc(total)  # noqa: SLF001
-    for bucket, count in zip(histogram._buckets, counts, strict=True):  # noqa: SLF001
-        bucket.inc(count)
+    def _histogram(self, name: str, description: str, buckets: tuple[float, ...], *labels: str) -> BatchedHistogram:
+        return BatchedHistogram(
+            f"dragoman_{name}", description, ("model", *labels), registry=self.registry, buckets=buckets
+        )
 
 
 CloseReason = Literal[

@@ -12,7 +12,6 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason, Hypothesis
@@ -115,13 +114,13 @@ def unpack(data: bytes) -> Iterator[Token | End | Problem]:
             hypotheses = [reader.hypothesis() for _ in range(count)]
             yield End(ticket, Failure(failure), started, encoded, first_token, finished, decoded_tokens, hypotheses)
         else:
-            event, message = bytes(reader.array(np.uint8, count)).decode(errors="replace").split("\n", 1)
+            event, message = bytes(reader.part(count)).decode(errors="replace").split("\n", 1)
             yield Problem(event, message, ticket)
 
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self._data = memoryview(data)
         self._position = 0
 
     @property
@@ -133,21 +132,22 @@ class _Reader:
         self._position += layout.size
         return values
 
-    def array(self, dtype: type, count: int) -> NDArray[Any]:
-        values: NDArray[Any] = np.frombuffer(self._data, dtype, count, self._position)
-        self._position += -(-values.nbytes // 8) * 8
-        return values
+    def part(self, size: int) -> memoryview:
+        """Returns the next bytes; what follows them starts at a multiple of 8."""
+        start, self._position = self._position, self._position + -(-size // 8) * 8
+        return self._data[start : start + size]
 
     def hypothesis(self) -> Hypothesis:
         score, normalized_score, reason, target_tokens, token_scores, aligned_tokens = self.take(_RESULT)
-        target_ids = tuple(self.array(np.int64, target_tokens).tolist())
-        scores = tuple(self.array(np.float32, token_scores).tolist())
-        weights = self.array(np.float32, target_tokens * aligned_tokens)
+        target_ids = tuple(self.part(8 * target_tokens).cast("q"))
+        scores = tuple(self.part(4 * token_scores).cast("f"))
+        weights = self.part(4 * target_tokens * aligned_tokens)
+        shape = target_tokens, aligned_tokens
         return Hypothesis(
             target_ids=target_ids,
             score=score,
             normalized_score=normalized_score,
             finish_reason=_REASONS[reason],
             token_scores=scores,
-            alignments=weights.reshape(target_tokens, aligned_tokens).copy() if aligned_tokens else None,
+            alignments=np.frombuffer(bytes(weights), np.float32).reshape(shape) if aligned_tokens else None,
         )
