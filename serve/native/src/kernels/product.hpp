@@ -15,7 +15,7 @@ void quantize(FloatRows x, Index rows, Index inputs, Int8Rows out) {
     for_lanes(inputs, [&](Index i, Index n) INLINE_LAMBDA {
       store_bytes(to + i, round_between(load_some(from + i, n) * s.factor, -127.0f, 127.0f) + zero);
     });
-    store(out.scales + r, s.scale, 1);
+    out.scales[r] = s.scale.v[0][0];
   }
 }
 
