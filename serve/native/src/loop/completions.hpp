@@ -1,9 +1,11 @@
 // Results on their way to Python: the engines never wait for it, and one write wakes it for all of them.
 #pragma once
 
-#include <atomic>
+#include <unistd.h>
+
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "loop/records.hpp"
 
@@ -15,14 +17,32 @@ class Completions {
   explicit Completions(int descriptor) : descriptor_(descriptor) {}
 
   // Hands over records. Urgent ones wake Python at once; others do unless Python takes a pause.
-  void publish(const Records& records, bool urgent);
+  void publish(const Records& records, bool urgent) {
+    if (records.empty()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting_.add(records);
+    if (woken_ || descriptor_ < 0 || (pause_ && !urgent)) return;
+    const uint64_t one = 1;
+    // A full pipe is as good as a write: it wakes Python.
+    woken_ = write(descriptor_, &one, sizeof one) == sizeof one;
+  }
 
   // Returns the records since the last call, valid until the next call. With `pause`, only urgent records wake Python
   // from now on, until a call without.
-  const Records& take(bool pause);
+  const Records& take(bool pause) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::swap(waiting_, taken_);
+    waiting_.clear();
+    woken_ = false;
+    pause_ = pause;
+    return taken_;
+  }
 
   // Ends the wake-ups: afterwards the descriptor may be closed.
-  void close();
+  void close() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    descriptor_ = -1;
+  }
 
  private:
   std::mutex mutex_;

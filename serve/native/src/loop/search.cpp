@@ -147,7 +147,7 @@ void Search::advance_rows(Sequence& sequence, size_t first) {
 
 void Search::advance_beam(Sequence& sequence, size_t first) {
   const auto beam_size = static_cast<size_t>(sequence.options.beam_size);
-  std::vector<Candidate> candidates;
+  std::vector<Expansion> candidates;
   bool over = false;
   if (!expand(sequence, first, candidates)) {
     const Token broken{end_id_, kBroken};
@@ -156,7 +156,7 @@ void Search::advance_beam(Sequence& sequence, size_t first) {
   } else {
     keep_best(candidates, beam_size);
     for (size_t place = 0; place < std::min(beam_size, candidates.size()); ++place) {
-      const Candidate& candidate = candidates[place];
+      const Expansion& candidate = candidates[place];
       if (candidate.token_id != end_id_) continue;
       const Token end{candidate.token_id, candidate.token_score};
       finish(sequence, sequence.rows[candidate.origin], &end, &scores_[first + candidate.origin]);
@@ -164,10 +164,10 @@ void Search::advance_beam(Sequence& sequence, size_t first) {
     over = sequence.finished.size() >= sequence.options.enough_hypotheses();
   }
   if (!over) {
-    const std::vector<Candidate> following = survivors(candidates, beam_size, end_id_);
+    const std::vector<Expansion> following = survivors(candidates, beam_size, end_id_);
     place(sequence, following, branches);
     for (size_t rank = 0; rank < following.size(); ++rank) {
-      const Candidate& chosen = following[rank];
+      const Expansion& chosen = following[rank];
       record(sequence, sequence.rows[rank], {chosen.token_id, chosen.token_score}, scores_[first + chosen.origin]);
     }
     over = sequence.rows.empty() || sequence.rows[0].position() == sequence.options.max_target_tokens;
@@ -183,7 +183,7 @@ void Search::advance_beam(Sequence& sequence, size_t first) {
 }
 
 // Appends the existing expansions of all hypotheses; returns false if a row is broken.
-bool Search::expand(const Sequence& sequence, size_t first, std::vector<Candidate>& candidates) const {
+bool Search::expand(const Sequence& sequence, size_t first, std::vector<Expansion>& candidates) const {
   const auto per_row = static_cast<size_t>(best_count(sequence.options));
   for (size_t rank = 0; rank < sequence.rows.size(); ++rank) {
     const RowScores& scores = scores_[first + rank];
