@@ -13,8 +13,8 @@ from benchmarks.harness.plan import Plan
 from benchmarks.harness.report import ReportFiles
 from loadtest.generator import GeneratorLostError
 from model.data.corpus import CorpusError
+from model.errors import RunError
 from model.provenance import Provenance, command_line
-from model.run import RunError
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import BundleError
 from serve.errors import ServiceError

@@ -8,16 +8,17 @@ from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from export.evaluate.command import EvaluateCommand
-from export.graphs.graphs import UnsupportedGraphError
-from export.imports.common import ImportedModelError, ImportOptions, golden_texts
+from export.graphs.options import UnsupportedGraphError
+from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
+from export.imports.golden import golden_samples
 from export.imports.marian import import_marian
 from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, Sample, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError, Specifications, read_lines
-from model.run import RunError
+from model.errors import RunError
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import BundleError
 from serve.bundle.manifest import MODEL_NAMES, MOST_TOKENS, AttentionHead, GraphVariant, Precision, is_model_name
@@ -120,7 +121,9 @@ class ExportCommand(BaseSettings):
             self.source_language, self.target_language, self.max_source_tokens, self.max_target_tokens
         )
         exportable = (import_marian if origin == "from_marian" else import_ctranslate2)(path, options)
-        texts = _read_sentences(self.sentences) if self.sentences else golden_texts(exportable.tokenizer.source_pieces)
+        if self.sentences is None:
+            return exportable, golden_samples(exportable)
+        texts = _read_sentences(self.sentences)
         directions = [Direction(source=each.source, target=each.target) for each in exportable.directions]
         return exportable, [Sample(direction, text) for direction in directions for text in texts if text.strip()]
 

@@ -3,20 +3,22 @@
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from export.alignment import choose_head
 from export.graphs.export_model import export_model
 from export.graphs.graph_files import ExportedGraphs
-from export.graphs.to_onnx import OPSET
+from export.graphs.native.models import OPSET
+from export.numpy_search import translate_greedy
 from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError, read_lines
-from model.run import RunError, TrainedModel
-from model.search import generate_greedy
+from model.errors import RunError
 from model.versions import installed_versions
+from model.weights import TransformerWeights
 from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
 from serve.bundle.manifest import (
     AttentionHead,
@@ -30,6 +32,10 @@ from serve.bundle.manifest import (
 )
 from serve.bundle.tokenizer import write_tokenizer
 
+if TYPE_CHECKING:
+    from model.network.translation_model import TranslationModel
+    from model.run import TrainedModel
+
 # Smallest lead of the best logit in a golden sentence. A near tie tests nothing: another CPU, or the fallback of an
 # operator, may round differently. In 8 bits a last bit can move an activation to the next level, and fp16 is a thousand
 # times coarser than the fp32 that produces the golden sentences.
@@ -38,6 +44,8 @@ SMALLEST_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 0.2, "fp16"
 FEWEST_GOLDEN = 4
 # Measurements in the manifest.
 GOLDEN_SENTENCES, SMALLEST_GAP = "golden_sentences", "smallest_golden_gap"
+# Sentences on which the head for alignments is measured.
+ALIGNED_SENTENCES = 12
 # Recorded if installed; an fp32 export needs no ONNX Runtime.
 LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 
@@ -80,7 +88,7 @@ def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
     return samples
 
 
-def make_bundle(trained: TrainedModel, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
+def make_bundle(trained: "TrainedModel", samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
     """Writes the bundle of a run; see `write_bundle`."""
     return write_bundle(Exportable.of_run(trained), samples, out, options)
 
@@ -99,8 +107,9 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
             for direction in exportable.directions
             for candidate in translated(exportable, direction, _texts_of(direction, samples))
         ]
+        options, alignment = _with_heads(exportable.model, candidates, options)
         exported = export_model(exportable.model, options.variant, options.precision, options.alignment_heads, workshop)
-        contents = _Contents(exportable, exported, write_tokenizer(exportable.tokenizer, workshop))
+        contents = _Contents(exportable, exported, write_tokenizer(exportable.tokenizer, workshop), alignment)
         if options.precision == "int8":
             _seal(workshop, contents, options, candidates)
             candidates = reproduced(Bundle.open(workshop))
@@ -160,6 +169,24 @@ class _Contents:
     exportable: Exportable
     graphs: ExportedGraphs
     tokenizer: TokenizerSpec
+    alignment: dict[str, float]
+
+
+def _with_heads(
+    model: "TranslationModel | TransformerWeights", candidates: Sequence[Candidate], options: BundleOptions
+) -> tuple[BundleOptions, dict[str, float]]:
+    """Returns the options with the alignment head of an imported model, unless they have heads, and its quality.
+
+    Native graphs compute alignments only for requests that ask for them, so the head costs nothing.
+    """
+    if not isinstance(model, TransformerWeights) or options.variant != "cpu" or options.alignment_heads:
+        return options, {}
+    pairs = [(each.sentence.source_ids, each.sentence.target_ids) for each in candidates[:ALIGNED_SENTENCES]]
+    head, quality = choose_head(model, pairs)
+    return replace(options, alignment_heads=(head,)), {
+        "alignment_coverage": quality.coverage,
+        "alignment_entropy": quality.entropy,
+    }
 
 
 def _seal(folder: Path, contents: _Contents, options: BundleOptions, golden: Sequence[Candidate]) -> None:
@@ -167,12 +194,13 @@ def _seal(folder: Path, contents: _Contents, options: BundleOptions, golden: Seq
     scores = {
         GOLDEN_SENTENCES: float(len(golden)),
         SMALLEST_GAP: min(candidate.gap for candidate in golden),
+        **contents.alignment,
     }
     write_manifest(folder, _manifest(folder, contents, options, scores))
 
 
 def translated(exportable: Exportable, direction: BundleDirection, texts: Sequence[str]) -> list[Candidate]:
-    """Translates texts with PyTorch; omits texts that are too long.
+    """Translates texts in fp32; omits texts that are too long.
 
     Raises:
         RunError: if no text is left.
@@ -182,7 +210,7 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
     fitting = [(text, source_ids) for text, source_ids in sources if len(source_ids) <= longest]
     if not fitting:
         raise RunError(f"golden sentences: {direction}: none of {len(texts)} texts fits the limit of the model")
-    generated = generate_greedy(exportable.model, [source_ids for _, source_ids in fitting])
+    generated = _generate(exportable.model, [source_ids for _, source_ids in fitting])
     return [
         Candidate(
             GoldenSentence(
@@ -190,13 +218,24 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
                 target_language=direction.target,
                 source=text,
                 source_ids=source_ids,
-                target_ids=answer.target_ids,
-                target=exportable.tokenizer.decode(answer.target_ids),
+                target_ids=target_ids,
+                target=exportable.tokenizer.decode(target_ids),
             ),
-            min(answer.gaps),
+            gap,
         )
-        for (text, source_ids), answer in zip(fitting, generated, strict=True)
+        for (text, source_ids), (target_ids, gap) in zip(fitting, generated, strict=True)
     ]
+
+
+def _generate(
+    model: "TranslationModel | TransformerWeights", sources: Sequence[tuple[int, ...]]
+) -> list[tuple[tuple[int, ...], float]]:
+    """Returns greedy translations and the smallest lead of the best logit in each."""
+    if isinstance(model, TransformerWeights):
+        return [(each.target_ids, each.gap) for each in translate_greedy(model, sources)]
+    from model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
+
+    return [(each.target_ids, min(each.gaps)) for each in generate_greedy(model, sources)]
 
 
 def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:

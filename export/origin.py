@@ -20,8 +20,9 @@ from export.graphs.to_onnx import read_weights
 from export.make_bundle import Sample, read_samples
 from export.source_model import Exportable
 from model.config import Direction, RunConfig, TransformerConfig
+from model.errors import RunError
 from model.network.transformer import Transformer
-from model.run import RunError, RunFolder
+from model.run import RunFolder
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError
 from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
 from serve.bundle.manifest import first_problem

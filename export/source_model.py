@@ -2,25 +2,28 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from model.data.corpus import CorpusError
-from model.network.translation_model import TranslationModel
-from model.run import TrainedModel
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
+from model.weights import TransformerWeights
 from serve.bundle.manifest import BundleDirection
+
+if TYPE_CHECKING:
+    from model.network.translation_model import TranslationModel
+    from model.run import TrainedModel
 
 
 @dataclass(frozen=True, slots=True)
 class Exportable:
-    """A model in evaluation mode and its tokenizer, which share token ids.
+    """A model in evaluation mode and its tokenizer, which share token ids. An imported model has no PyTorch yet.
 
     Every source ends with `source_suffix`; `unk_id` stands for unknown pieces. `training` is the configuration of the
     training or import. `steps` is the number of optimizer steps, 0 if unknown.
     """
 
-    model: TranslationModel
+    model: "TranslationModel | TransformerWeights"
     tokenizer: Tokenizer | PieceTokenizer
     directions: tuple[BundleDirection, ...]
     source_suffix: tuple[int, ...]
@@ -29,7 +32,7 @@ class Exportable:
     steps: int
 
     @classmethod
-    def of_run(cls, trained: TrainedModel) -> Self:
+    def of_run(cls, trained: "TrainedModel") -> Self:
         """Returns a trained model with the source prefixes and suffix of its training.
 
         Raises:
@@ -52,6 +55,15 @@ class Exportable:
             training=trained.config.model_dump(mode="json"),
             steps=trained.steps,
         )
+
+    @property
+    def network(self) -> "TranslationModel":
+        """The model in PyTorch; that of an import is built at each call."""
+        if not isinstance(self.model, TransformerWeights):
+            return self.model
+        from export.torch_weights import to_torch  # noqa: PLC0415 - requires PyTorch
+
+        return to_torch(self.model)
 
     def source_ids(self, source_prefix: tuple[int, ...], text: str) -> tuple[int, ...]:
         """Returns the token ids of a source, including prefix and suffix."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from model.config import Direction, ModelConfig, RecurrentConfig, RunConfig
+from model.errors import RunError
 from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
@@ -23,10 +24,6 @@ def build_model(config: ModelConfig, vocabulary_size: int) -> TranslationModel:
 
 # Lightning prefixes parameter names with the attribute that holds the model.
 _PREFIX = "model."
-
-
-class RunError(Exception):
-    """The folder is not a run or lacks what the caller needs; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

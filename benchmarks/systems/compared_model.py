@@ -25,8 +25,8 @@ from export.origin import read_origin
 from export.source_model import Exportable, find_direction
 from model.config import Direction, TransformerConfig
 from model.data.corpus import Corpus, CorpusError, read_corpus
+from model.errors import RunError
 from model.network.transformer import Transformer
-from model.run import RunError
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
 from serve.bundle.manifest import BundleDirection, GraphVariant, Precision
 

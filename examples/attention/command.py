@@ -16,8 +16,9 @@ from examples.attention.quality import compare, draw_results, format_results, re
 from export.origin import read_origin
 from export.source_model import Exportable
 from model.data.corpus import Corpus, CorpusError, read_corpus
+from model.errors import RunError
 from model.provenance import Provenance, command_line
-from model.run import RunError, write_whole
+from model.run import write_whole
 from model.tokenizer.tokenizer import TokenizerError
 
 SHORTEST = 8

@@ -65,7 +65,7 @@ def force_maps(origin: Exportable, direction: Direction, source: str, target: st
     ):
         if len(ids) > limit:
             raise CorpusError(f"{source}: {len(ids)} {side} tokens, expected at most {limit}")
-    (maps,) = origin.model.attention_maps(torch.tensor([source_ids]), torch.tensor([[BOS_ID, *target_ids]]))
+    (maps,) = origin.network.attention_maps(torch.tensor([source_ids]), torch.tensor([[BOS_ID, *target_ids]]))
     heads = limits.heads if isinstance(limits, TransformerConfig) else 1
     layers = maps.unflatten(0, (-1, heads)).float().numpy()  # [layers, heads, target pieces, source pieces]
     columns, sources = zip(*split_words(tokenizer.pieces(source_ids)), strict=True)

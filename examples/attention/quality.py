@@ -41,13 +41,13 @@ def compare(models: Mapping[str, Exportable], corpus: Corpus, batch_size: int, t
     sources = {
         name: [source_ids_of(each, corpus.direction, text) for text in corpus.sources] for name, each in models.items()
     }
-    tasks = {name: (each.model, sources[name][:timed]) for name, each in models.items()}
+    tasks = {name: (each.network, sources[name][:timed]) for name, each in models.items()}
     batched, single = measure_speeds(tasks, batch_size), measure_speeds(tasks, 1)
     results = []
     for name, each in models.items():
-        ids = translate(each.model, sources[name], batch_size)
+        ids = translate(each.network, sources[name], batch_size)
         quality = score([each.tokenizer.decode(target) for target in ids], corpus.targets)
-        parameters = sum(parameter.numel() for parameter in each.model.parameters())
+        parameters = sum(parameter.numel() for parameter in each.network.parameters())
         architecture = describe(each.model.limits)
         scores = (quality.bleu, quality.chrf)
         results.append(Result(name, architecture, parameters, each.steps, *scores, batched[name], single[name]))

@@ -12,7 +12,8 @@ from export.evaluate.system import Progress, Search, SystemUnusableError
 from model import search as generate
 from model.data.batches import plan_batches
 from model.data.corpus import Corpus
-from model.run import RunError, RunFolder, TrainedModel
+from model.errors import RunError
+from model.run import RunFolder, TrainedModel
 from model.search import Generated
 
 BATCH_TOKENS = 4096

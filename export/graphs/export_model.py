@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from export.graphs.graph_files import ExportedGraphs
-from export.graphs.graphs import check_options, graphs_of
 from export.graphs.native.models import write_native
-from export.graphs.to_onnx import export_graphs
-from model.network.transformer import Transformer
-from model.network.translation_model import TranslationModel
+from export.graphs.options import check_options
+from model.weights import TransformerWeights
 from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+
+if TYPE_CHECKING:
+    from model.network.translation_model import TranslationModel
 
 
 def export_model(
-    model: TranslationModel,
+    model: "TranslationModel | TransformerWeights",
     variant: GraphVariant,
     precision: Precision,
     alignment_heads: Sequence[AttentionHead],
@@ -24,7 +26,27 @@ def export_model(
     Raises:
         UnsupportedGraphError: if the architecture has no such graphs or heads.
     """
-    if isinstance(model, Transformer) and variant == "cpu":
-        check_options(model, variant, precision, alignment_heads)
-        return write_native(model, precision, alignment_heads, folder)
+    if variant != "cpu" or not isinstance(model, TransformerWeights):
+        return _export_torch(model, variant, precision, alignment_heads, folder)
+    check_options(model.config, variant, precision, alignment_heads)
+    return write_native(model, precision, alignment_heads, folder)
+
+
+def _export_torch(
+    model: "TranslationModel | TransformerWeights",
+    variant: GraphVariant,
+    precision: Precision,
+    alignment_heads: Sequence[AttentionHead],
+    folder: Path,
+) -> ExportedGraphs:
+    # Native graphs of imported models need no PyTorch.
+    from export.graphs.graphs import graphs_of  # noqa: PLC0415
+    from export.graphs.to_onnx import export_graphs  # noqa: PLC0415
+    from export.torch_weights import to_torch, to_weights  # noqa: PLC0415
+    from model.network.transformer import Transformer  # noqa: PLC0415
+
+    if isinstance(model, TransformerWeights):
+        model = to_torch(model)
+    elif isinstance(model, Transformer) and variant == "cpu":
+        return export_model(to_weights(model), variant, precision, alignment_heads, folder)
     return export_graphs(graphs_of(model, variant, precision, alignment_heads), folder)

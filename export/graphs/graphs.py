@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from export.graphs.attention import AttentionOperators, CudaAttention, StandardAttention
+from export.graphs.options import UnsupportedGraphError, check_options
 from export.graphs.quantized_graph import quantized
 from export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from export.graphs.transformer import DecoderGraph, EncoderGraph
@@ -48,10 +49,6 @@ class Graphs:
 ATTENTION: dict[GraphVariant, type[AttentionOperators]] = {"cuda": CudaAttention, "portable": StandardAttention}
 
 
-class UnsupportedGraphError(Exception):
-    """The architecture has no such graphs. The message names the option and the expected value."""
-
-
 def graphs_of(
     model: TranslationModel,
     variant: GraphVariant = "portable",
@@ -83,28 +80,10 @@ def graphs_of(
     raise TypeError(f"{type(model).__name__}: expected a Transformer or recurrent model")
 
 
-def check_options(
-    model: Transformer, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
-) -> None:
-    """Checks that a Transformer has such graphs.
-
-    Raises:
-        UnsupportedGraphError: if not.
-    """
-    layers, heads = model.config.decoder_layers, model.config.heads
-    for chosen in alignment_heads:
-        if chosen.layer >= layers or chosen.head >= heads:
-            expected = f"a layer below {layers} and a head below {heads}, LAYER:HEAD"
-            raise UnsupportedGraphError(f"align: {chosen}: expected {expected}")
-    if (variant == "cuda") != (precision == "fp16"):
-        expected = "fp16 exactly if the variant is cuda"
-        raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")
-
-
 def _transformer_graphs(
     model: Transformer, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
 ) -> Graphs:
-    check_options(model, variant, precision, alignment_heads)
+    check_options(model.config, variant, precision, alignment_heads)
     attention = ATTENTION[variant](model.config.heads)
     modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
     if alignment_heads:

@@ -1,27 +1,27 @@
 """Shared code of the importers: file access, languages, tensors by name, and construction of the Transformer.
 
-`Tensors` rejects a model that lacks a tensor or has an unused one. `golden_texts` builds texts from the vocabulary for
-models without sentences. The texts have no meaning: they only compare the server's translation with PyTorch's.
+`Tensors` rejects a model that lacks a tensor or has an unused one.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
-from torch import Tensor
 
 from model.config import TransformerConfig
-from model.network.transformer import Transformer
-from model.tokenizer.tokenizer import WORD_START, TokenizerError
+from model.tokenizer.tokenizer import TokenizerError
+from model.weights import TransformerWeights, parameter_shapes
 from serve.bundle import files
 from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection, first_problem
+
+Array = NDArray[np.float32]
 
 # The default limits of imported models, those of our own models.
 USUAL_MAX_TOKENS = 256
@@ -189,9 +189,9 @@ def language_pieces(pieces: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_transformer(
-    fields: Mapping[str, object], vocabulary_size: int, special: SpecialIds, parameters: Mapping[str, Tensor]
-) -> Transformer:
-    """Returns a Transformer with float32 parameters, named as in `Transformer`, in evaluation mode.
+    fields: Mapping[str, object], vocabulary_size: int, special: SpecialIds, parameters: Mapping[str, Array]
+) -> TransformerWeights:
+    """Returns a Transformer with float32 parameters.
 
     Raises:
         ImportedModelError: if `fields` are not a supported `TransformerConfig`, or a shape differs.
@@ -200,15 +200,10 @@ def build_transformer(
         config = TransformerConfig.model_validate({"dropout": 0.0, **fields})
     except ValidationError as error:
         raise ImportedModelError(first_problem(error)) from error
-    with torch.device("meta"):
-        model = Transformer(config, vocabulary_size, special.pad, bos_id=special.bos, eos_id=special.eos)
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    for name, shape in expected.items():
-        actual = tuple(parameters[name].shape)
-        if actual != shape:
-            raise ImportedModelError(f"{name}: shape is {actual}, expected {shape}")
-    model.load_state_dict(dict(parameters), assign=True)
-    return model.eval().requires_grad_(requires_grad=False)
+    for name, shape in parameter_shapes(config, vocabulary_size).items():
+        if parameters[name].shape != shape:
+            raise ImportedModelError(f"{name}: shape is {parameters[name].shape}, expected {shape}")
+    return TransformerWeights(config, vocabulary_size, special.pad, special.bos, special.eos, parameters)
 
 
 def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
@@ -247,6 +242,8 @@ def _check_language(option: str, language: str | None) -> None:
 
 
 MATRIX_DIMENSIONS = 2
+# Kinds of NumPy types: booleans, integers, floats.
+REAL_NUMBERS = "biuf"
 
 
 class Tensors:
@@ -273,7 +270,7 @@ class Tensors:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise ImportedModelError(f"{self._path}: {names[0]}{more}: unsupported tensor")
 
-    def take(self, name: str, shape: tuple[int, ...] | None = None) -> Tensor:
+    def take(self, name: str, shape: tuple[int, ...] | None = None) -> Array:
         """Takes a tensor as float32; checks its shape if one is given.
 
         Raises:
@@ -283,61 +280,33 @@ class Tensors:
         if tensor is None:
             raise ImportedModelError(f"{self._path}: {name}: missing tensor")
         if shape is not None and tensor.shape != shape:
-            raise ImportedModelError(f"{self._path}: {name}: shape is {tuple(tensor.shape)}, expected {shape}")
+            raise ImportedModelError(f"{self._path}: {name}: shape is {tensor.shape}, expected {shape}")
         return tensor
 
     def has(self, name: str) -> bool:
         """Returns True if the tensor exists and is not yet taken."""
         return name in self._left
 
-    def take_matrix(self, name: str) -> Tensor:
+    def take_matrix(self, name: str) -> Array:
         """Takes a matrix as float32; raises ImportedModelError if it is missing or has another rank."""
         tensor = self.take(name)
-        if tensor.dim() != MATRIX_DIMENSIONS:
-            raise ImportedModelError(f"{self._path}: {name}: shape is {tuple(tensor.shape)}, expected a matrix")
+        if tensor.ndim != MATRIX_DIMENSIONS:
+            raise ImportedModelError(f"{self._path}: {name}: shape is {tensor.shape}, expected a matrix")
         return tensor
 
-    def take_optional(self, name: str) -> Tensor | None:
+    def take_optional(self, name: str) -> Array | None:
         """Takes a tensor as float32, or returns None."""
         tensor = self._left.pop(name, None)
         if tensor is None:
             return None
-        if not isinstance(tensor, Tensor) or not _is_dense(tensor):
+        if not isinstance(tensor, np.ndarray) or tensor.dtype.kind not in REAL_NUMBERS:
             raise ImportedModelError(f"{self._path}: {name}: expected a dense tensor of real numbers")
-        return tensor.float()
+        return tensor.astype(np.float32, copy=False)
 
 
-def _is_dense(tensor: Tensor) -> bool:
-    """Returns whether a tensor has memory of its own for every value; others grow when they are copied."""
-    if tensor.layout is not torch.strided or tensor.is_nested or tensor.device.type != "cpu":
-        return False
-    if tensor.is_complex() or tensor.is_quantized:
-        return False
-    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
-
-
-def grown(weight: Tensor, rows: int) -> Tensor:
+def grown(weight: Array, rows: int) -> Array:
     """Appends rows of zeros to a matrix, up to `rows` rows."""
     # Other tensors stay unchanged; `build_transformer` rejects their shape.
-    if weight.dim() != MATRIX_DIMENSIONS or len(weight) >= rows:
+    if weight.ndim != MATRIX_DIMENSIONS or len(weight) >= rows:
         return weight
-    return torch.cat((weight, weight.new_zeros(rows - len(weight), weight.shape[1])))
-
-
-TEXTS = 24
-WORDS_OF_TEXTS = (1, 2, 3, 4, 5, 6, 8, 10)
-# Vocabularies list common pieces first.
-COMMON_PIECES = 2000
-
-
-def golden_texts(pieces: Sequence[str]) -> list[str]:
-    """Returns texts of several lengths, deterministically; an empty list if the vocabulary has no words."""
-    letters = [piece for piece in pieces if piece.removeprefix(WORD_START).isalpha()]
-    # In a script without spaces, no piece begins a word.
-    words = [piece for piece in letters if piece.startswith(WORD_START)] or letters
-    common = words[:COMMON_PIECES]
-    if not common:
-        return []
-    endless = cycle(common[:: max(1, len(common) // sum(islice(cycle(WORDS_OF_TEXTS), TEXTS)))])
-    lengths = islice(cycle(WORDS_OF_TEXTS), TEXTS)
-    return ["".join(islice(endless, length)).replace(WORD_START, " ").strip() for length in lengths]
+    return np.pad(weight, ((0, rows - len(weight)), (0, 0)))

@@ -13,10 +13,9 @@ from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from export.imports.common import (
+    Array,
     ImportedModelError,
     ImportOptions,
     SpecialIds,
@@ -46,7 +45,7 @@ from export.imports.ctranslate2_files import (
     read_vocabularies,
 )
 from export.source_model import Exportable
-from model.network.transformer import Transformer
+from model.weights import TransformerWeights
 
 SPECIFICATION = "TransformerSpec"
 # Earlier revisions use other names or do not store the number of heads. From 5 on, each stack has its own options.
@@ -89,12 +88,12 @@ class TransformerVariables:
     """
 
     fields: dict[str, object]
-    layers: dict[str, Tensor]
-    source_embedding: Tensor
-    target_embedding: Tensor
-    output: Tensor
-    output_bias: Tensor | None
-    positions: tuple[Tensor | None, Tensor | None]
+    layers: dict[str, Array]
+    source_embedding: Array
+    target_embedding: Array
+    output: Array
+    output_bias: Array | None
+    positions: tuple[Array | None, Array | None]
     starts_from_zero: bool
 
 
@@ -115,21 +114,20 @@ def read_transformer(path: Path, file: ModelFile, config: Config) -> Transformer
         if not math.isfinite(value):
             raise ImportedModelError(f"{path}: {name}: {value}: expected a finite number")
     flags = {name for name, value in stored.items() if value.dtype == np.int8}
-    tensors = {name: torch.from_numpy(value) for name, value in stored.items() if name not in scalars}
+    tensors = {name: value for name, value in stored.items() if name not in scalars}
     with Tensors(path, tensors) as weights:
         return _Reader(path, scalars, flags, weights).read(config)
 
 
-def computed_positions(length: int, d_model: int) -> Tensor:
+def computed_positions(length: int, d_model: int) -> Array:
     """Returns the position encodings that CTranslate2 computes for models without any, float32 [length, d_model].
 
     All sines, then all cosines, of angles (position + 1) / 10000^(i / (d_model / 2 - 1)).
     Source: CTranslate2's src/layers/common.cc, which uses the formula of tensor2tensor.
     """
-    halves = torch.arange(d_model // 2, dtype=torch.float64)
-    scales = torch.exp(halves * (-math.log(10000.0) / max(1, d_model // 2 - 1)))
-    angles = torch.arange(1, length + 1, dtype=torch.float64)[:, None] * scales
-    return torch.cat((angles.sin(), angles.cos()), dim=1).float()
+    scales = np.exp(np.arange(d_model // 2) * (-math.log(10000.0) / max(1, d_model // 2 - 1)))
+    angles = np.arange(1, length + 1)[:, None] * scales
+    return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
 
 
 class _Reader:
@@ -160,7 +158,7 @@ class _Reader:
         if not fields["encoder_layers"] or not fields["decoder_layers"]:
             raise self._refusal("encoder and decoder", "no layers", "at least one each")
         fields["d_ff"] = len(layers["encoder.0.feed_forward.inner.weight"])
-        output = weights.take("decoder/projection/weight", tuple(target_embedding.shape))
+        output = weights.take("decoder/projection/weight", target_embedding.shape)
         return TransformerVariables(
             fields=fields,
             layers=layers,
@@ -175,12 +173,12 @@ class _Reader:
             starts_from_zero=starts_from_zero,
         )
 
-    def _embedding(self, stack: str) -> Tensor:
+    def _embedding(self, stack: str) -> Array:
         older, newer = f"{stack}/embeddings/weight", f"{stack}/embeddings_0/weight"
         name = newer if self._weights.has(newer) else older
         return self._weights.take_matrix(name)
 
-    def _output_bias(self, size: int) -> Tensor | None:
+    def _output_bias(self, size: int) -> Array | None:
         name = "decoder/projection/bias"
         return self._weights.take(name, (size,)) if self._weights.has(name) else None
 
@@ -237,7 +235,7 @@ class _Reader:
         if not math.isclose(epsilon, OUR_EPSILON):
             raise self._refusal("layer_norm_epsilon", epsilon, OUR_EPSILON)
 
-    def _stack(self, stack: str, fields: dict[str, object]) -> Iterator[tuple[str, Tensor]]:
+    def _stack(self, stack: str, fields: dict[str, object]) -> Iterator[tuple[str, Array]]:
         gated = fields["activation"] == "swiglu"
         for number in range(int(str(fields[f"{stack}_layers"]))):
             ours, theirs = f"{stack}.{number}", f"{stack}/layer_{number}"
@@ -256,26 +254,29 @@ class _Reader:
         if fields["norm_position"] == "pre":
             yield from self._norm(f"{stack}_norm", f"{stack}/layer_norm", fields)
 
-    def _split(self, ours: str, theirs: str, parts: str) -> Iterator[tuple[str, Tensor]]:
+    def _split(self, ours: str, theirs: str, parts: str) -> Iterator[tuple[str, Array]]:
         """Splits a packed projection into its parts, each with a bias."""
         names = parts.split()
         packed = dict(self._linear("packed", theirs))
-        shape = tuple(packed["packed.weight"].shape)
+        shape = packed["packed.weight"].shape
         if shape[0] % len(names):
             raise self._refusal(f"{theirs}/weight", shape, f"a multiple of {len(names)} rows")
         for kind in ("weight", "bias"):
-            for name, part in zip(names, packed[f"packed.{kind}"].chunk(len(names)), strict=True):
-                yield f"{ours}.{name}.{kind}", part.clone()
+            for name, part in zip(names, np.split(packed[f"packed.{kind}"], len(names)), strict=True):
+                yield f"{ours}.{name}.{kind}", part
 
-    def _linear(self, ours: str, theirs: str, *, biased: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def _linear(self, ours: str, theirs: str, *, biased: bool = True) -> Iterator[tuple[str, Array]]:
         weight = self._weights.take_matrix(f"{theirs}/weight")
         yield f"{ours}.weight", weight
         if biased:
             name = f"{theirs}/bias"
             has_bias = self._weights.has(name)
-            yield f"{ours}.bias", self._weights.take(name, (len(weight),)) if has_bias else torch.zeros(len(weight))
+            yield (
+                f"{ours}.bias",
+                self._weights.take(name, (len(weight),)) if has_bias else np.zeros(len(weight), np.float32),
+            )
 
-    def _norm(self, ours: str, theirs: str, fields: dict[str, object]) -> Iterator[tuple[str, Tensor]]:
+    def _norm(self, ours: str, theirs: str, fields: dict[str, object]) -> Iterator[tuple[str, Array]]:
         yield f"{ours}.weight", self._weights.take(f"{theirs}/gamma")
         if fields["norm"] == "layer":
             yield f"{ours}.bias", self._weights.take(f"{theirs}/beta")
@@ -350,7 +351,7 @@ def _check_languages(vocabularies: Vocabularies) -> None:
 
 def _model(
     folder: Path, config: Config, vocabularies: Vocabularies, variables: TransformerVariables, options: ImportOptions
-) -> Transformer:
+) -> TransformerWeights:
     for path, pieces, embedding in (
         (vocabularies.source_path, vocabularies.source, variables.source_embedding),
         (vocabularies.target_path, vocabularies.target, variables.target_embedding),
@@ -369,12 +370,12 @@ def _model(
     for side, table in zip(("source", "target"), variables.positions, strict=True):
         width = variables.source_embedding.shape[1]
         known = computed_positions(limits.positions, width) if table is None else table
-        parameters[f"{side}_positions.table"] = known[: limits.positions].clone()
+        parameters[f"{side}_positions.table"] = known[: limits.positions]
     source, target, output = (
         grown(weight, size) for weight in (variables.source_embedding, variables.target_embedding, variables.output)
     )
     parameters["embedding.weight"] = source
-    fields["tie_embeddings"] = torch.equal(source, target) and torch.equal(source, output)
+    fields["tie_embeddings"] = np.array_equal(source, target) and np.array_equal(source, output)
     if not fields["tie_embeddings"]:
         parameters |= {"target_embedding.weight": target, "output.weight": output}
     fields["output_bias"] = variables.output_bias is not None or len(variables.output) < size
@@ -383,11 +384,11 @@ def _model(
     return build_transformer(fields, size, special, parameters)
 
 
-def _output_bias(variables: TransformerVariables, size: int) -> Tensor:
+def _output_bias(variables: TransformerVariables, size: int) -> Array:
     """Returns the bias of the logits: -inf for tokens that are not in the target vocabulary."""
     known = len(variables.output)
-    bias = torch.zeros(known) if variables.output_bias is None else variables.output_bias
-    return torch.cat((bias, torch.full((size - known,), -math.inf)))
+    bias = np.zeros(known, np.float32) if variables.output_bias is None else variables.output_bias
+    return np.concatenate((bias, np.full(size - known, -np.inf, np.float32)))
 
 
 def _special_ids(

@@ -11,11 +11,11 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Annotated
 
-import torch
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from torch import Tensor
 
 from export.imports.common import (
+    Array,
     ImportedModelError,
     ImportOptions,
     SpecialIds,
@@ -33,10 +33,12 @@ from export.imports.common import (
     read_json,
     tokenizer_refused,
 )
+from export.imports.pickled import read_pickled
+from export.imports.safe import read_safetensors
 from export.source_model import Exportable
-from model.network.transformer import Transformer
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
+from model.weights import TransformerWeights
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
 
@@ -238,7 +240,7 @@ def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) 
         raise tokenizer_refused(folder, error) from error
 
 
-def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> Transformer:
+def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> TransformerWeights:
     limits = find_limits(options, config.max_position_embeddings)
     with read_tensors(folder) as tensors:
         parameters = dict(_layers(tensors, config))
@@ -247,7 +249,7 @@ def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> Transf
             table = tensors.take_optional(f"model.{name}.embed_positions.weight")
             if table is None:
                 table = marian_positions(limits.positions, parameters["embedding.weight"].shape[-1])
-            parameters[f"{side}_positions.table"] = table[: limits.positions].clone()
+            parameters[f"{side}_positions.table"] = table[: limits.positions]
     size = max(config.vocab_size, config.target_size)
     fields = {
         **transformer_fields(config),
@@ -270,13 +272,10 @@ def read_tensors(folder: Path) -> Tensors:
         raise ImportedModelError(f"{folder}: expected {safe.name} or {pickled.name} in one file")
     try:
         with open_file(path) as file:
-            if path == pickled:
-                _check_compression(path, file)
-        if path == safe:
-            from safetensors.torch import load_file  # noqa: PLC0415 - only this format needs the library
-
-            return Tensors(path, load_file(path))
-        return Tensors(path, torch.load(path, map_location="cpu", weights_only=True))
+            if path == safe:
+                return Tensors(path, read_safetensors(file))
+            _check_compression(path, file)
+            return Tensors(path, read_pickled(file))
     except ImportedModelError:
         raise
     except ModuleNotFoundError as error:
@@ -295,17 +294,17 @@ def _check_compression(path: Path, file: BufferedReader) -> None:
         raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
 
 
-def marian_positions(length: int, d_model: int) -> Tensor:
+def marian_positions(length: int, d_model: int) -> Array:
     """Returns Marian's position encodings, float32 [length, d_model]: all sines, then all cosines.
 
     The angles are those of Vaswani et al. 2017, section 3.5.
     """
-    halves = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(halves * (-math.log(10000.0) / d_model))
-    return torch.cat((angles.sin(), angles.cos()), dim=1).float()
+    halves = np.arange(0, d_model, 2)
+    angles = np.arange(length)[:, None] * np.exp(halves * (-math.log(10000.0) / d_model))
+    return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
 
 
-def _layers(tensors: Tensors, config: MarianConfig) -> Iterator[tuple[str, Tensor]]:
+def _layers(tensors: Tensors, config: MarianConfig) -> Iterator[tuple[str, Array]]:
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for layer in range(layers):
             ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
@@ -322,18 +321,18 @@ def _layers(tensors: Tensors, config: MarianConfig) -> Iterator[tuple[str, Tenso
             yield from _linear(tensors, f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
 
 
-def _linear(tensors: Tensors, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
+def _linear(tensors: Tensors, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
     for part in ("weight", "bias"):
         yield f"{ours}.{part}", tensors.take(f"{theirs}.{part}")
 
 
-def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Tensor]:
+def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Array]:
     """Returns embeddings, output matrix and output bias, all with the size of the larger vocabulary."""
     size = max(config.vocab_size, config.target_size)
-    bias = torch.full((size,), -math.inf)
+    bias = np.full(size, -np.inf, np.float32)
     bias[: config.target_size] = tensors.take("final_logits_bias", (1, config.target_size))[0]
     for (token_id,) in config.bad_words_ids or ():
-        bias[token_id] = -math.inf
+        bias[token_id] = -np.inf
     # A checkpoint stores a tied matrix under one of its names or under all of them.
     stored = {name: tensors.take_optional(name) for name in (SHARED, SOURCE, TARGET, OUTPUT)}
     if config.tied:
@@ -352,11 +351,11 @@ def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Tensor]:
     }
 
 
-def _first(tensors: Tensors, stored: dict[str, Tensor | None], rows: int, *names: str) -> Tensor:
+def _first(tensors: Tensors, stored: dict[str, Array | None], rows: int, *names: str) -> Array:
     found = next((stored[name] for name in names if stored[name] is not None), None)
     matrix = tensors.take(names[0]) if found is None else found
     if len(matrix) != rows:
-        raise ImportedModelError(f"{names[0]}: shape is {tuple(matrix.shape)}, expected {rows} rows")
+        raise ImportedModelError(f"{names[0]}: shape is {matrix.shape}, expected {rows} rows")
     return matrix
 
 

@@ -125,7 +125,7 @@ class VerifyCommand(BaseSettings):
         # Without --run, PyTorch may not be installed.
         from export.origin import read_origin  # noqa: PLC0415
         from export.verify.reference import references_of  # noqa: PLC0415
-        from model.run import RunError  # noqa: PLC0415
+        from model.errors import RunError  # noqa: PLC0415
 
         try:
             exportable, _ = read_origin(run)
@@ -142,7 +142,7 @@ class VerifyCommand(BaseSettings):
         if bundle.manifest.precision == "int8-static":
             problem = "expected none with a bundle in int8-static, which PyTorch cannot compute: export the run again"
             raise SystemExit(f"dragoman verify: run: {run}: {problem}")
-        return references_of(exportable.model, bundle.manifest)
+        return references_of(exportable.network, bundle.manifest)
 
     def _plan(self, precision: StoredPrecision) -> Plan:
         demands = DEMANDS[precision]

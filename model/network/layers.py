@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from model.config import TransformerConfig
 from model.network.attention import KeysValues, MultiHeadAttention
+from model.weights import EPSILON
 
 _UNITS_PER_DRAW = 8  # bytes of an int64
 _BYTE_VALUES = 256
@@ -52,9 +53,6 @@ def random_bytes(count: int) -> Tensor:
     draws = torch.empty(-(-count // _UNITS_PER_DRAW), dtype=torch.int64).random_(_LOWEST, None)
     return draws.view(torch.uint8)[:count]
 
-
-# Added under the square root, where the papers have no constant; avoids a division by zero.
-EPSILON = 1e-5
 
 Norm = nn.LayerNorm | nn.RMSNorm
 

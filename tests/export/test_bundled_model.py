@@ -9,7 +9,7 @@ import pytest
 import dragoman
 from export.graphs.to_onnx import TRANSPOSED
 from export.origin import read_bundle
-from model.run import RunError
+from model.errors import RunError
 from serve.bundle.bundle import (
     DECODER_FILE,
     ENCODER_FILE,

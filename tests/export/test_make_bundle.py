@@ -23,7 +23,8 @@ from export.make_bundle import (
 from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError
-from model.run import RunError, RunFolder, TrainedModel
+from model.errors import RunError
+from model.run import RunFolder, TrainedModel
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
 from serve.bundle.bundle import (
@@ -101,7 +102,7 @@ def test_a_translation_with_a_near_tie_is_not_golden(toy_run: RunFolder) -> None
     trained = Exportable.of_run(toy_run.load())
     sources = list(toy_test_sentences()[:50])
     candidates = translated(trained, EN_DE, sources)
-    answers = generate_greedy(trained.model, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
+    answers = generate_greedy(trained.network, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
     assert [candidate.gap for candidate in candidates] == [min(answer.gaps) for answer in answers]
     smallest = sorted(candidate.gap for candidate in candidates)
     golden = choose_golden(candidates, smallest[20])

@@ -7,7 +7,8 @@ from shutil import copytree
 import pytest
 import torch
 
-from model.run import RunError, RunFolder, write_whole
+from model.errors import RunError
+from model.run import RunFolder, write_whole
 from tests.support.toy import TOY_CONFIG
 
 

@@ -13,11 +13,11 @@ from export.graphs.native.body import Body
 from export.graphs.native.cache import Cache, block_numbers
 from export.graphs.native.layers import layers_of
 from export.graphs.native.layout import LANES
-from model.network.transformer import Transformer
+from model.weights import TransformerWeights
 from serve.bundle.manifest import CacheSpec
 
 
-def encode_body(model: Transformer, spec: CacheSpec) -> Body:
+def encode_body(model: TransformerWeights, spec: CacheSpec) -> Body:
     """Returns the body of `Encode`."""
     encoder = _Encoder(Body(), model, spec)
     encoder.write(encoder.encode())
@@ -27,7 +27,7 @@ def encode_body(model: Transformer, spec: CacheSpec) -> Body:
 class _Encoder:
     """The encoder, and the projection of its result to keys and values of every decoder layer."""
 
-    def __init__(self, body: Body, model: Transformer, spec: CacheSpec) -> None:
+    def __init__(self, body: Body, model: TransformerWeights, spec: CacheSpec) -> None:
         self.body = body
         self._model = model
         self._config = model.config

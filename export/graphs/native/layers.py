@@ -15,7 +15,7 @@ from onnx import TensorProto
 from export.graphs.native.body import Body
 from export.graphs.native.layout import GROUP, LANES, LARGEST, ZERO_POINT, rounded_up
 from model.config import TransformerConfig
-from model.network.layers import EPSILON
+from model.weights import EPSILON
 from serve.bundle.manifest import CacheSpec
 
 

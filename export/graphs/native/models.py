@@ -16,8 +16,7 @@ from export.graphs.native.layout import LANES, rounded_up
 from export.graphs.native.step import step_body
 from export.graphs.native.weights import Weights, decoder_weights, encoder_weights
 from export.graphs.search import IR_VERSION
-from model.network.layers import EPSILON
-from model.network.transformer import Transformer
+from model.weights import EPSILON, TransformerWeights
 from serve.bundle.bundle import CHOOSE_FILE, DECODER_FILE, ENCODER_FILE
 from serve.bundle.manifest import (
     ALIGNMENTS,
@@ -41,7 +40,7 @@ INT64_INPUTS = ("source_ids", "token_ids")
 AXES: dict[str, str | int] = {"source_ids": "tokens", "scored_rows": "scored", "best_count": 1, "aligned": 1}
 
 
-def cache_of(model: Transformer, precision: Precision) -> CacheSpec:
+def cache_of(model: TransformerWeights, precision: Precision) -> CacheSpec:
     """Returns the cache of a model."""
     config = model.config
     return CacheSpec(
@@ -53,7 +52,7 @@ def cache_of(model: Transformer, precision: Precision) -> CacheSpec:
 
 
 def write_native(
-    model: Transformer, precision: Precision, heads: Sequence[AttentionHead], folder: Path
+    model: TransformerWeights, precision: Precision, heads: Sequence[AttentionHead], folder: Path
 ) -> ExportedGraphs:
     """Writes the graphs and their weights into a folder; the decoder returns alignments of the given heads."""
     cache = cache_of(model, precision)
@@ -65,7 +64,7 @@ def write_native(
     return write_graphs(graphs, folder, cache=cache)
 
 
-def encoder_graph(model: Transformer, precision: Precision, cache: CacheSpec) -> onnx.ModelProto:
+def encoder_graph(model: TransformerWeights, precision: Precision, cache: CacheSpec) -> onnx.ModelProto:
     """Returns the graph of `Encode`."""
     operator = Operator(
         "Encode",
@@ -78,7 +77,7 @@ def encoder_graph(model: Transformer, precision: Precision, cache: CacheSpec) ->
 
 
 def decoder_graph(
-    model: Transformer, precision: Precision, cache: CacheSpec, heads: Sequence[AttentionHead]
+    model: TransformerWeights, precision: Precision, cache: CacheSpec, heads: Sequence[AttentionHead]
 ) -> onnx.ModelProto:
     """Returns the graph of `Step`."""
     config = model.config
@@ -162,7 +161,7 @@ def read_native(path: Path) -> Weights:
     }
 
 
-def _attributes(model: Transformer, precision: Precision) -> dict[str, object]:
+def _attributes(model: TransformerWeights, precision: Precision) -> dict[str, object]:
     config = model.config
     return {
         "decoder_layers": config.decoder_layers,

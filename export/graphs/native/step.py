@@ -11,11 +11,11 @@ from export.graphs.native.cache import Cache, block_numbers, positions_of
 from export.graphs.native.choose import choose
 from export.graphs.native.layers import layers_of
 from export.graphs.native.layout import LANES, rounded_up
-from model.network.transformer import Transformer
+from model.weights import TransformerWeights
 from serve.bundle.manifest import ALIGNMENTS, LOGITS, AttentionHead, CacheSpec
 
 
-def step_body(model: Transformer, spec: CacheSpec, heads: Sequence[AttentionHead]) -> Body:
+def step_body(model: TransformerWeights, spec: CacheSpec, heads: Sequence[AttentionHead]) -> Body:
     """Returns the body of `Step`, which returns alignments of the given heads."""
     decoder = _Decoder(Body(), model, spec)
     logits = decoder.decode()
@@ -28,7 +28,7 @@ def step_body(model: Transformer, spec: CacheSpec, heads: Sequence[AttentionHead
 class _Decoder:
     """The decoder for one position per row."""
 
-    def __init__(self, body: Body, model: Transformer, spec: CacheSpec) -> None:
+    def __init__(self, body: Body, model: TransformerWeights, spec: CacheSpec) -> None:
         self.body = body
         self._model = model
         self._config = model.config

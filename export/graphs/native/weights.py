@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from export.graphs.native.layout import (
     LANES,
@@ -22,64 +20,74 @@ from export.graphs.native.layout import (
     rounded_up,
     unpack_floats,
 )
-from model.network.attention import MultiHeadAttention
-from model.network.layers import EncoderLayer, FeedForward, GatedFeedForward, Residual
-from model.network.transformer import Transformer
+from model.weights import TransformerWeights
 from serve.bundle.manifest import Precision
 
 # Arrays by name; their order is that of the operator's inputs.
 Weights = dict[str, NDArray[Any]]
+# The parts of a packed matrix.
+PARTS = {"qkv": ("query", "key", "value"), "key_value": ("key", "value")}
 
 
 class WeightWriter:
-    """Collects weights in one precision."""
+    """Collects the weights of a model in one precision."""
 
-    def __init__(self, precision: Precision) -> None:
+    def __init__(self, model: TransformerWeights, precision: Precision) -> None:
         self.weights: Weights = {}
+        self._config = model.config
+        self._parameters = model.parameters
         self._precision = precision
 
-    def table(self, name: str, weight: Tensor) -> None:
+    def table(self, name: str, weight: NDArray[np.float32]) -> None:
         """Adds an embedding table, [V, d_model], in the layout of a matrix."""
-        self._matrix(name, _array(weight), with_offset=False)
+        self._matrix(name, weight, with_offset=False)
 
-    def positions(self, name: str, weight: Tensor) -> None:
+    def positions(self, name: str) -> None:
         """Adds position vectors, [P, d_model]."""
-        self.weights[f"{name}.table"] = _array(weight)
+        self.weights[f"{name}.table"] = np.ascontiguousarray(self._parameters[f"{name}.table"])
 
-    def linear(self, name: str, weight: Tensor, bias: Tensor | None, filler: float = 0) -> None:
+    def linear(
+        self, name: str, weight: NDArray[np.float32], bias: NDArray[np.float32] | None, filler: float = 0
+    ) -> None:
         """Adds a matrix [N, K] and its bias [N]; padded outputs have the bias `filler`."""
-        self._matrix(name, _array(weight), with_offset=True)
-        values = np.zeros(len(weight), np.float32) if bias is None else _array(bias)
+        self._matrix(name, weight, with_offset=True)
+        values = np.zeros(len(weight), np.float32) if bias is None else bias
         self.weights[f"{name}.bias"] = padded(values, rounded_up(len(values), LANES), filler)
 
-    def packed(self, name: str, *parts: nn.Linear) -> None:
-        """Adds matrices with the same input as one matrix."""
-        self.linear(name, torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
+    def packed(self, name: str, kind: str) -> None:
+        """Adds matrices of an attention with the same input as one matrix."""
+        weight, bias = (
+            np.concatenate([self._parameters[f"{name}.{part}.{each}"] for part in PARTS[kind]])
+            for each in ("weight", "bias")
+        )
+        self.linear(f"{name}.{kind}", weight, bias)
 
-    def norm(self, name: str, norm: nn.Module) -> None:
-        """Adds a gain and, for layer normalization, a bias; nothing for the identity."""
-        for part, value in norm.named_parameters():
-            self.weights[f"{name}.{part}"] = _array(value)
+    def norm(self, name: str) -> None:
+        """Adds a gain and, for layer normalization, a bias."""
+        for part in ("weight", "bias") if self._config.norm == "layer" else ("weight",):
+            self.weights[f"{name}.{part}"] = np.ascontiguousarray(self._parameters[f"{name}.{part}"])
 
-    def residual(self, name: str, residual: Residual) -> None:
-        """Adds the normalization of a residual connection."""
-        self.norm(f"{name}.norm", residual.norm)
+    def final_norm(self, name: str) -> None:
+        """Adds the normalization after a pre-norm stack."""
+        if self._config.norm_position == "pre":
+            self.norm(name)
 
-    def module(self, name: str, linear: nn.Linear) -> None:
+    def module(self, name: str) -> None:
         """Adds a linear layer."""
-        self.linear(name, linear.weight, linear.bias)
+        self.linear(name, self._parameters[f"{name}.weight"], self._parameters.get(f"{name}.bias"))
 
-    def feed_forward(self, name: str, network: FeedForward | GatedFeedForward) -> None:
-        """Adds a feed-forward network, the gate first."""
-        if isinstance(network, GatedFeedForward):
-            self.module(f"{name}.gate", network.gate)
-        self.module(f"{name}.inner", network.inner)
-        self.module(f"{name}.outer", network.outer)
+    def feed_forward(self, layer: str) -> None:
+        """Adds the feed-forward network of a layer, the gate first, and its normalization."""
+        parts = ("gate", "inner", "outer") if self._config.activation == "swiglu" else ("inner", "outer")
+        for part in parts:
+            self.module(f"{layer}.feed_forward.{part}")
+        self.norm(f"{layer}.feed_forward_residual.norm")
 
-    def self_attention(self, name: str, attention: MultiHeadAttention) -> None:
-        """Adds the projections of queries, keys and values as one, and that of the result."""
-        self.packed(f"{name}.qkv", attention.query, attention.key, attention.value)
-        self.module(f"{name}.output", attention.output)
+    def self_attention(self, layer: str) -> None:
+        """Adds the projections of queries, keys and values as one, that of the result, and the normalization."""
+        self.packed(f"{layer}.self_attention", "qkv")
+        self.module(f"{layer}.self_attention.output")
+        self.norm(f"{layer}.self_attention_residual.norm")
 
     def _matrix(self, name: str, matrix: NDArray[np.float32], *, with_offset: bool) -> None:
         if self._precision == "fp32":
@@ -93,48 +101,37 @@ class WeightWriter:
             self.weights[f"{name}.offset"] = offsets(packed)
 
 
-def encoder_weights(model: Transformer, precision: Precision) -> Weights:
+def encoder_weights(model: TransformerWeights, precision: Precision) -> Weights:
     """Returns the weights of `Encode`: of the encoder and of the projections to keys and values of the decoder."""
-    writer = WeightWriter(precision)
-    writer.table("embedding", model.source_weight)
-    writer.positions("source_positions", model.source_positions.table)
-    for number, layer in enumerate(model.encoder_layers):
-        _encoder_layer(writer, f"encoder.{number}", layer)
-    writer.norm("encoder_norm", model.encoder_norm)
-    for number, decoder in enumerate(model.decoder_layers):
-        attention = decoder.cross_attention
-        writer.packed(f"decoder.{number}.cross_attention.key_value", attention.key, attention.value)
+    writer = WeightWriter(model, precision)
+    writer.table("embedding", model.source_embedding)
+    writer.positions("source_positions")
+    for number in range(model.config.encoder_layers):
+        writer.self_attention(f"encoder.{number}")
+        writer.feed_forward(f"encoder.{number}")
+    writer.final_norm("encoder_norm")
+    for number in range(model.config.decoder_layers):
+        writer.packed(f"decoder.{number}.cross_attention", "key_value")
     return writer.weights
 
 
-def _encoder_layer(writer: WeightWriter, name: str, layer: EncoderLayer) -> None:
-    writer.self_attention(f"{name}.self_attention", layer.self_attention)
-    writer.residual(f"{name}.self_attention_residual", layer.self_attention_residual)
-    writer.feed_forward(f"{name}.feed_forward", layer.feed_forward)
-    writer.residual(f"{name}.feed_forward_residual", layer.feed_forward_residual)
-
-
-def decoder_weights(model: Transformer, precision: Precision) -> Weights:
+def decoder_weights(model: TransformerWeights, precision: Precision) -> Weights:
     """Returns the weights of `Step`."""
-    writer = WeightWriter(precision)
-    writer.table("target_embedding", model.target_weight)
-    writer.positions("target_positions", model.target_positions.table)
-    for number, layer in enumerate(model.decoder_layers):
-        name = f"decoder.{number}"
-        writer.self_attention(f"{name}.self_attention", layer.self_attention)
-        writer.residual(f"{name}.self_attention_residual", layer.self_attention_residual)
-        writer.module(f"{name}.cross_attention.query", layer.cross_attention.query)
-        writer.module(f"{name}.cross_attention.output", layer.cross_attention.output)
-        writer.residual(f"{name}.cross_attention_residual", layer.cross_attention_residual)
-        writer.feed_forward(f"{name}.feed_forward", layer.feed_forward)
-        writer.residual(f"{name}.feed_forward_residual", layer.feed_forward_residual)
-    writer.norm("decoder_norm", model.decoder_norm)
-    writer.linear("output", model.output_weight, model.output_bias, filler=-np.inf)
+    writer = WeightWriter(model, precision)
+    writer.table("target_embedding", model.target_embedding)
+    writer.positions("target_positions")
+    for number in range(model.config.decoder_layers):
+        layer = f"decoder.{number}"
+        writer.self_attention(layer)
+        writer.module(f"{layer}.cross_attention.query")
+        writer.module(f"{layer}.cross_attention.output")
+        writer.norm(f"{layer}.cross_attention_residual.norm")
+        writer.feed_forward(layer)
+    writer.final_norm("decoder_norm")
+    writer.linear("output", model.output, model.parameters.get("output_bias"), filler=-np.inf)
     return writer.weights
 
 
-# The parts of a packed matrix.
-PARTS = {"qkv": ("query", "key", "value"), "key_value": ("key", "value")}
 OUTPUT_BIAS, BLOCK_AXES = "output.bias", 3
 
 
@@ -151,7 +148,3 @@ def float_parameters(weights: Weights) -> Iterator[tuple[str, NDArray[np.float32
         width = weights[f"{owner}.weight"].shape[1]
         for part, split in zip(parts, np.split(array[: width * len(parts)], len(parts)), strict=True):
             yield f"{module}.{part}.{kind}", split
-
-
-def _array(value: Tensor) -> NDArray[np.float32]:
-    return np.ascontiguousarray(value.detach().numpy())

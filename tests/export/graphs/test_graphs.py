@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from export.graphs.graph_files import ALIGNMENT_BYTES, SMALLEST_EXTERNAL_BYTES
-from export.graphs.graphs import UnsupportedGraphError, graphs_of
+from export.graphs.graphs import graphs_of
+from export.graphs.options import UnsupportedGraphError
 from export.graphs.to_onnx import OPSET
 from export.make_bundle import BundleOptions
 from export.origin import read_parameters

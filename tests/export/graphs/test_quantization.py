@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from export.graphs.graphs import UnsupportedGraphError
+from export.graphs.options import UnsupportedGraphError
 from export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear, QuantizedMatrix
 from export.graphs.transformer import Embedding, frozen
 from export.make_bundle import SMALLEST_GOLDEN_GAP, BundleOptions, make_bundle, reproduced
 from export.source_model import Exportable
 from model.config import RecurrentConfig
+from model.errors import RunError
 from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
-from model.run import RunError, RunFolder
+from model.run import RunFolder
 from model.tokenizer.tokenizer import PAD_ID, Tokenizer
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle
 from tests.support.comparisons import compare

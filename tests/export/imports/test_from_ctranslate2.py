@@ -27,6 +27,7 @@ from model.run import RunFolder
 from model.search import generate_beam, generate_greedy
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import Tokenizer
+from model.weights import TransformerWeights
 from protos.translation_pb2 import TranslateRequest
 from serve.bundle.bundle import Bundle
 from serve.runtime.sessions import load_sessions
@@ -100,9 +101,9 @@ def check_same_as_ctranslate2(folder: Path, exportable: Exportable, texts: tuple
     limit = exportable.model.limits.max_target_tokens
     for beam_size, penalty in ((1, 1.0), (4, 1.0), (4, 0.2)):
         if beam_size == 1:
-            answers = generate_greedy(exportable.model, sources)
+            answers = generate_greedy(exportable.network, sources)
         else:
-            answers = generate_beam(exportable.model, sources, beam_size, penalty)
+            answers = generate_beam(exportable.network, sources, beam_size, penalty)
         ours = [[tokenizer.target_pieces[token_id] for token_id in answer.target_ids] for answer in answers]
         assert ours == translate(folder, given, beam_size, limit, penalty)
 
@@ -120,7 +121,7 @@ def test_our_models_translate_like_ctranslate2(
     folder = write_model(tmp_path / "m", spec_of(model, tokenizer.source_pieces), tokenizer=tokenizer)
     exportable = import_ctranslate2(folder, ASKED)
     check_same_as_ctranslate2(folder, exportable, texts)
-    assert isinstance(exportable.model, Transformer)
+    assert isinstance(exportable.model, TransformerWeights)
     assert exportable.model.config.tie_embeddings == model.config.tie_embeddings
 
 
@@ -133,7 +134,7 @@ def test_weights_of_every_kind_are_read(kind: str, toy_run: RunFolder, tmp_path:
     folder = write_model(tmp_path / "m", spec, kind, trained.tokenizer)
     exportable = import_ctranslate2(folder, ImportOptions("en", "de"))
     check_same_as_ctranslate2(folder, exportable, toy_test_sentences()[:SENTENCES])
-    found, written = exportable.model.state_dict(), trained.model.state_dict()
+    found, written = exportable.network.state_dict(), trained.model.state_dict()
     assert kind != "float32" or all(torch.equal(found[name], value) for name, value in written.items())
 
 
@@ -164,7 +165,7 @@ def test_source_prefix_and_suffix_follow_the_configuration(folder: Path, texts: 
     tokenizer = exportable.tokenizer
     sources = [exportable.source_ids((2,), text) for text in texts]
     theirs = translate(folder, [[tokenizer.source_pieces[i] for i in source[1:]] for source in sources], 1, LIMIT)
-    answers = generate_greedy(exportable.model, sources)
+    answers = generate_greedy(exportable.network, sources)
     assert [[tokenizer.source_pieces[i] for i in answer.target_ids] for answer in answers] == theirs
 
 
@@ -404,7 +405,7 @@ def test_variables_of_an_earlier_version_replace_the_configuration(
     folder: Path, texts: tuple[str, ...], version: int, start: str
 ) -> None:
     """Such a model has no configuration file, and one option for both stacks."""
-    after = import_ctranslate2(folder, ASKED).model.state_dict()
+    after = import_ctranslate2(folder, ASKED).network.state_dict()
     variables = read_model_file(folder / "model.bin").variables
     flags = {"with_source_eos": True, "with_target_bos": start == "<s>"}
     earlier = {name: np.array(value, np.int8) for name, value in flags.items()}
@@ -413,7 +414,7 @@ def test_variables_of_an_earlier_version_replace_the_configuration(
     (folder / "model.bin").write_bytes(model_file(earlier, version=version, revision=4))
     (folder / "config.json").unlink()
     exportable = import_ctranslate2(folder, ASKED)
-    found = exportable.model.state_dict()
+    found = exportable.network.state_dict()
     assert all(np.array_equal(found[name], after[name]) for name in after)
     assert exportable.model.bos_id == {"<s>": 2, "</s>": 3}[start]
     assert exportable.source_suffix == (3,)

@@ -89,9 +89,9 @@ def check_same_as_transformers(model: Any, exportable: Exportable, count: int = 
     """Compares translations of greedy search and of beam size 4."""
     sources = sources_of(exportable)[:count]
     limit = exportable.model.limits.max_target_tokens
-    greedy = [answer.target_ids for answer in generate_greedy(exportable.model, sources)]
+    greedy = [answer.target_ids for answer in generate_greedy(exportable.network, sources)]
     assert greedy == generate(model, sources, 1, limit)
-    beam = [answer.target_ids for answer in generate_beam(exportable.model, sources, 4, 1.0)]
+    beam = [answer.target_ids for answer in generate_beam(exportable.network, sources, 4, 1.0)]
     assert beam == generate(model, sources, 4, limit)
     assert len(set(beam)) > count / 4, "otherwise the translations tell nothing"
 
@@ -104,7 +104,7 @@ def samples(exportable: Exportable, count: int = 20) -> list[Sample]:
 def test_a_trained_model_translates_like_transformers(trained: Any, checkpoint: Path) -> None:
     exportable = import_marian(checkpoint, OPTIONS)
     check_same_as_transformers(trained, exportable)
-    answers = generate_beam(exportable.model, sources_of(exportable), 4, 1.0)
+    answers = generate_beam(exportable.network, sources_of(exportable), 4, 1.0)
     right = [
         exportable.tokenizer.decode(answer.target_ids) == translate_words(text)
         for answer, text in zip(answers, TEXTS, strict=True)
@@ -162,7 +162,7 @@ def test_an_exported_checkpoint_is_served(checkpoint: Path, tmp_path: Path) -> N
     with run_service(tmp_path / "b", [load_sessions(bundle, threads=1).runtime(slots=4)]) as live:
         for text, source in zip(TEXTS[:5], sources_of(exportable), strict=False):
             (translation,) = live.call(TranslateRequest(text=[text])).translations
-            (expected,) = generate_greedy(exportable.model, [source])
+            (expected,) = generate_greedy(exportable.network, [source])
             assert translation.text == exportable.tokenizer.decode(expected.target_ids)
             assert translation.score == pytest.approx(expected.score, abs=1e-3)
 
@@ -179,14 +179,15 @@ def test_the_tokenizer_encodes_and_decodes_like_transformers(checkpoint: Path) -
 
 def test_both_forms_of_parameters_are_read_alike(trained: Any, checkpoint: Path, tmp_path: Path) -> None:
     pickled = write_marian(tmp_path / "m", trained, VOCABULARY, safe=False)
-    states = [import_marian(folder, OPTIONS).model.state_dict() for folder in (checkpoint, pickled)]
+    states = [import_marian(folder, OPTIONS).network.state_dict() for folder in (checkpoint, pickled)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_position_encodings_are_those_of_transformers() -> None:
     model = random_marian(len(VOCABULARY), max_position_embeddings=100)
-    torch.testing.assert_close(marian_positions(100, 64), model.model.encoder.embed_positions.weight.detach())
+    theirs = model.model.encoder.embed_positions.weight.detach()
+    torch.testing.assert_close(torch.from_numpy(marian_positions(100, 64)), theirs)
 
 
 def test_separate_vocabularies_of_different_sizes_are_read(tmp_path: Path) -> None:

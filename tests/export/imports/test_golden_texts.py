@@ -1,8 +1,13 @@
-"""Texts for golden sentences consist of words of the vocabulary."""
+"""Texts for golden sentences are sentences of the source language, or consist of words of the vocabulary."""
 
 import pytest
 
-from export.imports.common import TEXTS, golden_texts
+from export.imports.golden import SENTENCES, TEXTS, golden_samples, golden_texts, read_sentences
+from export.source_model import Exportable
+from export.torch_weights import to_weights
+from model.tokenizer.tokenizer import UNK_ID, Tokenizer
+from serve.bundle.manifest import BundleDirection
+from tests.support.toy import random_model
 
 
 def test_texts_are_made_of_words_and_differ_in_length() -> None:
@@ -27,3 +32,25 @@ def test_a_large_vocabulary_gives_its_common_words() -> None:
 @pytest.mark.parametrize("pieces", [[], ["<unk>", "▁", ".", "12"]])
 def test_a_vocabulary_without_words_gives_none(pieces: list[str]) -> None:
     assert golden_texts(pieces) == []
+
+
+def test_twenty_languages_have_sentences_of_their_own() -> None:
+    languages = sorted(path.stem for path in SENTENCES.glob("*.txt"))
+    sentences = {language: read_sentences(language) for language in languages}
+    assert len(languages) == 20
+    assert {len(texts) for texts in sentences.values()} == {8}
+    assert len({text for texts in sentences.values() for text in texts}) == 160
+    assert all(text == text.strip() and len(text) > 8 for texts in sentences.values() for text in texts)
+    assert read_sentences("xx") == []
+
+
+def test_sentences_with_unknown_pieces_are_not_golden(tokenizer: Tokenizer) -> None:
+    """The tokenizer of the tests lacks most letters; then words of the vocabulary stand in."""
+    weights = to_weights(random_model(1, tokenizer.vocabulary_size))
+    direction = BundleDirection(source="en", target="de")
+    exportable = Exportable(weights, tokenizer, (direction,), (3,), UNK_ID, {}, 0)
+    samples = golden_samples(exportable)
+    assert {str(sample.direction) for sample in samples} == {"en-de"}
+    texts = [sample.text for sample in samples]
+    known = [text for text in read_sentences("en") if UNK_ID not in tokenizer.encode(text)]
+    assert texts == (known or golden_texts(tokenizer.source_pieces))

@@ -22,7 +22,7 @@ def test_the_announced_number_of_translations_is_done(
     bundle = Bundle.open(toy_bundle)
     reader = Reader(bundle)
     sentences = [Sentence(text, reader.source_ids(("en", "de"), text)) for text in toy_test_sentences()[:7]]
-    model = Exportable.of_run(toy_run.load()).model
+    model = Exportable.of_run(toy_run.load()).network
     manifest = bundle.manifest.model_copy(update={"precision": precision})
     references = None if precision is None else references_of(model, manifest)
     plan = Plan(

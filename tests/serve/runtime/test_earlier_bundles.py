@@ -8,7 +8,7 @@ import pytest
 from export.graph_decoder import GraphDecoder
 from export.make_bundle import BundleOptions, write_bundle
 from export.origin import read_bundle
-from model.run import RunError
+from model.errors import RunError
 from serve.runtime.cpu import Sessions
 from serve.runtime.placement import open_sessions
 from serve.runtime.sessions import load_sessions

@@ -1,0 +1,61 @@
+"""Chooses the cross-attention head whose weights align words best, by measurement without gold alignments.
+
+Marian trains head 0 of the last layer with given alignments if it guides alignment, as most OPUS-MT models were; this
+head is taken unless another one is clearly better. A head aligns well if its rows are sharp and if together they reach
+every source token.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.numpy_search import attention_maps
+from model.weights import TransformerWeights
+from serve.bundle.manifest import AttentionHead
+
+# Another head must exceed the usual one by this factor.
+CLEARLY_BETTER = 1.1
+
+
+class HeadQuality(NamedTuple):
+    """How well a head aligns.
+
+    Attributes:
+        coverage: share of source tokens with the largest weight of at least one target token.
+        entropy: mean entropy of a row, divided by that of equal weights: 0 for one source token, 1 for all alike.
+    """
+
+    coverage: float
+    entropy: float
+
+    @property
+    def figure(self) -> float:
+        """The larger, the better: 0 to 1."""
+        return self.coverage * (1 - self.entropy)
+
+
+def choose_head(
+    model: TransformerWeights, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+) -> tuple[AttentionHead, HeadQuality]:
+    """Returns the head for alignments, measured on source ids and their target ids without EOS."""
+    measured = [_qualities(attention_maps(model, source, target)) for source, target in pairs if len(source) > 1]
+    if not measured:
+        measured = [np.zeros((model.config.decoder_layers, model.config.heads, 2))]
+    means = np.mean(measured, axis=0)  # [layers, H, 2]
+    figures = means[..., 0] * (1 - means[..., 1])
+    usual = (model.config.decoder_layers - 1, 0)
+    best = np.unravel_index(figures.argmax(), figures.shape)
+    layer, head = best if figures[best] > CLEARLY_BETTER * figures[usual] else usual
+    coverage, entropy = means[layer, head].tolist()
+    return AttentionHead(layer=int(layer), head=int(head)), HeadQuality(coverage, entropy)
+
+
+def _qualities(maps: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Returns coverage and entropy of each head, [layers, H, 2], from weights [layers, H, T, S]."""
+    length = maps.shape[-1]
+    reached = maps.argmax(axis=-1)[..., None] == np.arange(length)  # [layers, H, T, S]
+    coverage = reached.any(axis=-2).mean(axis=-1)
+    entropy = -(maps * np.log(np.maximum(maps, 1e-30))).sum(axis=-1).mean(axis=-1) / np.log(length)
+    return np.stack((coverage, entropy), axis=-1)

@@ -1,0 +1,28 @@
+"""Which graphs a Transformer has: variants, precisions, alignment heads."""
+
+from collections.abc import Sequence
+
+from model.config import TransformerConfig
+from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+
+
+class UnsupportedGraphError(Exception):
+    """The architecture has no such graphs. The message names the option and the expected value."""
+
+
+def check_options(
+    config: TransformerConfig, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
+) -> None:
+    """Checks that a Transformer has such graphs.
+
+    Raises:
+        UnsupportedGraphError: if not.
+    """
+    layers, heads = config.decoder_layers, config.heads
+    for chosen in alignment_heads:
+        if chosen.layer >= layers or chosen.head >= heads:
+            expected = f"a layer below {layers} and a head below {heads}, LAYER:HEAD"
+            raise UnsupportedGraphError(f"align: {chosen}: expected {expected}")
+    if (variant == "cuda") != (precision == "fp16"):
+        expected = "fp16 exactly if the variant is cuda"
+        raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")

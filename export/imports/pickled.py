@@ -1,0 +1,345 @@
+"""Reads `pytorch_model.bin` without PyTorch: tensors by name, in PyTorch's zip format and in its older one.
+
+A pickle is a program. This interpreter knows the few operations of a file of tensors, and calls nothing else:
+dictionaries with text as keys, lists, tuples, numbers, and views of storages. Every other operation or name is refused.
+
+Sources: Python's pickletools; PyTorch's torch/serialization.py and torch/_utils.py.
+"""
+
+import io
+import math
+import pickletools
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from io import BufferedReader
+from itertools import islice
+from mmap import ACCESS_READ, mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+# Operations of a pickle, and axes of a tensor, that no known checkpoint reaches.
+MOST_OPERATIONS = 1_000_000
+MOST_AXES = 8
+_BFLOAT16 = "bfloat16"
+STORAGES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": _BFLOAT16,
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+}
+
+
+class PickledError(Exception):
+    """The file holds something else than dense tensors, or is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A storage that a tensor refers to: its key in the file, its type and its number of values."""
+
+    key: str
+    type: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor as a view of a storage."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Mark:
+    """The place of a MARK on the stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A name of a module, which stands for a function or a type."""
+
+    module: str
+    name: str
+
+
+def read_pickled(file: BufferedReader) -> dict[str, object]:
+    """Returns the tensors of a checkpoint by name, and other values as they are.
+
+    Raises:
+        PickledError: if the file is damaged, or holds anything but tensors, numbers and text.
+        Exception: of any type from the libraries for damaged archives.
+    """
+    if zipfile.is_zipfile(file):
+        return _read_zip(zipfile.ZipFile(file))
+    # A mapped file returns what it has for a stated length beyond its end.
+    with mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
+        return _read_legacy(mapped)
+
+
+def _read_zip(archive: zipfile.ZipFile) -> dict[str, object]:
+    names = archive.namelist()
+    roots = [name.removesuffix("data.pkl") for name in names if name.rpartition("/")[2] == "data.pkl"]
+    if len(roots) != 1:
+        raise PickledError("expected one data.pkl")
+    root = roots[0]
+    if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
+        raise PickledError("byteorder: expected little")
+    content = Interpreter(io.BytesIO(archive.read(f"{root}data.pkl"))).run()
+    return _resolve(content, lambda storage: archive.read(f"{root}data/{storage.key}"))
+
+
+def _read_legacy(file: mmap) -> dict[str, object]:
+    """Reads magic number, protocol, system, structure, keys of storages, and then each storage after its size."""
+    magic, protocol, system, content, keys = (Interpreter(file).run() for _ in range(5))
+    if (magic, protocol) != (MAGIC, PROTOCOL):
+        raise PickledError("not a file of PyTorch")
+    if not isinstance(system, dict) or system.get("little_endian") is not True:
+        raise PickledError("byte order: expected little endian")
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise PickledError("expected a list of the keys of storages")
+    known = {view.storage.key: view.storage for view in _tensors(content).values() if isinstance(view, View)}
+    stored: dict[str, bytes] = {}
+    for key in keys:
+        if key not in known:
+            raise PickledError(f"storage {key}: no tensor has it")
+        size = int.from_bytes(file.read(8), "little")
+        if size != known[key].size:
+            raise PickledError(f"storage {key}: {size} values, expected {known[key].size}")
+        stored[key] = file.read(size * _item_bytes(known[key].type))
+    return _resolve(content, lambda storage: stored[storage.key])
+
+
+def _tensors(content: object) -> dict[str, object]:
+    if not isinstance(content, dict):
+        raise PickledError("expected a dictionary of tensors")
+    return content
+
+
+def _resolve(content: object, read: Callable[[Storage], bytes]) -> dict[str, object]:
+    storages: dict[str, tuple[Storage, NDArray[Any]]] = {}
+    found: dict[str, object] = {}
+    for name, value in _tensors(content).items():
+        if not isinstance(value, View):
+            found[name] = value
+            continue
+        key = value.storage.key
+        if key not in storages:
+            storages[key] = value.storage, _array(value.storage, read(value.storage))
+        storage, array = storages[key]
+        if storage != value.storage:
+            raise PickledError(f"{name}: storage {key} has another type or size before")
+        found[name] = _viewed(name, value, array)
+    return found
+
+
+def _item_bytes(kind: str) -> int:
+    return 2 if kind == _BFLOAT16 else np.dtype(kind).itemsize
+
+
+def _array(storage: Storage, content: bytes) -> NDArray[Any]:
+    if len(content) != storage.size * _item_bytes(storage.type):
+        raise PickledError(f"storage {storage.key}: {len(content)} bytes, expected {storage.size} of {storage.type}")
+    if storage.type == _BFLOAT16:
+        return from_bfloat16(np.frombuffer(content, np.uint16))
+    return np.frombuffer(content, storage.type)
+
+
+def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """Returns values whose upper 16 bits are given, as float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _viewed(name: str, view: View, array: NDArray[Any]) -> NDArray[Any]:
+    count = math.prod(view.shape)
+    last = view.offset + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+    # More values than the storage has would be repeated ones, whose copy may not fit into memory.
+    if count > len(array) or (count and last >= len(array)):
+        raise PickledError(f"{name}: reaches beyond its storage")
+    steps = [stride * array.itemsize for stride in view.strides]
+    return np.lib.stride_tricks.as_strided(array[view.offset :], view.shape, steps, writeable=False)
+
+
+class Interpreter:
+    """Runs one pickle of a stream; what it makes refers to values of this module only."""
+
+    def __init__(self, stream: Any) -> None:
+        self._operations = pickletools.genops(stream)
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self) -> object:
+        """Returns the value of the pickle.
+
+        Raises:
+            PickledError: if an operation is refused or does not fit.
+        """
+        try:
+            for operation, argument, _ in islice(self._operations, MOST_OPERATIONS):
+                if operation.name == "STOP":
+                    return self._stack.pop()
+                self._apply(operation.name, argument)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise PickledError(f"damaged: {type(error).__name__}: {error}") from error
+        raise PickledError(f"damaged: no end in {MOST_OPERATIONS:,} operations")
+
+    def _apply(self, name: str, argument: Any) -> None:
+        if name in _VALUES:
+            self._stack.append(_VALUES[name](argument))
+        elif name in _OPERATIONS:
+            _OPERATIONS[name](self, argument)
+        elif name not in ("PROTO", "FRAME"):
+            raise PickledError(f"refused operation {name}")
+
+    def put(self, place: int | None) -> None:
+        """Remembers the last value."""
+        self._memo[len(self._memo) if place is None else place] = self._stack[-1]
+
+    def get(self, place: int) -> None:
+        """Pushes a remembered value."""
+        self._stack.append(self._memo[place])
+
+    def tuple(self, count: int | None) -> None:
+        """Makes a tuple of the last values, or of those since the mark."""
+        self._stack.append(tuple(self._marked() if count is None else self._last(count)))
+
+    def append(self, count: int | None) -> None:
+        """Appends values to a list."""
+        values = self._marked() if count is None else self._last(count)
+        self._top(list).extend(values)
+
+    def set(self, count: int | None) -> None:
+        """Adds keys and values to a dictionary."""
+        items = self._marked() if count is None else self._last(count)
+        target = self._top(dict)
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            # A nested tuple takes exponential time to hash.
+            if not isinstance(key, str):
+                raise PickledError("refused key: expected text")
+            target[key] = value
+
+    def reduce(self) -> None:
+        """Replaces a function and its arguments by the result."""
+        function, arguments = self._last(2)
+        self._stack.append(_call(function, arguments))
+
+    def build(self) -> None:
+        """Drops the attributes of a dictionary, such as the versions of modules."""
+        self._last(1)
+        self._top(dict)
+
+    def storage(self) -> None:
+        """Replaces an identity by a storage."""
+        self._stack.append(_storage(self._stack.pop()))
+
+    def _top(self, kind: type) -> Any:
+        if not isinstance(self._stack[-1], kind):
+            raise PickledError(f"damaged: expected a {kind.__name__}")
+        return self._stack[-1]
+
+    def _last(self, count: int) -> list[Any]:
+        values = self._stack[-count:]
+        if len(values) < count or any(isinstance(each, _Mark) for each in values):
+            raise PickledError("damaged: too few values")
+        del self._stack[-count:]
+        return values
+
+    def _marked(self) -> list[Any]:
+        place = len(self._stack) - 1
+        while not isinstance(self._stack[place], _Mark):
+            place -= 1
+            if place < 0:
+                raise PickledError("damaged: no mark")
+        values = self._stack[place + 1 :]
+        del self._stack[place:]
+        return values
+
+
+def _name(argument: str) -> _Name:
+    module, _, name = argument.partition(" ")
+    return _Name(module, name)
+
+
+def _counted(
+    operation: Callable[[Interpreter, int | None], None], count: int | None, interpreter: Interpreter, _: Any
+) -> None:
+    operation(interpreter, count)
+
+
+# Operations that push a value, by their argument.
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "MARK": lambda _: _Mark(),
+    "EMPTY_DICT": lambda _: {},
+    "EMPTY_LIST": lambda _: [],
+    "EMPTY_TUPLE": lambda _: (),
+    "NONE": lambda _: None,
+    "NEWTRUE": lambda _: True,
+    "NEWFALSE": lambda _: False,
+    "GLOBAL": _name,
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINFLOAT"), lambda value: value),
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "LONG4"), lambda value: value),
+}
+
+
+_OPERATIONS: dict[str, Callable[[Interpreter, Any], None]] = {
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT", "MEMOIZE"), Interpreter.put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), Interpreter.get),
+    **{f"TUPLE{count or ''}": partial(_counted, Interpreter.tuple, count) for count in (None, 1, 2, 3)},
+    "APPEND": partial(_counted, Interpreter.append, 1),
+    "APPENDS": partial(_counted, Interpreter.append, None),
+    "SETITEM": partial(_counted, Interpreter.set, 2),
+    "SETITEMS": partial(_counted, Interpreter.set, None),
+    "REDUCE": lambda interpreter, _: interpreter.reduce(),
+    "BUILD": lambda interpreter, _: interpreter.build(),
+    "BINPERSID": lambda interpreter, _: interpreter.storage(),
+}
+
+
+def _call(function: object, arguments: object) -> object:
+    """Makes what a known function would return, without calling it."""
+    if isinstance(function, _Name) and isinstance(arguments, tuple):
+        if function == _Name("collections", "OrderedDict") and not arguments:
+            return {}
+        if function == _Name("torch._utils", "_rebuild_parameter") and isinstance(arguments[0], View):
+            return arguments[0]
+        if function == _Name("torch._utils", "_rebuild_tensor_v2"):
+            return _view(*arguments[:4])
+        raise PickledError(f"refused name {function.module}.{function.name}: expected dense tensors")
+    raise PickledError("damaged: expected a function and its arguments")
+
+
+def _view(storage: object, offset: object, shape: object, strides: object) -> View:
+    if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
+        raise PickledError("damaged: expected a storage, an offset, a shape and strides")
+    numbers = (offset, *shape, *strides)
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise PickledError("damaged: expected sizes from 0 on")
+    if len(shape) != len(strides) or len(shape) > MOST_AXES:
+        raise PickledError(f"damaged: expected as many sizes as strides, at most {MOST_AXES}")
+    return View(storage, int(str(offset)), shape, strides)
+
+
+def _storage(identity: object) -> Storage:
+    """Returns a storage for ('storage', type, key, device, size)."""
+    if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":  # noqa: PLR2004 - its parts
+        raise PickledError("damaged: expected a storage")
+    _, kind, key, _, size = identity[:5]
+    if not isinstance(kind, _Name) or kind.module != "torch" or kind.name not in STORAGES:
+        raise PickledError("refused storage: expected a type of PyTorch for real numbers")
+    if len(identity) > 5 and identity[5] is not None:  # noqa: PLR2004
+        raise PickledError("refused storage: a view of another one")
+    if not isinstance(key, str) or type(size) is not int or size < 0:
+        raise PickledError("damaged: expected the key and the size of a storage")
+    return Storage(key, STORAGES[kind.name], size)

@@ -1,0 +1,236 @@
+"""Greedy search with a Transformer in NumPy: the reference for golden sentences of models without PyTorch.
+
+Follows Vaswani et al. 2017 (arXiv:1706.03762) in the plainest way. Sources are encoded one by one and
+decoded together.
+
+Shapes: R rows, S source length, T target length so far, H heads, D head size, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.weights import EPSILON, TransformerWeights
+
+Floats = NDArray[np.float32]
+
+_ERF = np.frompyfunc(math.erf, 1, 1)
+
+
+class Translation(NamedTuple):
+    """Target tokens without EOS, and the smallest lead of the best logit at any step."""
+
+    target_ids: tuple[int, ...]
+    gap: float
+
+
+class _Layers:
+    """The sub-layers of a model, each over [..., d_model]."""
+
+    def __init__(self, model: TransformerWeights) -> None:
+        self.model = model
+        self.config = model.config
+        self.heads = model.config.heads
+
+    def linear(self, name: str, states: Floats) -> Floats:
+        """Computes x W^T + b."""
+        product: Floats = states @ self.model.parameters[f"{name}.weight"].T
+        bias = self.model.parameters.get(f"{name}.bias")
+        return product if bias is None else product + bias
+
+    def norm(self, name: str, states: Floats) -> Floats:
+        """Normalizes the last axis."""
+        gain = self.model.parameters[f"{name}.weight"]
+        is_rms = self.config.norm == "rms"
+        centered = states if is_rms else states - states.mean(-1, keepdims=True)
+        scaled: Floats = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + np.float32(EPSILON)) * gain
+        return scaled if is_rms else scaled + self.model.parameters[f"{name}.bias"]
+
+    def residual(self, name: str, states: Floats, sublayer: Callable[[Floats], Floats]) -> Floats:
+        """Applies a sub-layer with its residual connection."""
+        if self.config.norm_position == "pre":
+            return states + sublayer(self.norm(f"{name}_residual.norm", states))
+        return self.norm(f"{name}_residual.norm", states + sublayer(states))
+
+    def final(self, name: str, states: Floats) -> Floats:
+        """Normalizes the result of a pre-norm stack."""
+        return self.norm(name, states) if self.config.norm_position == "pre" else states
+
+    def feed_forward(self, name: str, states: Floats) -> Floats:
+        """Applies the feed-forward network of a layer."""
+        inner = self.linear(f"{name}.inner", states)
+        if self.config.activation == "swiglu":
+            inner = _silu(self.linear(f"{name}.gate", states)) * inner
+        else:
+            inner = {"relu": _relu, "gelu": _gelu, "silu": _silu}[self.config.activation](inner)
+        return self.linear(f"{name}.outer", inner)
+
+    def split(self, states: Floats) -> Floats:
+        """Splits the width into heads: [R, T, d_model] -> [R, H, T, D]."""
+        rows, length, width = states.shape
+        return states.reshape(rows, length, self.heads, width // self.heads).transpose(0, 2, 1, 3)
+
+    def weights(self, name: str, states: Floats, keys: Floats, hidden: NDArray[np.bool_]) -> Floats:
+        """Returns the weights of [R, T, d_model] for keys [R, H, S, D], 0 where `hidden`: [R, H, T, S]."""
+        queries = self.split(self.linear(f"{name}.query", states))
+        scores = queries @ keys.transpose(0, 1, 3, 2) / np.float32(math.sqrt(queries.shape[-1]))
+        scores = np.where(hidden, np.float32(-np.inf), scores)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        normalized: Floats = weights / weights.sum(-1, keepdims=True)
+        return normalized
+
+    def attend(self, name: str, states: Floats, keys: Floats, values: Floats, hidden: NDArray[np.bool_]) -> Floats:
+        """Attends from [R, T, d_model] to keys and values [R, H, S, D], except where `hidden`, bool [R, 1, T, S]."""
+        attended = self.weights(name, states, keys, hidden) @ values
+        return self.linear(f"{name}.output", attended.transpose(0, 2, 1, 3).reshape(states.shape))
+
+    def embed(self, side: str, table: Floats, token_ids: NDArray[np.int64], first: int) -> Floats:
+        """Returns scaled embeddings plus positions from `first` on: [R, T] -> [R, T, d_model]."""
+        positions = self.model.parameters[f"{side}_positions.table"][first : first + token_ids.shape[1]]
+        embedded: Floats = table[token_ids] * np.float32(self.model.embedding_scale) + positions
+        return embedded
+
+
+def _relu(states: Floats) -> Floats:
+    result: Floats = np.maximum(states, np.float32(0))
+    return result
+
+
+def _silu(states: Floats) -> Floats:
+    return np.asarray(states / (1 + np.exp(-states)), np.float32)
+
+
+def _gelu(states: Floats) -> Floats:
+    distribution: Floats = (0.5 * (1 + _ERF(states / math.sqrt(2)))).astype(np.float32)
+    return states * distribution
+
+
+def translate_greedy(model: TransformerWeights, sources: Sequence[Sequence[int]]) -> list[Translation]:
+    """Translates complete sources; a translation ends with EOS or after `max_target_tokens` tokens."""
+    with np.errstate(over="ignore"):  # exp of a large negative number in SiLU
+        return _Search(model, sources).run()
+
+
+def attention_maps(model: TransformerWeights, source: Sequence[int], target_ids: Sequence[int]) -> Floats:
+    """Returns the cross-attention of every step of a translation, EOS included: float [layers, H, T + 1, S]."""
+    search = _Search(model, [source], keeps_maps=True)
+    for position, token_id in enumerate((model.bos_id, *target_ids)):
+        search.step(np.array([token_id]), position)
+    steps = [
+        np.concatenate(search.maps[step :: model.config.decoder_layers]) for step in range(model.config.decoder_layers)
+    ]
+    return np.stack([layer[:, :, 0].transpose(1, 0, 2) for layer in steps])
+
+
+class _Search:
+    """The state of a greedy search: caches of the rows that have not ended, and cross-attention weights if kept."""
+
+    def __init__(
+        self, model: TransformerWeights, sources: Sequence[Sequence[int]], *, keeps_maps: bool = False
+    ) -> None:
+        self._model = model
+        self._layers = _Layers(model)
+        memories = [self._encode(source) for source in sources]
+        longest = max(map(len, sources))
+        padded = np.stack([np.pad(memory, ((0, longest - len(memory)), (0, 0))) for memory in memories])
+        lengths = np.array([len(source) for source in sources])
+        self._hidden = (np.arange(longest) >= lengths[:, None])[:, None, None]
+        self._source = [self._keys_values(f"decoder.{number}.cross_attention", padded) for number in self._numbers()]
+        self._target: list[tuple[Floats, Floats]] = []
+        self._rows = np.arange(len(sources))
+        self._keeps_maps = keeps_maps
+        self.maps: list[Floats] = []
+        self._found: list[tuple[list[int], list[float]]] = [([], []) for _ in sources]
+
+    def _numbers(self) -> range:
+        return range(self._model.config.decoder_layers)
+
+    def _keys_values(self, name: str, states: Floats) -> tuple[Floats, Floats]:
+        layers = self._layers
+        return layers.split(layers.linear(f"{name}.key", states)), layers.split(layers.linear(f"{name}.value", states))
+
+    def _encode(self, source: Sequence[int]) -> Floats:
+        """Returns the memory of one source, [S, d_model]."""
+        layers = self._layers
+        states = layers.embed("source", self._model.source_embedding, np.array([source]), 0)
+        shown = np.zeros((1, 1, 1, 1), np.bool_)
+        for number in range(self._model.config.encoder_layers):
+            name = f"encoder.{number}.self_attention"
+            states = layers.residual(
+                name,
+                states,
+                lambda x, name=name: layers.attend(name, x, *self._keys_values(name, x), shown),  # type: ignore[misc]
+            )
+            states = self._feed_forward(f"encoder.{number}", states)
+        memory: Floats = layers.final("encoder_norm", states)[0]
+        return memory
+
+    def _feed_forward(self, layer: str, states: Floats) -> Floats:
+        name = f"{layer}.feed_forward"
+        return self._layers.residual(name, states, lambda x: self._layers.feed_forward(name, x))
+
+    def run(self) -> list[Translation]:
+        """Searches until every row has ended."""
+        token_ids: NDArray[Any] = np.full(len(self._rows), self._model.bos_id)
+        for position in range(self._model.config.max_target_tokens):
+            logits = self.step(token_ids, position)
+            two = np.partition(logits, -2, axis=1)[:, -2:]
+            token_ids, gaps = logits.argmax(axis=1), two[:, 1] - two[:, 0]
+            for row, token_id, gap in zip(self._rows, token_ids, gaps, strict=True):
+                ids, leads = self._found[row]
+                leads.append(float(gap))
+                if token_id != self._model.eos_id:
+                    ids.append(int(token_id))
+            kept = token_ids != self._model.eos_id
+            if not kept.any():
+                break
+            if not kept.all():
+                token_ids = token_ids[kept]
+                self._keep(kept)
+        return [Translation(tuple(ids), min(leads)) for ids, leads in self._found]
+
+    def _keep(self, kept: NDArray[np.bool_]) -> None:
+        self._rows, self._hidden = self._rows[kept], self._hidden[kept]
+        self._source, self._target = (
+            [(keys[kept], values[kept]) for keys, values in caches] for caches in (self._source, self._target)
+        )
+
+    def step(self, token_ids: NDArray[np.int64], position: int) -> Floats:
+        """Reads one token per row; returns the logits of the next, [R, V]."""
+        layers, model = self._layers, self._model
+        states = layers.embed("target", model.target_embedding, token_ids[:, None], position)
+        for number in self._numbers():
+            name = f"decoder.{number}"
+            states = layers.residual(f"{name}.self_attention", states, self._attend_to_target(number))
+            states = layers.residual(f"{name}.cross_attention", states, self._attend_to_source(number))
+            states = self._feed_forward(name, states)
+        logits = layers.final("decoder_norm", states)[:, 0] @ model.output.T
+        bias = model.parameters.get("output_bias")
+        return logits if bias is None else logits + bias
+
+    def _attend_to_target(self, number: int) -> Callable[[Floats], Floats]:
+        name = f"decoder.{number}.self_attention"
+
+        def attend(states: Floats) -> Floats:
+            new = self._keys_values(name, states)
+            if number == len(self._target):
+                self._target.append(new)
+            else:
+                keys, values = self._target[number]
+                self._target[number] = np.concatenate((keys, new[0]), 2), np.concatenate((values, new[1]), 2)
+            return self._layers.attend(name, states, *self._target[number], np.zeros((1, 1, 1, 1), np.bool_))
+
+        return attend
+
+    def _attend_to_source(self, number: int) -> Callable[[Floats], Floats]:
+        name = f"decoder.{number}.cross_attention"
+
+        def attend(states: Floats) -> Floats:
+            if self._keeps_maps:
+                self.maps.append(self._layers.weights(name, states, self._source[number][0], self._hidden))
+            return self._layers.attend(name, states, *self._source[number], self._hidden)
+
+        return attend

@@ -1,0 +1,97 @@
+"""A Transformer as NumPy arrays: what an import yields and what a graph needs. Imports no torch."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.config import TransformerConfig
+
+# Added under the square root of a normalization, where the papers have no constant; avoids a division by zero.
+EPSILON = 1e-5
+
+Parameters = Mapping[str, NDArray[np.float32]]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerWeights:
+    """The parameters of a Transformer, named as in `model.network.transformer.Transformer`.
+
+    Tables of positions are among them, also if they are computed.
+    """
+
+    config: TransformerConfig
+    vocabulary_size: int
+    pad_id: int
+    bos_id: int
+    eos_id: int
+    parameters: Parameters
+
+    @property
+    def limits(self) -> TransformerConfig:
+        """The longest sequences."""
+        return self.config
+
+    @property
+    def embedding_scale(self) -> float:
+        """Factor of the embeddings."""
+        return math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
+
+    @property
+    def source_embedding(self) -> NDArray[np.float32]:
+        """The embeddings of source tokens, [V, d_model]."""
+        return self.parameters["embedding.weight"]
+
+    @property
+    def target_embedding(self) -> NDArray[np.float32]:
+        """The embeddings of target tokens, [V, d_model]."""
+        return self.parameters["embedding.weight" if self.config.tie_embeddings else "target_embedding.weight"]
+
+    @property
+    def output(self) -> NDArray[np.float32]:
+        """The matrix that maps states to logits, [V, d_model]."""
+        return self.parameters["embedding.weight" if self.config.tie_embeddings else "output.weight"]
+
+
+def parameter_shapes(config: TransformerConfig, vocabulary_size: int) -> dict[str, Shape]:
+    """Returns the shape of every parameter, with tables of positions."""
+    width, table = config.d_model, (vocabulary_size, config.d_model)
+    positions = (max(config.max_source_tokens, config.max_target_tokens + 1), width)
+    shapes: dict[str, Shape] = {"embedding.weight": table}
+    if not config.tie_embeddings:
+        shapes |= {"target_embedding.weight": table, "output.weight": table}
+    if config.output_bias:
+        shapes["output_bias"] = (vocabulary_size,)
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for number in range(layers):
+            shapes |= dict(_layer_shapes(config, f"{side}.{number}", decoder=side == "decoder"))
+        if config.norm_position == "pre":
+            shapes |= dict(_norm_shapes(config, f"{side}_norm"))
+    return shapes | {"source_positions.table": positions, "target_positions.table": positions}
+
+
+def _layer_shapes(config: TransformerConfig, name: str, *, decoder: bool) -> Iterator[tuple[str, Shape]]:
+    width, inner = config.d_model, config.d_ff
+    for attention in ("self_attention", "cross_attention") if decoder else ("self_attention",):
+        for part in ("query", "key", "value", "output"):
+            yield f"{name}.{attention}.{part}.weight", (width, width)
+            yield f"{name}.{attention}.{part}.bias", (width,)
+        yield from _norm_shapes(config, f"{name}.{attention}_residual.norm")
+    gated = config.activation == "swiglu"
+    sizes = {"gate": (inner, width), "inner": (inner, width), "outer": (width, inner)}
+    for part, (outputs, inputs) in sizes.items():
+        if part == "gate" and not gated:
+            continue
+        yield f"{name}.feed_forward.{part}.weight", (outputs, inputs)
+        if not gated:
+            yield f"{name}.feed_forward.{part}.bias", (outputs,)
+    yield from _norm_shapes(config, f"{name}.feed_forward_residual.norm")
+
+
+def _norm_shapes(config: TransformerConfig, name: str) -> Iterator[tuple[str, Shape]]:
+    yield f"{name}.weight", (config.d_model,)
+    if config.norm == "layer":
+        yield f"{name}.bias", (config.d_model,)

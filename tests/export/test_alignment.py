@@ -1,0 +1,69 @@
+"""The head for alignments: its weights are those of PyTorch, and it is chosen by sharpness and reach."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from export import alignment
+from export.alignment import choose_head
+from export.numpy_search import attention_maps
+from export.torch_weights import to_weights
+from model.network.transformer import Transformer
+from model.weights import TransformerWeights
+from serve.bundle.manifest import AttentionHead
+from tests.support.toy import OPTIONS, random_model
+
+TOKENS = 4
+
+
+@pytest.fixture
+def model() -> Transformer:
+    return random_model(5, 50, decoder_layers=2)
+
+
+@pytest.mark.parametrize("options", ["default", "modern"])
+def test_attention_weights_are_those_of_pytorch(options: str) -> None:
+    model = random_model(5, 50, **{**OPTIONS[options], "decoder_layers": 2})
+    source, target = [5, 6, 7, 8, 3], [9, 10, 11]
+    expected = model.attention_maps(torch.tensor([source]), torch.tensor([[model.bos_id, *target]]))[0]
+    found = attention_maps(to_weights(model), source, target)
+    assert np.allclose(found.reshape(expected.shape), expected.detach().numpy(), atol=1e-5)
+
+
+def blurred(share: float) -> NDArray[np.float32]:
+    """Returns weights of one head: this share for the token of the same number, and the rest for all alike."""
+    return (share * np.eye(TOKENS) + (1 - share) / TOKENS).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("shares", "chosen"),
+    [
+        ([0.9, 0.5, 0.9, 0.9], (1, 0)),
+        ([0.99, 0.5, 0.2, 0.1], (0, 0)),
+        ([0.5, 0.99, 0.2, 0.1], (0, 1)),
+        ([0.0, 0.0, 0.9, 0.91], (1, 0)),
+    ],
+)
+def test_the_first_head_of_the_last_layer_is_taken_unless_another_is_clearly_better(
+    shares: list[float], chosen: tuple[int, int], model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps = np.stack([blurred(share) for share in shares]).reshape(2, 2, TOKENS, TOKENS)
+    monkeypatch.setattr(alignment, "attention_maps", lambda *_: maps)
+    head, quality = choose_head(to_weights(model), [([5, 6, 7, 3], [8, 9, 10])])
+    assert head == AttentionHead(layer=chosen[0], head=chosen[1])
+    assert quality.coverage == 1.0
+    assert 0 <= quality.entropy <= 1
+
+
+def test_a_head_that_looks_at_one_token_only_covers_little(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = np.zeros((2, 2, TOKENS, TOKENS), np.float32)
+    stuck[..., 0] = 1
+    stuck[0, 1] = blurred(0.8)
+    monkeypatch.setattr(alignment, "attention_maps", lambda *_: stuck)
+    assert choose_head(to_weights(model), [([5, 6, 7, 3], [8, 9, 10])])[0] == AttentionHead(layer=0, head=1)
+
+
+def test_without_sentences_the_usual_head_is_taken(model: Transformer) -> None:
+    weights: TransformerWeights = to_weights(model)
+    assert choose_head(weights, [])[0] == AttentionHead(layer=1, head=0)
