@@ -32,6 +32,7 @@ ENV PIP_REQUIRE_HASHES=0
 COPY README.md LICENSE dragoman.py hatch_build.py ./
 COPY model/ model/
 COPY export/ export/
+COPY hub/ hub/
 COPY protos/ protos/
 COPY serve/ serve/
 COPY loadtest/ loadtest/

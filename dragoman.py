@@ -33,9 +33,12 @@ COMMANDS = {
     "export": ("export.command:ExportCommand", "export a trained model to a bundle for serving"),
     "inspect": ("export.inspect.command:InspectCommand", "show the graphs, decoder step and memory of a bundle"),
     "verify": ("export.verify.command:VerifyCommand", "compare a bundle with its PyTorch model"),
-    "serve": ("serve.command:ServeCommand", "serve one bundle or several over gRPC and REST"),
+    "pull": ("hub.commands:PullCommand", "download models by name and convert them"),
+    "models": ("hub.commands:ModelsCommand", "list installed models, or those of the catalog"),
+    "remove": ("hub.commands:RemoveCommand", "remove installed models"),
+    "serve": ("hub.serve_command:ServeModelsCommand", "serve models, by name or bundle, over gRPC and REST"),
     "demo": ("serve.demo:DemoCommand", "serve a bundle and translate a few sentences"),
-    "translate": ("serve.clients.translate:TranslateCommand", "translate standard input line by line"),
+    "translate": ("hub.translate_command:TranslateByNameCommand", "translate standard input line by line"),
     "evaluate": ("export.evaluate.command:EvaluateCommand", "measure translation quality: BLEU, chrF, significance"),
     "attention": ("examples.attention.command:AttentionCommand", "compare kinds of attention: maps, costs, quality"),
     "bench": ("benchmarks.command:BenchCommand", "compare speed with other systems, one question at a time"),
@@ -46,16 +49,23 @@ COMMANDS = {
     "load soak": ("loadtest.reliability.soak:SoakCommand", "load a server for hours and reconcile the counts"),
 }
 # The title of the group of commands that begins with each of these.
-GROUPS = {"corpus": "Train", "export": "Export", "serve": "Serve", "translate": "Translate", "evaluate": "Measure"}
+GROUPS = {
+    "corpus": "Train",
+    "export": "Export",
+    "pull": "Models",
+    "serve": "Serve",
+    "translate": "Translate",
+    "evaluate": "Measure",
+}
 NOTES = ("`dragoman COMMAND --help` lists the options of a command.", "`dragoman --version` prints the version.")
 # Modules whose commands start processes or write into temporary folders.
-NEED_CLEANUP = ("export.", "loadtest.", "benchmarks.", "serve.demo:")
+NEED_CLEANUP = ("export.", "hub.commands:", "loadtest.", "benchmarks.", "serve.demo:")
 # The exit status of shells after SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
 # The libraries of each extra, by the names of their modules.
 EXTRAS = {
-    "cpu": ("onnxruntime",),
-    "cuda": ("onnxruntime", "pynvml"),
+    "cpu": ("onnxruntime", "huggingface_hub", "filelock"),
+    "cuda": ("onnxruntime", "pynvml", "huggingface_hub", "filelock"),
     "export": ("onnx", "onnxscript", "torch"),
     "bench": ("aiohttp", "matplotlib", "plotly", "rich", "tabulate"),
     "train": ("datasets", "lightning", "matplotlib", "sacrebleu", "sacremoses", "tabulate", "torch"),

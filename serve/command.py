@@ -41,7 +41,8 @@ class ServeCommand(ServeSettings):
     def cli_cmd(self) -> None:
         """Serves until a signal stops the process, or prints the settings."""
         if self.print_config:
-            print(write_config(self, exclude=("config", "print_config")), end="")
+            own = type(self).model_fields.keys() - ServeSettings.model_fields.keys()
+            print(write_config(self, exclude=("config", *own)), end="")
             return
         # The first process of a container ignores signals without a handler; the import takes about a second.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("model", "export", "serve", "protos", "loadtest", "benchmarks", "examples")
+PACKAGES = ("model", "export", "hub", "serve", "protos", "loadtest", "benchmarks", "examples")
 TRAINING_LIBRARIES = ("torch", "lightning", "onnx", "onnxscript")
 TORCH_FREE = (
     "export.verify.command",  # imports the others only with a training run

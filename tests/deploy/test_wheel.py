@@ -21,16 +21,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
 
 
 def test_every_module_of_the_packages_is_in_the_wheel(wheel: ZipFile) -> None:
-    packages = ("model", "export", "serve", "protos", "loadtest")
+    packages = ("model", "export", "hub", "serve", "protos", "loadtest")
     modules = {path.relative_to(ROOT).as_posix() for package in packages for path in (ROOT / package).rglob("*.py")}
     assert modules | {"dragoman.py"} == {name for name in wheel.namelist() if name.endswith(".py")}
 
 
 def test_data_of_the_packages_are_in_the_wheel(wheel: ZipFile) -> None:
-    folders = (ROOT / "model" / "recipes", ROOT / "loadtest" / "scenarios")
+    folders = (ROOT / "model" / "recipes", ROOT / "loadtest" / "scenarios", ROOT / "export" / "imports" / "sentences")
     files = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.iterdir() if path.is_file()}
     assert files
     single = {
+        "hub/catalog.json",
         "protos/translation.proto",
         "loadtest/protocols.yaml",
         "model/demo/lexicon.yaml",

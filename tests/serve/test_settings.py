@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 import dragoman
-from serve.command import ServeCommand
+from hub.serve_command import ServeModelsCommand
 from serve.settings import ModelSettings, ServeSettings
 from serve.system import available_cpus
 
@@ -16,7 +16,7 @@ from serve.system import available_cpus
 def received(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
     """Commands that run, without effect."""
     commands: list[ServeSettings] = []
-    monkeypatch.setattr(ServeCommand, "cli_cmd", commands.append)
+    monkeypatch.setattr(ServeModelsCommand, "cli_cmd", commands.append)
     return commands
 
 
@@ -51,7 +51,7 @@ def test_every_setting_may_be_in_the_file(
     values = ServeSettings().model_dump(mode="json", exclude={"config"}, exclude_none=True)
     content = "".join(f"{name}{sign}{json.dumps(value)}\n" for name, value in values.items())
     run_file(tmp_path / f"all.{suffix}", content)
-    assert received[0].model_dump(exclude={"config"}) == ServeCommand().model_dump(exclude={"config"})
+    assert received[0].model_dump(exclude={"config"}) == ServeModelsCommand().model_dump(exclude={"config"})
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_printed_settings_can_be_read_again(
     second.write_text(printed)
     run("--config", str(second), "--print-config")
     assert capsys.readouterr().out == printed
-    read = ServeCommand(config=second)
+    read = ServeModelsCommand(config=second)
     assert (read.bundle, read.host, read.slots, read.drain_seconds) == (Path("somewhere"), "127.0.0.1", 7, 1.5)
     assert read.models == {"small": ModelSettings(slots=1, queue_limit=0)}
 

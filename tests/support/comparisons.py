@@ -47,5 +47,5 @@ def compare(
     options = SearchOptions(max_target_tokens=manifest.max_target_tokens)
     engine = SyncEngine(load_sessions(bundle, threads=1), TOGETHER)
     actual = engine.translate([SequenceSpec(ids, options) for ids in fitting.values()], TOGETHER, ignore)
-    expected = Reference(exportable.model).translate(list(fitting.values()), 1, 1.0, ignore)
+    expected = Reference(exportable.network).translate(list(fitting.values()), 1, 1.0, ignore)
     return [Comparison(*each) for each in zip(fitting, expected, actual, strict=True)]

@@ -1,0 +1,137 @@
+"""Converts the files of a model to a bundle in the cache, by content."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hub.names import HubError
+from hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind
+from hub.store import Store
+from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
+from serve.bundle.files import sha256_of
+from serve.bundle.manifest import Precision
+
+if TYPE_CHECKING:
+    from export.source_model import Exportable
+
+# A change of the conversion that changes bundles gets a new number: cached bundles of the old one are not used.
+CONVERSION = 1
+PRECISION: Precision = "int8"
+PACKAGE_SUFFIX = ".argosmodel"
+KEY_CHARACTERS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """Languages that the files of a model do not state; None: those of the files."""
+
+    source: str | None = None
+    target: str | None = None
+
+    @classmethod
+    def named_in(cls, name: str) -> "Languages":
+        """Returns the last two neighboring parts of a name that may be languages, as in `opus-mt-en-de-ct2`."""
+        parts = [part if re.fullmatch(r"[a-z]{2,3}", part) else None for part in re.split(r"[-_.]", name)]
+        found = [cls(*pair) for pair in pairwise(parts) if None not in pair]
+        return found[-1] if found else cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The files of a model on this machine.
+
+    Attributes:
+        path: folder, or Argos package.
+        model: name for the bundle.
+        languages: those that the user gave.
+    """
+
+    path: Path
+    model: str
+    languages: Languages
+
+    @property
+    def kind(self) -> Kind:
+        """What the files are; raises HubError if they are no model that can be converted."""
+        if self.path.is_file() or (self.path / "metadata.json").is_file() or (self.path / "model.bin").is_file():
+            return "ctranslate2"
+        if (self.path / "config.json").is_file():
+            return "marian"
+        raise HubError(f"{self.path}: has neither config.json nor model.bin: {SUPPORTED}")
+
+
+def convert(store: Store, source: Source) -> tuple[str, Bundle]:
+    """Returns the key and the bundle of a model, converted now or before.
+
+    Raises:
+        HubError: if the files are no model that can be converted.
+    """
+    kind = source.kind
+    key = _key(source, kind)
+    with store.lock(key):
+        folder = store.bundle(key)
+        if not (folder / MANIFEST_FILE).is_file():
+            store.clear_bundle(key)
+            _write(source, kind, folder)
+        try:
+            return key, Bundle.open(folder)
+        except BundleError:  # of another format version, or damaged
+            store.clear_bundle(key)
+            _write(source, kind, folder)
+            return key, Bundle.open(folder)
+
+
+def _key(source: Source, kind: Kind) -> str:
+    digest = hashlib.sha256(repr((CONVERSION, PRECISION, kind, source.model, source.languages)).encode())
+    for path in _files(source, kind):
+        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
+    return digest.hexdigest()[:KEY_CHARACTERS]
+
+
+def _files(source: Source, kind: Kind) -> Iterator[Path]:
+    """Yields the files that the conversion may read."""
+    if source.path.is_file():
+        yield source.path
+        return
+    if (source.path / "metadata.json").is_file():
+        yield from sorted(path for path in source.path.rglob("*") if path.is_file())
+        return
+    names = sorted({*(name for group in NEEDED[kind] for name in group), *OPTIONAL[kind]})
+    # SentencePiece models may be in the folder above that of a CTranslate2 model.
+    folders = (source.path,) if kind == "marian" else (source.path, source.path.parent)
+    yield from (folder / name for folder in folders for name in names if (folder / name).is_file())
+
+
+def _write(source: Source, kind: Kind, folder: Path) -> None:
+    from export.imports.common import ImportedModelError  # noqa: PLC0415 - takes long to import
+    from export.imports.golden import golden_samples  # noqa: PLC0415
+    from export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415
+    from model.errors import RunError  # noqa: PLC0415
+
+    print(f"{source.model}: converts to a bundle", flush=True)
+    try:
+        exportable = _read(source, kind)
+        options = BundleOptions(source.model, precision=PRECISION)
+        write_bundle(exportable, golden_samples(exportable), folder, options)
+    except (ImportedModelError, RunError) as error:
+        raise HubError(f"{source.model}: {error}") from error
+
+
+def _read(source: Source, kind: Kind) -> "Exportable":
+    from export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - takes long to import
+    from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
+    from export.imports.marian import import_marian  # noqa: PLC0415
+
+    read = import_marian if kind == "marian" else import_ctranslate2
+    given = source.languages
+    try:
+        return read(source.path, ImportOptions(given.source, given.target))
+    except ImportedModelError as error:
+        guessed = Languages.named_in(source.model)
+        if given != Languages() or guessed == given or "-language: None" not in str(error):
+            raise
+    return read(source.path, ImportOptions(guessed.source, guessed.target))

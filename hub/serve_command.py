@@ -1,0 +1,57 @@
+"""`dragoman serve` with names of models."""
+
+import signal
+import sys
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+
+from serve.command import ServeCommand
+from serve.settings import SHIPPED_BUNDLE
+
+DEMO_NOTE = """The included model translates captions of photographs only. For a real one, give its name or languages:
+    dragoman serve en-de        (`dragoman models --remote` lists names)"""
+
+
+class ServeModelsCommand(ServeCommand):
+    """Serve models over gRPC and REST: bundles, folders of bundles, or names as for `dragoman pull`.
+
+    A name that is not installed is downloaded and converted first; an installed one needs no network.
+
+    A setting is a flag, an environment variable (DRAGOMAN_HTTP_PORT) or a key of a YAML or TOML file (http_port), in
+    this order of precedence. In the file, `models: NAME:` overrides settings of one model. docs/configuration.md
+    describes all settings.
+
+    The server is ready after it has translated the golden sentences of every bundle exactly. SIGHUP reloads the
+    bundles. SIGTERM or Ctrl-C finishes accepted requests; a second signal stops the server at once.
+    """
+
+    bundle: CliPositionalArg[Path] = Field(
+        SHIPPED_BUNDLE,
+        description="Bundle, folder of bundles, or name of a model (default: the included en, de, fr, cs bundle)",
+    )
+    more: CliPositionalArg[list[str]] = Field([], description="More names of models, to serve together")
+
+    def cli_cmd(self) -> None:
+        """Installs the models that are not installed, and serves all."""
+        if self.print_config:
+            super().cli_cmd()
+            return
+        if self.bundle == SHIPPED_BUNDLE and not self.more:
+            print(DEMO_NOTE, flush=True)
+            super().cli_cmd()
+            return
+        settings = {name: value for name, value in self if name != "more"}
+        ServeCommand.model_construct(**{**settings, "bundle": self._find_bundle()}).cli_cmd()
+
+    def _find_bundle(self) -> Path:
+        from hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
+        from hub.names import HubError  # noqa: PLC0415
+
+        # The first process of a container ignores signals without a handler; a download takes minutes.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        try:
+            return find_bundle([str(self.bundle), *self.more])
+        except (HubError, OSError) as error:
+            raise SystemExit(f"dragoman serve: {error}") from error

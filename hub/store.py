@@ -1,0 +1,164 @@
+"""The cache of this user: converted bundles by content, and a record for each installed name.
+
+    DRAGOMAN_CACHE (default: ~/.cache/dragoman)
+        bundles/KEY/            a bundle; KEY is a hash of the source files and the conversion
+        names/NAME.json         the record of an installed name
+        downloads/SOURCE/       files of a download that is not complete or not converted yet
+        sets/KEY/               links to the bundles that one server holds
+        locks/NAME.lock         one process at a time installs or removes a name
+
+A record and a bundle appear complete or not at all.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from serve.bundle.bundle import MANIFEST_FILE
+
+VARIABLE = "DRAGOMAN_CACHE"
+# Of the names of temporary folders; a server ignores folders that begin with a dot.
+_HIDDEN = "."
+# Leaves room for suffixes in the 255 bytes of a file name.
+LONGEST_FILE_NAME = 200
+
+
+class Installed(BaseModel):
+    """The record of an installed name.
+
+    Attributes:
+        name: as the user gave it.
+        model: name of the model in requests and metrics.
+        origin: repository with commit, address of a package, or path.
+        license: as the hub states it.
+        key: of the bundle.
+        directions: pairs of languages, as in en-de.
+        size_bytes: of the bundle.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    model: str
+    origin: str
+    license: str | None
+    key: str
+    directions: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The cache in a folder."""
+
+    folder: Path
+
+    @classmethod
+    def of_user(cls) -> "Store":
+        """Returns the cache that the environment names."""
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return cls(Path(os.environ.get(VARIABLE) or Path(base) / "dragoman"))
+
+    def bundle(self, key: str) -> Path:
+        """Returns the folder of a bundle, which may not exist."""
+        return self.folder / "bundles" / key
+
+    def downloads(self, source: str) -> Path:
+        """Returns the folder for the files of a source, which may not exist."""
+        return self.folder / "downloads" / _file_name(source)
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Lets one process at a time into the block; another one waits and reports that."""
+        from filelock import FileLock, Timeout  # noqa: PLC0415 - a client of a server does not need the library
+
+        path = self.folder / "locks" / f"{_file_name(name)}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"{name}: another process installs it; waiting", flush=True)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def find(self, name: str) -> Installed | None:
+        """Returns the record of a name whose bundle exists."""
+        record = _read(self._record(name))
+        return record if record is not None and (self.bundle(record.key) / MANIFEST_FILE).is_file() else None
+
+    def installed(self) -> list[Installed]:
+        """Returns all records whose bundles exist, by name."""
+        records = filter(None, map(_read, (self.folder / "names").glob("*.json")))
+        return sorted((each for each in records if self.find(each.name)), key=lambda each: each.name)
+
+    def record(self, installed: Installed) -> None:
+        """Writes a record."""
+        path = self._record(installed.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=_HIDDEN, delete=False) as file:
+            file.write(installed.model_dump_json(indent=1) + "\n")
+        Path(file.name).replace(path)
+
+    def remove(self, installed: Installed) -> bool:
+        """Removes a record, and its bundle if no other record has it; returns whether the bundle is removed."""
+        self._record(installed.name).unlink(missing_ok=True)
+        if any(each.key == installed.key for each in self.installed()):
+            return False
+        bundle = self.bundle(installed.key)
+        for link in self.folder.glob("sets/*/*"):
+            if link.resolve() == bundle.resolve():
+                shutil.rmtree(link.parent, ignore_errors=True)
+        # A bundle without its manifest is none, whenever this process ends.
+        (bundle / MANIFEST_FILE).unlink(missing_ok=True)
+        shutil.rmtree(bundle, ignore_errors=True)
+        return True
+
+    def clear_bundle(self, key: str) -> None:
+        """Removes what an interrupted conversion or removal left of a bundle; requires the lock of the key."""
+        for path in self.bundle(key).parent.glob(f"{_HIDDEN}{key}-*"):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self.bundle(key), ignore_errors=True)
+
+    def link(self, models: Sequence[Installed]) -> Path:
+        """Returns a folder with a link to the bundle of each model, under the name of the model."""
+        content = "\n".join(f"{each.model} {each.key}" for each in models)
+        folder = self.folder / "sets" / hashlib.sha256(content.encode()).hexdigest()[:32]
+        if not folder.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            workshop = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_HIDDEN))
+            for each in models:
+                (workshop / each.model).symlink_to(self.bundle(each.key).resolve())
+            try:
+                workshop.rename(folder)
+            except OSError:  # another process was first
+                shutil.rmtree(workshop)
+        return folder
+
+    def _record(self, name: str) -> Path:
+        return self.folder / "names" / f"{_file_name(name)}.json"
+
+
+def _file_name(name: str) -> str:
+    """Returns a file name that is as different from others as the name."""
+    quoted = quote(name, safe="@:")
+    return quoted if len(quoted) <= LONGEST_FILE_NAME else hashlib.sha256(name.encode()).hexdigest()
+
+
+def _read(path: Path) -> Installed | None:
+    """Returns a record; None if there is none or another version of Dragoman wrote it."""
+    try:
+        return Installed.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None

@@ -1,0 +1,25 @@
+"""`dragoman translate` with the name of a model that is not a part of a bundle or server."""
+
+from serve.clients.translate import TranslateCommand
+
+
+class TranslateByNameCommand(TranslateCommand):
+    """Translate standard input line by line.
+
+    Writes one translation per line, in input order; blank lines stay blank. Stops with exit status 1 at the first line
+    that cannot be translated and names it. Without --server and --bundle, --model is a name as for `dragoman pull`.
+    """
+
+    def cli_cmd(self) -> None:
+        """Installs the model if only its name is given, and translates."""
+        if not self.model or self.server is not None or self.bundle is not None:
+            super().cli_cmd()
+            return
+        from hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
+        from hub.names import HubError  # noqa: PLC0415
+
+        try:
+            folder = find_bundle([self.model])
+        except (HubError, OSError) as error:
+            raise SystemExit(f"dragoman translate: {error}") from error
+        TranslateCommand.model_construct(**{**dict(self), "bundle": folder, "model": ""}).cli_cmd()

@@ -1,0 +1,52 @@
+"""A hub on this machine with a random Marian checkpoint, and an empty cache."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from hub.store import Store
+from tests.support.fake_hub import FakeHub, Repository, run_hub
+from tests.support.marian import marian_vocabulary, random_marian, write_marian
+
+NAME = "Helsinki-NLP/opus-mt-en-de"
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a repository, with safetensors and with files that no conversion needs."""
+    vocabulary = marian_vocabulary()
+    folder = write_marian(tmp_path_factory.mktemp("hub") / "m", random_marian(len(vocabulary)), vocabulary)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return files | {"tf_model.h5": bytes(100_000), "README.md": b"A model."}
+
+
+@pytest.fixture
+def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A hub without repositories; the library is pointed at it."""
+    with run_hub() as fake:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", fake.address)
+        template = f"{fake.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        # Of a chunk that is not complete, the library keeps nothing.
+        monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+        monkeypatch.setenv("ARGOS_PACKAGE_INDEX", f"{fake.address}/argos")
+        monkeypatch.setenv("DRAGOMAN_CACHE", str(tmp_path / "cache"))
+        yield fake
+
+
+@pytest.fixture
+def hub(fake_hub: FakeHub, checkpoint: dict[str, bytes]) -> FakeHub:
+    """A hub with one repository."""
+    repository = Repository()
+    repository.commit(checkpoint)
+    fake_hub.repositories[NAME] = repository
+    return fake_hub
+
+
+@pytest.fixture
+def store(fake_hub: FakeHub) -> Store:
+    """An empty cache."""
+    assert fake_hub.address
+    return Store.of_user()

@@ -1,0 +1,191 @@
+"""The commands that take names of models, as processes and in this process."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from dragoman import main
+from hub.install import find_bundle, install
+from hub.names import HubError
+from hub.store import Installed, Store
+from serve.bundle.bundle import Bundle
+from tests.hub.conftest import NAME
+from tests.support.fake_hub import FakeHub
+from tests.support.paths import ROOT
+
+Call = Callable[..., str]
+OTHER = "Helsinki-NLP/opus-mt-de-en"
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """Runs a command and returns its standard output; a failed one ends with its message."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["dragoman", *arguments])
+        main()
+        return capfd.readouterr().out
+
+    return run
+
+
+def installed(name: str, key: str, model: str = "m") -> Installed:
+    """Returns a record."""
+    return Installed(
+        name=name, model=model, origin="o", license="cc-by-nc-4.0", key=key, directions=("en-de",), size_bytes=2_000_000
+    )
+
+
+def keep(store: Store, record: Installed) -> Installed:
+    """Writes a record and a folder for its bundle."""
+    store.bundle(record.key).mkdir(parents=True, exist_ok=True)
+    (store.bundle(record.key) / "manifest.json").write_text("{}")
+    store.record(record)
+    return record
+
+
+def test_a_pull_shows_the_license_before_the_download(hub: FakeHub, call: Call) -> None:
+    hub.repositories[NAME].license = "cc-by-nc-4.0"
+    lines = call("pull", "en-de").splitlines()
+    assert lines[0] == f"{NAME}: license: cc-by-nc-4.0; it forbids commercial use"
+    assert lines[1].startswith(f"{NAME}: downloads ")
+    assert "cc-by-nc-4.0 (not for commercial use)" in call("models")
+    assert call("remove", "en-de") == "en-de: removed\n"
+    assert "no model is installed" in call("models")
+
+
+def test_a_failed_pull_is_one_line(fake_hub: FakeHub, call: Call) -> None:
+    assert fake_hub.address
+    with pytest.raises(SystemExit, match=r"^dragoman pull: nobody/nothing: neither a folder here"):
+        call("pull", "nobody/nothing")
+
+
+def test_the_catalog_is_listed(call: Call) -> None:
+    lines = call("models", "--remote").splitlines()
+    assert lines[0].split() == ["pair", "model", "download", "license"]
+    assert any(line.split()[:2] == ["en-de", NAME] for line in lines)
+
+
+@pytest.mark.usefixtures("fake_hub")
+def test_a_bundle_stays_until_its_last_name_is_removed(store: Store, call: Call) -> None:
+    keep(store, installed("a/one", "key"))
+    keep(store, installed("a/two", "key"))
+    assert call("remove", "a/one") == "a/one: removed; another name keeps its bundle\n"
+    assert store.bundle("key").exists()
+    assert call("remove", "a/two") == "a/two: removed\n"
+    assert not store.bundle("key").exists()
+    with pytest.raises(SystemExit, match="not installed"):
+        call("remove", "a/two")
+
+
+def test_models_that_are_served_together_are_links_in_one_folder(store: Store) -> None:
+    models = [keep(store, installed("a/one", "k1", "one")), keep(store, installed("a/two", "k2", "two"))]
+    folder = store.link(models)
+    assert store.link(models) == folder
+    assert sorted(path.name for path in folder.iterdir()) == ["one", "two"]
+    assert (folder / "two").resolve() == store.bundle("k2").resolve()
+    store.remove(models[0])
+    assert not folder.exists()
+
+
+def test_two_models_of_one_name_are_not_served_together(store: Store) -> None:
+    keep(store, installed("a/one", "k1", "same"))
+    keep(store, installed("b/one", "k2", "same"))
+    with pytest.raises(HubError, match="another model has the name same too"):
+        find_bundle(["a/one", "b/one"])
+
+
+def test_a_record_without_its_bundle_or_of_another_version_is_not_installed(store: Store) -> None:
+    store.record(installed("a/one", "k1"))
+    keep(store, installed("a/two", "k2"))
+    (store.folder / "names" / "damaged.json").write_text("{")
+    assert [each.name for each in store.installed()] == ["a/two"]
+    assert store.find("a/one") is None
+
+
+def test_several_processes_convert_a_model_once(hub: FakeHub, store: Store) -> None:
+    program = f"from hub.install import find_bundle; print(find_bundle(['{NAME}']))"
+    command = [sys.executable, "-c", program]
+    environment = {"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
+    processes = [
+        subprocess.Popen(command, cwd=store.folder.parent, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
+    assert sum("converts to a bundle" in output for output in outputs) == 1
+
+
+def test_a_local_checkpoint_is_converted_once(
+    checkpoint: dict[str, bytes], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    for name, content in checkpoint.items():
+        (folder / name).write_bytes(content)
+    bundle = find_bundle([str(folder)])
+    monkeypatch.setattr("hub.convert._write", None)
+    assert find_bundle([str(folder)]) == bundle
+    assert [each.name for each in store.installed()] == [str(folder)]
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_a_checkpoint_is_converted_without_pytorch(
+    weights: str, checkpoint: dict[str, bytes], store: Store, tmp_path: Path
+) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    for name, content in checkpoint.items():
+        (folder / name).write_bytes(content)
+    if weights != "model.safetensors":
+        torch.save(load_file(folder / "model.safetensors"), folder / weights)
+        (folder / "model.safetensors").unlink()
+    program = f"""
+import sys
+for name in ("torch", "transformers", "lightning", "onnxscript", "ctranslate2", "datasets", "pandas"):
+    sys.modules[name] = None
+from hub.install import find_bundle
+print(find_bundle([{str(folder)!r}]))
+"""
+    environment = {"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(store.folder)}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert Bundle.open(Path(result.stdout.splitlines()[-1])).golden
+
+
+def test_a_bundle_is_served_as_it_is(bundle_path: Path, store: Store) -> None:
+    assert find_bundle([str(bundle_path)]) == bundle_path
+    assert find_bundle([str(bundle_path.parent)]) == bundle_path.parent
+    assert not store.folder.exists()
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(HubError, match=r"empty: has neither config\.json nor model\.bin"):
+        install(store, str(tmp_path / "empty"))
+
+
+def test_a_name_is_translated_with_its_model(hub: FakeHub, store: Store) -> None:
+    install(store, NAME)
+    hub.requests.clear()
+    command = [sys.executable, "-m", "dragoman", "translate", "--model", NAME]
+    environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, input="bakoli\n\n", capture_output=True, text=True, check=True
+    )
+    assert len(result.stdout.splitlines()) == 2
+    assert hub.requests == []
+
+
+def test_settings_with_names_are_printed_without_a_download(fake_hub: FakeHub, call: Call) -> None:
+    printed = yaml.safe_load(call("serve", NAME, OTHER, "--print-config"))
+    assert printed["bundle"] == NAME
+    assert fake_hub.requests == []

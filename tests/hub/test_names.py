@@ -1,0 +1,107 @@
+"""What names mean, and what the catalog and licenses state."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.argos import find_package
+from hub.catalog import read_catalog
+from hub.licenses import describe_license, forbids_commercial_use
+from hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
+from tests.support.fake_hub import FakeHub
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("Helsinki-NLP/opus-mt-en-de", RepositoryModel("Helsinki-NLP/opus-mt-en-de")),
+        ("a/b@v1.0", RepositoryModel("a/b", "v1.0")),
+        ("a/b@refs/pr/1", RepositoryModel("a/b", "refs/pr/1")),
+        ("ct2:a/b", RepositoryModel("a/b")),
+        ("argos:en-es", ArgosModel("en", "es")),
+        ("argos:en_es", ArgosModel("en", "es")),
+        ("en-de", RepositoryModel("Helsinki-NLP/opus-mt-en-de")),
+    ],
+)
+def test_a_name_has_one_meaning(name: str, reference: Reference) -> None:
+    assert parse_name(name) == reference
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("argos:english", "expected argos:SOURCE-TARGET"),
+        ("qq-zz", "no model in the catalog"),
+        ("/none/such", "no such file or folder"),
+        ("../a", "no such file or folder"),
+        ("modell", "no such file or folder"),
+        ("x" * 300, "no such file or folder"),
+        ("", "no such file or folder"),
+    ],
+)
+def test_another_name_is_refused_with_the_forms_of_names(name: str, problem: str) -> None:
+    with pytest.raises(HubError, match=problem):
+        parse_name(name)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_name_or_refused_in_one_line(text: str) -> None:
+    try:
+        parse_name(text)
+    except HubError as error:
+        assert str(error).isprintable()  # noqa: PT017 - most texts are refused, and some are not
+
+
+def test_a_folder_precedes_other_meanings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "en-de").mkdir()
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert [parse_name(name) for name in ("en-de", "a/b", "ct2:a/b")] == [
+        LocalModel(Path("en-de")),
+        LocalModel(Path("a/b")),
+        LocalModel(Path("a/b")),
+    ]
+
+
+def test_every_model_of_the_catalog_has_a_name_that_is_pulled() -> None:
+    catalog = read_catalog()
+    assert len({(each.source, each.target) for each in catalog}) == len(catalog)
+    assert all(isinstance(parse_name(each.model), RepositoryModel | ArgosModel) for each in catalog)
+
+
+@pytest.mark.parametrize(
+    ("name", "forbids"),
+    [
+        ("cc-by-nc-4.0", True),
+        ("CC-BY-NC-SA-4.0", True),
+        ("nvidia-noncommercial", True),
+        ("stability-ai-community", False),
+        ("fair-noncommercial-research-license", True),
+        ("cc-by-4.0", False),
+        ("apache-2.0", False),
+        ("ncsa", False),
+        (None, False),
+    ],
+)
+def test_a_license_for_non_commercial_use_is_recognized(name: str | None, forbids: bool) -> None:
+    assert forbids_commercial_use(name) is forbids
+    assert ("forbids commercial use" in describe_license(name)) is forbids
+
+
+def test_the_newest_argos_package_of_the_languages_is_found(fake_hub: FakeHub) -> None:
+    for version in ("1_2", "1_10", "1_9"):
+        fake_hub.packages[f"translate-en_es-{version}.argosmodel"] = b"content"
+    fake_hub.packages["translate-es_en-2_0.argosmodel"] = b"other"
+    package = find_package(ArgosModel("en", "es"))
+    assert package.origin == f"{fake_hub.address}/argos/translate-en_es-1_10.argosmodel"
+    assert package.size_bytes == len(b"content")
+    with pytest.raises(HubError, match="has no package for these languages"):
+        find_package(ArgosModel("de", "es"))
+
+
+def test_an_index_that_is_none_is_refused(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARGOS_PACKAGE_INDEX", f"{fake_hub.address}/elsewhere")
+    with pytest.raises(HubError, match="404"):
+        find_package(ArgosModel("en", "es"))

@@ -1,0 +1,256 @@
+"""Pulls from a hub on this machine: what is downloaded, what is kept, and what each failure leaves behind."""
+
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import pytest
+from ctranslate2.converters import TransformersConverter
+
+from benchmarks.systems import ctranslate2_system
+from hub import download
+from hub.convert import Languages
+from hub.install import find_bundle, install
+from hub.names import HubError
+from hub.store import Store
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.bundle import Bundle
+from tests.hub.conftest import NAME
+from tests.support.ctranslate2_models import write_model, write_package
+from tests.support.fake_hub import SMALLEST_LFS_BYTES, TOKEN, FakeHub, Repository
+from tests.support.toy import random_model
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
+
+WEIGHTS = "model.safetensors"
+PAUSE = "huggingface_hub.file_download.time.sleep"
+
+
+def pulled_files(fake: FakeHub) -> list[str]:
+    """Returns the files that were downloaded, in order."""
+    return [path.split("/resolve/")[1].partition("/")[2] for _, path, _ in fake.requests if "/resolve/" in path]
+
+
+def refusal(store: Store, name: str = NAME) -> str:
+    with pytest.raises(HubError) as refused:
+        install(store, name)
+    return str(refused.value)
+
+
+def left(store: Store) -> list[str]:
+    """Returns the files in the cache, except locks."""
+    return sorted(
+        str(path.relative_to(store.folder))
+        for path in store.folder.rglob("*")
+        if path.is_file() and "locks" not in path.parts
+    )
+
+
+def test_a_pull_downloads_only_what_the_conversion_reads_and_keeps_only_the_bundle(hub: FakeHub, store: Store) -> None:
+    installed = install(store, NAME)
+    files = pulled_files(hub)
+    assert files[0] == "config.json"
+    assert files[-1] == WEIGHTS
+    assert sorted(files) == sorted(set(files))
+    assert not {"tf_model.h5", "README.md"} & set(files)
+    bundle = Bundle.open(store.bundle(installed.key))
+    assert (bundle.manifest.name, bundle.manifest.precision) == ("opus-mt-en-de", "int8")
+    assert installed.directions == ("en-de",)
+    assert bundle.golden
+    assert {name.split("/")[0] for name in left(store)} == {"bundles", "names"}
+
+
+def test_an_installed_model_needs_no_network(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = find_bundle([NAME])
+    hub.requests.clear()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert find_bundle([NAME]) == find_bundle(["en-de"]) == folder
+    assert hub.requests == []
+
+
+def test_offline_an_absent_model_is_refused_with_what_to_do(
+    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set" in refusal(store)
+    assert hub.requests == []
+
+
+@pytest.mark.usefixtures("hub")
+def test_an_unreachable_hub_is_refused_with_what_to_do(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert "no connection: ConnectError" in refusal(store)
+
+
+def test_a_pinned_revision_is_pulled_and_stays(hub: FakeHub, store: Store, checkpoint: dict[str, bytes]) -> None:
+    repository = hub.repositories[NAME]
+    (first,) = repository.commits
+    second = repository.commit(checkpoint | {"generation_config.json": b"{}"})
+    pinned, newest = install(store, f"{NAME}@{first}"), install(store, NAME)
+    assert (pinned.origin, newest.origin) == (f"{NAME}@{first}", f"{NAME}@{second}")
+    assert pinned.key != newest.key
+    assert "no such revision" in refusal(store, f"{NAME}@{'0' * 40}")
+
+
+def test_a_pull_updates_and_an_equal_bundle_is_not_converted_again(
+    hub: FakeHub, store: Store, checkpoint: dict[str, bytes]
+) -> None:
+    first = install(store, NAME)
+    created = (store.bundle(first.key) / "manifest.json").stat().st_mtime_ns
+    newer = hub.repositories[NAME].commit(checkpoint | {"README.md": b"Another text."})
+    assert install(store, NAME) == first
+    updated = install(store, NAME, update=True)
+    assert (updated.origin, updated.key) == (f"{NAME}@{newer}", first.key)
+    assert (store.bundle(first.key) / "manifest.json").stat().st_mtime_ns == created
+
+
+def test_a_broken_connection_is_resumed_where_it_stopped(
+    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PAUSE, lambda _: None)
+    hub.interruptions += [10_000, 20_000]
+    install(store, NAME)
+    ranges = [given for _, path, given in hub.requests if "/lfs/" in f"/{path}" and given]
+    assert len(ranges) == 2
+    assert all(each.startswith("bytes=") for each in ranges)
+
+
+def test_an_interrupted_pull_leaves_no_model_and_the_next_one_continues(
+    hub: FakeHub, store: Store, checkpoint: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        # A user who presses Ctrl-C while the library waits.
+        patch.setattr(PAUSE, _interrupt)
+        hub.interruptions.append(12_345)
+        with pytest.raises(KeyboardInterrupt):
+            install(store, NAME)
+    assert store.installed() == []
+    (part,) = (name for name in left(store) if name.endswith(".part"))
+    name = Path(part).name.removesuffix(".part")
+    hub.requests.clear()
+    installed = install(store, NAME)
+    resumed = [given for _, path, given in hub.requests if path.startswith("lfs/") and given]
+    assert resumed == ["bytes=12000-"]
+    assert len(checkpoint[name]) >= SMALLEST_LFS_BYTES
+    assert Bundle.open(store.bundle(installed.key)).golden
+    assert not [each for each in left(store) if each.startswith("downloads")]
+
+
+def _interrupt(_: float) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("file", "digest"), [(WEIGHTS, "sha256"), ("config.json", "sha1")])
+def test_a_file_with_a_wrong_hash_is_refused_and_removed(file: str, digest: str, hub: FakeHub, store: Store) -> None:
+    hub.damaged.add(file)
+    assert f"{file}: {digest} is " in refusal(store)
+    assert not [name for name in left(store) if Path(name).name.startswith(file)]
+    hub.damaged.clear()
+    assert install(store, NAME).directions == ("en-de",)
+
+
+def test_a_listed_file_that_is_missing_is_named(hub: FakeHub, store: Store) -> None:
+    hub.lost.add("vocab.json")
+    assert "vocab.json: choose another revision" in refusal(store)
+
+
+def test_a_gated_repository_needs_a_token(hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repositories[NAME].gated = True
+    assert f"gated: accept its conditions on {hub.address}/{NAME}, then set HF_TOKEN" in refusal(store)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert install(store, NAME).directions == ("en-de",)
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("name", ["nobody/nothing", "bundles/absent"])
+def test_an_unknown_repository_is_refused(name: str, store: Store) -> None:
+    assert "neither a folder here nor a repository of the hub" in refusal(store, name)
+
+
+def test_an_unsupported_model_is_refused_before_its_weights(
+    hub: FakeHub, store: Store, checkpoint: dict[str, bytes]
+) -> None:
+    hub.repositories["a/gpt"] = repository = Repository()
+    repository.commit(checkpoint | {"config.json": b'{"model_type": "gpt2"}'})
+    assert 'model_type: "gpt2": expected a Marian checkpoint' in refusal(store, "a/gpt")
+    assert pulled_files(hub) == ["config.json"]
+    hub.repositories["a/data"] = other = Repository()
+    other.commit({"data.csv": b"1,2"})
+    assert "a/data: has no file config.json" in refusal(store, "a/data")
+
+
+def test_too_little_space_is_refused_before_the_download(
+    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    assert "needs " in refusal(store)
+    assert pulled_files(hub) == []
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_disk_that_becomes_full_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch: Callable[..., None] = download._fetch
+
+    def fill(file: Any, part: Path) -> None:
+        fetch(file, part)
+        if file.name == WEIGHTS:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(download, "_fetch", fill)
+    assert "the disk is full" in refusal(store)
+    assert not [name for name in left(store) if name.endswith(".part")]
+    assert store.installed() == []
+
+
+def test_a_conversion_that_ends_early_leaves_no_bundle(
+    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("export.make_bundle.write_tokenizer", _fail)
+        with pytest.raises(KeyboardInterrupt):
+            install(store, NAME)
+    assert not [name for name in left(store) if name.startswith(("bundles", "names"))]
+    hub.requests.clear()
+    install(store, NAME)
+    assert pulled_files(hub) == []
+
+
+@pytest.fixture(scope="module")
+def ctranslate2_model(checkpoint: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint as CTranslate2 converts it, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("ct2")
+    (folder / "marian").mkdir()
+    for name, content in checkpoint.items():
+        (folder / "marian" / name).write_bytes(content)
+    converter = TransformersConverter(str(folder / "marian"), copy_files=["source.spm", "target.spm"])
+    return Path(converter.convert(str(folder / "model")))
+
+
+def test_a_ctranslate2_model_of_the_hub_is_pulled_with_the_languages_in_its_name(
+    fake_hub: FakeHub, store: Store, ctranslate2_model: Path
+) -> None:
+    fake_hub.repositories["someone/opus-mt-en-de-ct2"] = repository = Repository()
+    repository.commit({path.name: path.read_bytes() for path in ctranslate2_model.iterdir()})
+    installed = install(store, "ct2:someone/opus-mt-en-de-ct2")
+    assert (installed.directions, installed.model) == (("en-de",), "opus-mt-en-de-ct2")
+    other = install(store, "ct2:someone/opus-mt-en-de-ct2@main", Languages("cs", "fr"))
+    assert other.directions == ("cs-fr",)
+
+
+def test_an_argos_package_is_pulled(fake_hub: FakeHub, store: Store, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = random_model(7, tokenizer.vocabulary_size, d_model=64, heads=4, encoder_layers=2, decoder_layers=2)
+    spec = ctranslate2_system.spec_of(model, tokenizer.source_pieces)
+    folder = write_model(tmp_path / "m", spec)
+    package = write_package(tmp_path / "p.argosmodel", folder, tokenizer.model)
+    fake_hub.packages["translate-en_de-1_0.argosmodel"] = package.read_bytes()
+    installed = install(store, "argos:en-de")
+    assert (installed.model, installed.directions, installed.license) == ("argos-en-de", ("en-de",), None)
+    assert not [name for name in left(store) if name.startswith("downloads")]
+
+
+def _fail(*_: object) -> None:
+    raise KeyboardInterrupt

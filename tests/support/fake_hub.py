@@ -1,0 +1,214 @@
+"""A hub on this machine: an HTTP server with the addresses of the Hugging Face hub, and of an index of Argos packages.
+
+Small files have the object ids of git, large ones are in LFS and on another address, as on the real hub.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import unquote, urlsplit
+
+# Files of this size are in LFS.
+SMALLEST_LFS_BYTES = 10_000
+TOKEN = "hf_token_of_the_test"  # noqa: S105 - no secret
+
+
+@dataclass
+class Repository:
+    """A repository: files by commit, the newest last."""
+
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    license: str | None = "apache-2.0"
+    gated: bool = False
+
+    def commit(self, files: dict[str, bytes]) -> str:
+        """Adds a commit and returns its hash."""
+        name = hashlib.sha1(repr((len(self.commits), sorted(files))).encode()).hexdigest()  # noqa: S324 - as git does
+        self.commits[name] = files
+        return name
+
+    def resolve(self, revision: str) -> str | None:
+        """Returns the commit of a revision."""
+        return list(self.commits)[-1] if revision == "main" else (revision if revision in self.commits else None)
+
+
+@dataclass
+class FakeHub:
+    """What the hub has, and what it was asked.
+
+    Attributes:
+        interruptions: bytes after which the hub ends the next responses with a large file.
+        damaged: names of files that the hub sends with another content than it states.
+        lost: names of files that the hub lists and does not have.
+        requests: method, path and range of each request.
+    """
+
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    packages: dict[str, bytes] = field(default_factory=dict)
+    interruptions: list[int] = field(default_factory=list)
+    damaged: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    requests: list[tuple[str, str, str | None]] = field(default_factory=list)
+    address: str = ""
+
+
+def git_id(content: bytes) -> str:
+    """Returns the object id of a file in git."""
+    return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()  # noqa: S324 - as git does
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: FakeHub
+
+    def log_message(self, *_: object) -> None:
+        """Logs nothing."""
+
+    def do_HEAD(self) -> None:
+        """Answers without a body."""
+        self._answer()
+
+    def do_GET(self) -> None:
+        """Answers."""
+        self._answer()
+
+    def _answer(self) -> None:
+        path = unquote(urlsplit(self.path).path).strip("/")
+        self.hub.requests.append((self.command, path, self.headers.get("range")))
+        parts = path.split("/")
+        if parts[:2] == ["api", "models"]:
+            self._info("/".join(parts[2:4]), parts[5] if len(parts) > 5 else "main")
+        elif parts[0] == "lfs":
+            self._large(parts[1])
+        elif path == "argos/index.json":
+            self._json(self._index())
+        elif parts[0] == "argos":
+            self._file(self.hub.packages.get(parts[1]), {})
+        elif len(parts) > 4 and parts[2] == "resolve":
+            self._resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+        else:
+            self._error(404, "RepoNotFound")
+
+    def _repository(self, name: str, revision: str) -> tuple[Repository, str] | None:
+        repository = self.hub.repositories.get(name)
+        if repository is None:
+            self._error(401, "RepoNotFound")
+        elif repository.gated and self.headers.get("authorization") != f"Bearer {TOKEN}":
+            self._error(403, "GatedRepo")
+        elif (commit := repository.resolve(revision)) is None:
+            self._error(404, "RevisionNotFound")
+        else:
+            return repository, commit
+        return None
+
+    def _info(self, name: str, revision: str) -> None:
+        if (found := self._repository(name, revision)) is None:
+            return
+        repository, commit = found
+        siblings = [_sibling(each, content) for each, content in repository.commits[commit].items()]
+        card = {} if repository.license is None else {"license": repository.license}
+        self._json({"id": name, "sha": commit, "siblings": siblings, "cardData": card, "tags": [], "private": False})
+
+    def _resolve(self, name: str, revision: str, path: str) -> None:
+        if (found := self._repository(name, revision)) is None:
+            return
+        repository, commit = found
+        content = repository.commits[commit].get(path)
+        if content is None or path in self.hub.lost:
+            self._error(404, "EntryNotFound")
+        elif len(content) < SMALLEST_LFS_BYTES:
+            self._file(self._sent(path, content), {"X-Repo-Commit": commit, "ETag": f'"{git_id(content)}"'})
+        else:
+            self.send_response(302)
+            self.send_header("Location", f"{self.hub.address}/lfs/{hashlib.sha256(content).hexdigest()}")
+            self.send_header("X-Repo-Commit", commit)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def _sent(self, path: str, content: bytes) -> bytes:
+        return content[:-1] + bytes([content[-1] ^ 1]) if path in self.hub.damaged else content
+
+    def _large(self, digest: str) -> None:
+        for repository in self.hub.repositories.values():
+            for files in repository.commits.values():
+                for path, content in files.items():
+                    if hashlib.sha256(content).hexdigest() == digest:
+                        self._file(self._sent(path, content), {})
+                        return
+        self._error(404, "EntryNotFound")
+
+    def _file(self, content: bytes | None, headers: dict[str, str]) -> None:
+        if content is None:
+            self._error(404, "EntryNotFound")
+            return
+        start = int((self.headers.get("range") or "bytes=0-").removeprefix("bytes=").split("-")[0])
+        body = content[start:]
+        self.send_response(206 if start else 200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if self.hub.interruptions and len(content) >= SMALLEST_LFS_BYTES:
+            body = body[: self.hub.interruptions.pop(0)]
+            self.close_connection = True
+        self.wfile.write(body)
+
+    def _index(self) -> list[dict[str, object]]:
+        names = (name.removesuffix(".argosmodel").split("-") for name in self.hub.packages)
+        return [
+            {
+                "package_version": version.replace("_", "."),
+                "from_code": pair.split("_")[0],
+                "to_code": pair.split("_")[1],
+                "links": ["ipfs://none", f"{self.hub.address}/argos/translate-{pair}-{version}.argosmodel"],
+            }
+            for _, pair, version in names
+        ]
+
+    def _json(self, content: object) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _error(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def _sibling(name: str, content: bytes) -> dict[str, object]:
+    large = len(content) >= SMALLEST_LFS_BYTES
+    pointer = hashlib.sha256(content).hexdigest()
+    lfs = {"sha256": pointer, "size": len(content), "pointerSize": 134}
+    blob = git_id(pointer.encode() if large else content)
+    return {"rfilename": name, "size": len(content), "blobId": blob, **({"lfs": lfs} if large else {})}
+
+
+@contextmanager
+def run_hub() -> Iterator[FakeHub]:
+    """Runs a hub that has nothing."""
+    hub = FakeHub()
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield hub
+        finally:
+            server.shutdown()
+            thread.join()
