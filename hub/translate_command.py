@@ -4,9 +4,10 @@ from serve.clients.translate import TranslateCommand
 
 
 class TranslateByNameCommand(TranslateCommand):
-    """Translate standard input line by line.
+    """Translate standard input line by line, or as one document.
 
-    Writes one translation per line, in input order; blank lines stay blank. Stops with exit status 1 at the first line
+    Writes one translation per line, in input order; blank lines stay blank. With --alignments, a tab and the links
+    follow, such as 0:3-0:5: characters of the line and of its translation. Stops with exit status 1 at the first line
     that cannot be translated and names it. Without --server and --bundle, --model is a name as for `dragoman pull`.
     """
 

@@ -84,6 +84,10 @@ class TranslateRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     ALLOW_PIVOT_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    IGNORE_TAGS_FIELD_NUMBER: _builtins.int
+    SPLITTING_TAGS_FIELD_NUMBER: _builtins.int
+    NON_SPLITTING_TAGS_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the source language, for example "en". May be empty if target_language determines it."""
     target_language: _builtins.str
@@ -97,7 +101,12 @@ class TranslateRequest(_message.Message):
     split_sentences: _builtins.bool
     """Whether to translate a text sentence by sentence, with its line breaks and white space; a sentence longer than the
     model's limit is cut. Default true; false: each text is one sentence. A text of several sentences excludes
-    target_prefix, options.hypotheses above 1 and options.alignments.
+    target_prefix and options.hypotheses above 1. In markup, sentences end at the tags of blocks in any case.
+    """
+    format: _builtins.str
+    """Format of the texts: "text", "html" or "xml"; empty: text. A translation of HTML or XML has each tag of its text at
+    the place that the alignment gives. Requires a server with alignments; excludes target_prefix and
+    options.alignments.
     """
     @_builtins.property
     def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -113,6 +122,18 @@ class TranslateRequest(_message.Message):
         has at most as many tokens as its translation may have, and no U+0000.
         """
 
+    @_builtins.property
+    def ignore_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of tags whose content is not translated, at most 64, without "<". Only with HTML and XML, like the next two."""
+
+    @_builtins.property
+    def splitting_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of tags that end a sentence, at most 64."""
+
+    @_builtins.property
+    def non_splitting_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of tags that do not end a sentence, at most 64."""
+
     def __init__(
         self,
         *,
@@ -124,10 +145,14 @@ class TranslateRequest(_message.Message):
         model: _builtins.str = ...,
         allow_pivot: _builtins.bool = ...,
         split_sentences: _builtins.bool | None = ...,
+        format: _builtins.str = ...,
+        ignore_tags: _abc.Iterable[_builtins.str] | None = ...,
+        splitting_tags: _abc.Iterable[_builtins.str] | None = ...,
+        non_splitting_tags: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "options", b"options", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "model", b"model", "options", b"options", "source_language", b"source_language", "split_sentences", b"split_sentences", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "ignore_tags", b"ignore_tags", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
@@ -250,10 +275,8 @@ class SearchOptions(_message.Message):
     """Whether the token of unknown pieces is never chosen. Default false."""
     token_scores: _builtins.bool
     """Whether to return the log-probability of every token. Default false."""
-    alignments: _builtins.bool
-    """Whether to return the attention of each target token to each source token. Requires a server with alignments.
-    Default false.
-    """
+    alignments: _builtins.str
+    """Returns alignments of these units: "words" or "tokens". Requires a server with alignments. Absent: none."""
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Pieces of the target vocabulary that are never chosen, as in TokenScore: at most 64, without the end token."""
@@ -279,7 +302,7 @@ class SearchOptions(_message.Message):
         suppressed_tokens: _abc.Iterable[_builtins.str] | None = ...,
         suppress_unknown: _builtins.bool | None = ...,
         token_scores: _builtins.bool | None = ...,
-        alignments: _builtins.bool | None = ...,
+        alignments: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_alignments", b"_alignments", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_hypotheses", b"_hypotheses", "_length_penalty", b"_length_penalty", "_max_target_ratio", b"_max_target_ratio", "_max_target_tokens", b"_max_target_tokens", "_min_target_ratio", b"_min_target_ratio", "_min_target_tokens", b"_min_target_tokens", "_no_repeat_ngram_tokens", b"_no_repeat_ngram_tokens", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_suppress_unknown", b"_suppress_unknown", "_temperature", b"_temperature", "_token_scores", b"_token_scores", "_top_k", b"_top_k", "_top_p", b"_top_p", "alignments", b"alignments", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "hypotheses", b"hypotheses", "length_penalty", b"length_penalty", "max_target_ratio", b"max_target_ratio", "max_target_tokens", b"max_target_tokens", "min_target_ratio", b"min_target_ratio", "min_target_tokens", b"min_target_tokens", "no_repeat_ngram_tokens", b"no_repeat_ngram_tokens", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "suppress_unknown", b"suppress_unknown", "temperature", b"temperature", "token_scores", b"token_scores", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -564,8 +587,8 @@ class Translation(_message.Message):
     cached: _builtins.bool
     """Whether the translation comes from the result cache; only with a result cache."""
     sentences: _builtins.int
-    """Number of sentences. With several, score and counts are sums, normalized_score is the mean, tokens are
-    concatenated, and finish_reason is LENGTH if any sentence was cut off.
+    """Number of sentences; 0 for markup without text. With several, score and counts are sums, normalized_score is the
+    mean, tokens are concatenated, and finish_reason is LENGTH if any sentence was cut off.
     """
     cut_sentences: _builtins.int
     """Number of sentences that exceeded the model's limit and were cut; each part counts in sentences."""
@@ -578,8 +601,8 @@ class Translation(_message.Message):
         """Every token with its log-probability, the end token last if present; only with options.token_scores."""
 
     @_builtins.property
-    def alignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentRow]:
-        """One row per target token, the end token excluded; only with options.alignments."""
+    def alignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alignment]:
+        """One per sentence, in their order; only with options.alignments."""
 
     def __init__(
         self,
@@ -592,7 +615,7 @@ class Translation(_message.Message):
         normalized_score: _builtins.float = ...,
         alternatives: _abc.Iterable[Global___Alternative] | None = ...,
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
-        alignments: _abc.Iterable[Global___AlignmentRow] | None = ...,
+        alignments: _abc.Iterable[Global___Alignment] | None = ...,
         seed: _builtins.int | None = ...,
         cached: _builtins.bool | None = ...,
         sentences: _builtins.int = ...,
@@ -641,8 +664,8 @@ class Alternative(_message.Message):
         """Every token with its log-probability; only with options.token_scores."""
 
     @_builtins.property
-    def alignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentRow]:
-        """One row per target token; only with options.alignments."""
+    def alignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alignment]:
+        """One per sentence; only with options.alignments."""
 
     def __init__(
         self,
@@ -653,7 +676,7 @@ class Alternative(_message.Message):
         finish_reason: Global___FinishReason.ValueType = ...,
         target_tokens: _builtins.int = ...,
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
-        alignments: _abc.Iterable[Global___AlignmentRow] | None = ...,
+        alignments: _abc.Iterable[Global___Alignment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -690,15 +713,60 @@ class TokenScore(_message.Message):
 Global___TokenScore: _TypeAlias = TokenScore  # noqa: Y015
 
 @_typing.final
+class Alignment(_message.Message):
+    """The alignment of one sentence: which characters of the translation come from which characters of the text. Its units
+    are words, with punctuation as words of its own, or tokens without special ones. Through a pivot, the alignments of
+    both translations are multiplied.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]:
+        """Units of the text."""
+
+    @_builtins.property
+    def target(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]:
+        """Units of the translation. With options.alignments "tokens", they have the order and the number of target_tokens."""
+
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentRow]:
+        """One row per target unit."""
+
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
+        """At most one per target unit: its source unit with the highest weight, if special tokens have less."""
+
+    def __init__(
+        self,
+        *,
+        source: _abc.Iterable[Global___Span] | None = ...,
+        target: _abc.Iterable[Global___Span] | None = ...,
+        weights: _abc.Iterable[Global___AlignmentRow] | None = ...,
+        links: _abc.Iterable[Global___Link] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["links", b"links", "source", b"source", "target", b"target", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Alignment: _TypeAlias = Alignment  # noqa: Y015
+
+@_typing.final
 class AlignmentRow(_message.Message):
-    """Attention of the model when it chose one target token."""
+    """The attention of one target unit."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     WEIGHTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Attention weight of each of the source_tokens: the mean over the alignment heads, each of which sums to 1."""
+        """Attention weight of each source unit, the mean over the alignment heads; the rest to 1 is that of special tokens."""
 
     def __init__(
         self,
@@ -712,6 +780,58 @@ class AlignmentRow(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlignmentRow: _TypeAlias = AlignmentRow  # noqa: Y015
+
+@_typing.final
+class Span(_message.Message):
+    """The characters from start to before end. They are counted in Unicode code points of the text or the translation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """First character."""
+    end: _builtins.int
+    """Character after the last one."""
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Span: _TypeAlias = Span  # noqa: Y015
+
+@_typing.final
+class Link(_message.Message):
+    """A target unit and the source unit that it translates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    source: _builtins.int
+    """Index of the source unit."""
+    target: _builtins.int
+    """Index of the target unit."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.int = ...,
+        target: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Link: _TypeAlias = Link  # noqa: Y015
 
 @_typing.final
 class ScoreRequest(_message.Message):

@@ -231,7 +231,7 @@ class ModelSettings(BaseModel):
     )
     alignments: bool = Field(
         False,
-        description="Compute alignments; requires a bundle exported with --align",
+        description="Serve alignments and markup; requires a bundle exported with --align",
     )
     max_texts: int = Field(64, ge=1, description="Texts per request, at most slots plus queue")
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters per text")

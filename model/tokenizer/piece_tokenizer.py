@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import sentencepiece
 
-from model.tokenizer.tokenizer import WORD_START, TokenizerError
+from model.tokenizer.tokenizer import WORD_START, Offsets, TokenizerError, offsets_of
 
 
 class PieceTokenizer:
@@ -63,9 +63,33 @@ class PieceTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of target ids; special pieces are removed, the unknown one stays visible."""
-        pieces = [self.target_pieces[number] for number in ids if number not in self._vanishing]
-        # SentencePiece returns a piece that is missing from its model as it is written.
-        return str(self._target.decode_pieces(pieces)).replace(WORD_START, " ").strip()
+        return _clean(str(self._target.decode_pieces(self._visible_pieces(ids)))).strip()
+
+    def encode_offsets(self, text: str) -> Offsets:
+        """Returns where each id of `encode` starts and ends in the text."""
+        return offsets_of(self._source.encode(text, return_type="offset_mapping"))
+
+    def decode_offsets(self, ids: Sequence[int]) -> Offsets:
+        """Returns where each target id starts and ends in the text of `decode`."""
+        decoded = self._target.decode(self._visible_pieces(ids), return_type="offset_mapping")
+        text = _clean(decoded["text"])
+        stripped, length = len(text) - len(text.lstrip()), len(text.strip())
+        found = iter(offsets_of(decoded))
+        place = 0
+        offsets = Offsets()
+        for number in ids:
+            start, end = (place, place) if number in self._vanishing else next(found)
+            place = end
+            offsets.append((min(max(0, start - stripped), length), min(max(0, end - stripped), length)))
+        return offsets
+
+    def _visible_pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self.target_pieces[number] for number in ids if number not in self._vanishing]
+
+
+def _clean(text: str) -> str:
+    # SentencePiece returns a piece that is missing from its model as it is written.
+    return text.replace(WORD_START, " ")
 
 
 def _text_ids(side: str, pieces: Sequence[str], special: Collection[str], unknown_piece: str) -> dict[str, int]:

@@ -5,13 +5,16 @@ tied. It normalizes text (NFKC and white space). A model with several target lan
 each, which precedes the source (Johnson et al. 2017, arXiv:1611.04558) and never comes from text.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import sentencepiece
 
 from model.config import Direction
+
+# Start and end of each token in a text, in Unicode code points; normalization may leave a token without characters.
+Offsets = list[tuple[int, int]]
 
 
 class TextTokenizer(Protocol):
@@ -33,6 +36,12 @@ class TextTokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of target ids; special tokens are removed."""
+
+    def encode_offsets(self, text: str) -> Offsets:
+        """Returns where each id of `encode` starts and ends in the text."""
+
+    def decode_offsets(self, ids: Sequence[int]) -> Offsets:
+        """Returns where each target id starts and ends in the text of `decode`."""
 
 
 PAD_ID = 0
@@ -142,6 +151,19 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids; special tokens except UNK_ID are removed."""
         return str(self._processor.decode(list(ids)))
+
+    def encode_offsets(self, text: str) -> Offsets:
+        """Returns where each id of `encode` starts and ends in the text."""
+        return offsets_of(self._processor.encode(text, return_type="offset_mapping"))
+
+    def decode_offsets(self, ids: Sequence[int]) -> Offsets:
+        """Returns where each id starts and ends in the text of `decode`."""
+        return offsets_of(self._processor.decode(list(ids), return_type="offset_mapping"))
+
+
+def offsets_of(mapping: Mapping[str, Any]) -> Offsets:
+    """Returns the offsets in a result of SentencePiece."""
+    return [(int(start), int(end)) for start, end in mapping["offsets"]]
 
 
 def train_tokenizer(

@@ -16,6 +16,7 @@ from serve.api.http_reader import MAX_TIMEOUT_MS, TIMEOUT_HEADER
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
 from serve.translation.fields import Fields, SearchFields, refusal
+from serve.translation.markup import PLAIN
 
 Body = TypeVar("Body", bound=Fields)
 
@@ -51,6 +52,9 @@ ModelName = Annotated[
 ]
 
 
+TagNames = Annotated[list[str], FailFast()]
+
+
 class TranslateBody(Fields):
     """The body of `POST /v1/translate`."""
 
@@ -73,6 +77,13 @@ class TranslateBody(Fields):
         description="Whether to translate a text sentence by sentence, with its line breaks and white space. If false, "
         "each text is one sentence.",
     )
+    format: str = Field(
+        PLAIN,
+        description="Format of the texts: `text`, `html` or `xml`. The last two require a server with alignments.",
+    )
+    ignore_tags: TagNames = Field([], description="Tags whose content is not translated; only with HTML and XML.")
+    splitting_tags: TagNames = Field([], description="Tags that end a sentence; only with HTML and XML.")
+    non_splitting_tags: TagNames = Field([], description="Tags that do not end a sentence; only with HTML and XML.")
 
 
 class TextPair(Fields):

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from protos import translation_pb2
+from serve.alignment import Alignment
 from serve.api.grpc_messages import (
     alternative_message,
     delta_message,
@@ -30,6 +31,8 @@ from serve.translation.turns import Pace
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
+# Parts of a response that have pieces themselves.
+_PARTS = Alternative | TranslationScore | Alignment
 # Token scores and weights of alignments; so many are written in about a millisecond.
 LARGE_VALUES = 1000
 
@@ -46,14 +49,16 @@ async def write_json(response: AnyResponse, adapter: TypeAdapter[AnyResponse]) -
 
 
 def _pieces(value: object) -> Iterator[bytes]:
-    if isinstance(value, TranslationResponse | ScoreResponse | Alternative | TranslationScore):
+    if isinstance(value, TranslationResponse | ScoreResponse | _PARTS):
         yield b"{"
         members = ((field.name, getattr(value, field.name)) for field in fields(value))
         for number, (name, member) in enumerate((name, member) for name, member in members if member is not None):
             yield b'%b"%b":' % (b"," if number else b"", name.encode())
             yield from _pieces(member)
         yield b"}"
-    elif isinstance(value, tuple) and value and isinstance(value[0], tuple | Alternative | TranslationScore):
+    elif (
+        isinstance(value, tuple) and value and isinstance(value[0], tuple | Alternative | TranslationScore | Alignment)
+    ):
         for number, element in enumerate(value):
             yield b"," if number else b"["
             yield from _pieces(element)
@@ -105,5 +110,5 @@ def _values(response: TranslationResponse | ScoreResponse) -> int:
 
 
 def _values_of(alternative: Alternative) -> int:
-    weights = alternative.alignments
-    return len(alternative.tokens or ()) + (len(weights) * len(weights[0]) if weights else 0)
+    weights = sum(len(each.target) * len(each.source) for each in alternative.alignments or ())
+    return len(alternative.tokens or ()) + weights

@@ -17,6 +17,9 @@ from serve.translation.fields import SearchFields
 from serve.translation.request import TranslateRequest
 from serve.translation.response import TranslationDelta, TranslationResponse
 
+# Of a process that serves nobody else.
+MAX_TEXT_CHARACTERS = 1 << 20
+
 
 class LocalTranslator:
     """Translates in this process with the models of the service, without its interfaces."""
@@ -30,7 +33,7 @@ class LocalTranslator:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields
+        cls, bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields, *, markup: bool = False
     ) -> AsyncIterator[Self]:
         """Starts the engines and stops them. Never sheds up to `in_flight` concurrent texts.
 
@@ -39,6 +42,7 @@ class LocalTranslator:
             in_flight: maximum number of concurrent texts.
             timeout_seconds: timeout of each text.
             options: search options of all texts.
+            markup: whether texts have markup.
 
         Raises:
             BundleError: if the bundle cannot be served.
@@ -46,7 +50,13 @@ class LocalTranslator:
         from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
 
         configure_logs("console")
-        settings = ServeSettings(bundle=bundle, queue_limit=in_flight * options.rows, alignments=options.attended)
+        aligned = options.attended or markup
+        settings = ServeSettings(
+            bundle=bundle,
+            queue_limit=in_flight * options.rows,
+            alignments=aligned,
+            max_text_characters=MAX_TEXT_CHARACTERS,
+        )
         async with open_dispatcher(settings) as dispatcher:
             yield cls(dispatcher, timeout_seconds)
 

@@ -22,6 +22,9 @@ class Wanted(TypedDict, total=False):
         model: name of the model; absent: the first one with the direction.
         allow_pivot: translate through a third language if no model has the direction.
         split_sentences: translate sentence by sentence (the default).
+        format: of the texts: text (the default), html or xml.
+        ignore_tags: names of tags whose content is not translated.
+        splitting_tags, non_splitting_tags: names of tags that end a sentence, or do not.
     """
 
     source_language: str
@@ -30,6 +33,10 @@ class Wanted(TypedDict, total=False):
     model: str
     allow_pivot: bool
     split_sentences: bool
+    format: str
+    ignore_tags: Sequence[str]
+    splitting_tags: Sequence[str]
+    non_splitting_tags: Sequence[str]
 
 
 class HasTimeRemaining(Protocol):

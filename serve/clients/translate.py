@@ -1,4 +1,4 @@
-"""`dragoman translate`: translates standard input to standard output, line by line.
+"""`dragoman translate`: translates standard input to standard output, line by line or as one document.
 
 The output has one line per input line, in the same order, for comparison with a reference. A bounded window of lines is
 in flight, however long the input. The event loop reads the input: a thread blocked in a read could not be stopped.
@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from pydantic import ConfigDict, Field
 from pydantic_settings import SettingsConfigDict
@@ -26,7 +26,7 @@ from serve.clients.options import ConnectionOptions
 from serve.files import FileError
 from serve.translation.blank import is_blank
 from serve.translation.fields import SearchFields
-from serve.translation.response import TranslationDelta, TranslationResponse
+from serve.translation.response import Translation, TranslationDelta, TranslationResponse
 
 MAX_LINE_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16
@@ -36,17 +36,23 @@ R = TypeVar("R")
 
 
 class LineError(Exception):
-    """An invalid or untranslated line; the message starts with its number."""
+    """An invalid or untranslated line; the message starts with its number, except for a document."""
 
     def __init__(self, number: int, problem: str) -> None:
-        super().__init__(f"line {number}: {problem}")
+        super().__init__(f"line {number}: {problem}" if number else problem)
 
 
 class Line(NamedTuple):
-    """A line without its line feed; numbers start at 1. A blank line has no text."""
+    """A line without its line feed, or a document. A blank one has no text.
+
+    Attributes:
+        number: from 1; 0 for a document.
+        end: what follows its translation.
+    """
 
     number: int
     text: str
+    end: str = "\n"
 
 
 async def read_lines(descriptor: int) -> AsyncGenerator[Line]:
@@ -67,6 +73,23 @@ async def read_lines(descriptor: int) -> AsyncGenerator[Line]:
             raise LineError(number, f"longer than {MAX_LINE_BYTES} bytes")
     if rest:
         yield _decode(number, rest)
+
+
+async def read_whole(descriptor: int) -> AsyncGenerator[Line]:
+    """Yields the whole content of a pipe, terminal or file.
+
+    Raises:
+        LineError: if it is longer than MAX_LINE_BYTES or not UTF-8.
+        OSError: if reading fails.
+    """
+    content = b""
+    while chunk := await _read(descriptor):
+        content += chunk
+        if len(content) > MAX_LINE_BYTES:
+            raise LineError(0, f"a document longer than {MAX_LINE_BYTES} bytes")
+    document = _decode(0, content)
+    # Nothing is added to a document; a blank one stays as it is.
+    yield document._replace(end="" if document.text else content.decode())
 
 
 def _decode(number: int, content: bytes) -> Line:
@@ -145,9 +168,10 @@ FLAGS = {f"options.{name}": name for name in (each.replace("_", "-") for each in
 
 
 class TranslateCommand(ConnectionOptions):
-    """Translate standard input line by line.
+    """Translate standard input line by line, or as one document.
 
-    Writes one translation per line, in input order; blank lines stay blank. Stops with exit status 1 at the first line
+    Writes one translation per line, in input order; blank lines stay blank. With --alignments, a tab and the links
+    follow, such as 0:3-0:5: characters of the line and of its translation. Stops with exit status 1 at the first line
     that cannot be translated and names it.
     """
 
@@ -162,6 +186,7 @@ class TranslateCommand(ConnectionOptions):
     HELP_GROUPS: ClassVar[dict[str, str]] = {
         "server": "server or bundle",
         "model": "translation",
+        "document": "input",
         "scores": "output",
         "in_flight": "requests",
     }
@@ -176,6 +201,11 @@ class TranslateCommand(ConnectionOptions):
         True,
         description="Translate a line sentence by sentence. If off, each line is one sentence.",
     )
+    document: bool = Field(False, description="Translate the whole input as one text instead of line by line.")
+    format: Literal["text", "html", "xml"] = Field("text", description="Format of each line or of the document.")
+    ignore_tags: tuple[str, ...] = Field((), description="Tags whose content is not translated, in HTML and XML.")
+    splitting_tags: tuple[str, ...] = Field((), description="Tags that end a sentence, in HTML and XML.")
+    non_splitting_tags: tuple[str, ...] = Field((), description="Tags that end no sentence, in HTML and XML.")
     options: SearchFlags = Field(SearchFlags(), description="Beam search, sampling, lengths and extra output.")
     scores: bool = Field(False, description="Write the score and a tab before each translation.")
     stream: bool = Field(
@@ -208,7 +238,8 @@ class TranslateCommand(ConnectionOptions):
         async with self._open_translator() as translator:
             # On a terminal, the translations themselves show the progress.
             with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
-                async with aclosing(self._output(translator, read_lines(STANDARD_INPUT))) as pieces:
+                lines = (read_whole if self.document else read_lines)(STANDARD_INPUT)
+                async with aclosing(self._output(translator, lines)) as pieces:
                     async for piece in pieces:
                         # Not print: the output is UTF-8 in any locale and is flushed at once.
                         sys.stdout.buffer.write(piece.encode())
@@ -217,7 +248,9 @@ class TranslateCommand(ConnectionOptions):
 
     def _open_translator(self) -> AbstractAsyncContextManager[AsyncTranslationClient | LocalTranslator]:
         if self.bundle is not None:
-            return LocalTranslator.open(self.bundle, self.in_flight, self.timeout_seconds, self.options)
+            return LocalTranslator.open(
+                self.bundle, self.in_flight, self.timeout_seconds, self.options, markup=self.format != "text"
+            )
         return AsyncTranslationClient.open(str(self.server), self.connection(timeout_seconds=self.timeout_seconds))
 
     def _output(
@@ -229,15 +262,21 @@ class TranslateCommand(ConnectionOptions):
 
         async def translate(text: str) -> str:
             (translation,) = (await translator.translate(text, **wanted)).translations
-            return f"{translation.score:.4f}\t{translation.text}" if self.scores else translation.text
+            score = f"{translation.score:.4f}\t" if self.scores else ""
+            return f"{score}{translation.text}{show_alignments(translation)}"
 
         return translate_lines(translate, lines, self.in_flight)
+
+
+def show_alignments(translation: Translation) -> str:
+    """Returns a tab and the links of all sentences; without alignments, an empty string."""
+    return "" if translation.alignments is None else f"\t{' '.join(filter(None, map(str, translation.alignments)))}"
 
 
 def translate_lines(
     translate: Callable[[str], Awaitable[str]], lines: AsyncIterator[Line], in_flight: int
 ) -> AsyncGenerator[str]:
-    """Yields the translation of each line with a line feed, in order. A blank line is not sent and becomes empty.
+    """Yields the translation of each line with its end, in order. A blank line is not sent and becomes empty.
 
     Raises:
         LineError: in place of the first line that is not translated.
@@ -245,7 +284,7 @@ def translate_lines(
 
     async def translate_line(line: Line) -> str:
         with _numbered_errors(line):
-            return f"{await translate(line.text)}\n" if line.text else "\n"
+            return f"{await translate(line.text)}{line.end}" if line.text else line.end
 
     return map_in_order(translate_line, lines, in_flight)
 
@@ -253,7 +292,7 @@ def translate_lines(
 async def stream_lines(
     stream: Callable[[str], AsyncGenerator[TranslationDelta | TranslationResponse]], lines: AsyncIterator[Line]
 ) -> AsyncGenerator[str]:
-    """Yields the growth of the output, line by line, each line feed separately. Blank lines are not sent.
+    """Yields the growth of the output, line by line, each end of a line separately. Blank lines are not sent.
 
     Raises:
         LineError: after the pieces of the first line that is not translated.
@@ -265,7 +304,9 @@ async def stream_lines(
                     async for event in events:
                         if isinstance(event, TranslationDelta):
                             yield event.text
-        yield "\n"
+                        else:
+                            yield show_alignments(event.translations[0])
+        yield line.end
 
 
 @contextmanager

@@ -200,6 +200,7 @@ class Engine:
             occupied=self._rows.encoded_rows,
             scored_rows=self._rows.scored,
             best_count=best_count(columns.kinds),
+            aligned=columns.kinds.attended,
         )
         self._metrics.observe_step("decode", computed, self._clock() - started_seconds)
         return scores

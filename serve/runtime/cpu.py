@@ -53,12 +53,12 @@ class RowBindings:
         self._outputs = [_bound(name, array) for name, array in outputs.items()]
         self._of_rows: dict[int, Any] = {}
 
-    def of(self, rows: int) -> Any:
-        """Returns the binding of a step of R rows."""
+    def run(self, rows: int) -> None:
+        """Runs the session with the first R rows."""
         binding = self._of_rows.get(rows)
         if binding is None:
             binding = self._of_rows[rows] = self._bind(rows)
-        return binding
+        self._session.run_with_iobinding(binding)
 
     def _bind(self, rows: int) -> Any:
         binding = self._session.io_binding()
@@ -66,6 +66,13 @@ class RowBindings:
             for array in arrays:
                 bind(array.name, "cpu", 0, array.element, (rows, *array.row_shape), array.address)
         return binding
+
+
+class DecoderBindings(NamedTuple):
+    """The bindings of steps without and with alignments; without an aligned decoder, the latter cannot run."""
+
+    plain: RowBindings
+    aligned: RowBindings
 
 
 def _bound(name: str, array: NDArray[Any]) -> BoundArray:
@@ -113,7 +120,7 @@ class Sessions:
     """The sessions of a bundle. Running them is thread-safe.
 
     Attributes:
-        decoder: the plain decoder, or the one that also returns alignments.
+        aligned_decoder: also returns alignments; None if they are off.
     """
 
     manifest: Manifest
@@ -121,7 +128,7 @@ class Sessions:
     decoder: Any
     log_probabilities: Any
     topk: Any
-    aligned: bool
+    aligned_decoder: Any | None
     weights: SharedWeights
 
     @classmethod
@@ -138,20 +145,24 @@ class Sessions:
             )
         weights = SharedWeights.of(bundle)
         options = shared_options(threads, {})
-        decoder_path = bundle.aligned_decoder_path if aligned else bundle.decoder_path
-        decoder_options = shared_options(threads, weights.decoder)
+        aligned_options, decoder_options = (shared_options(threads, weights.decoder) for _ in range(2))
         if profile_prefix is not None:
             decoder_options.enable_profiling = True
             decoder_options.profile_file_prefix = str(profile_prefix)
         return cls(
             bundle.manifest,
             encoder=open_session(bundle.encoder_path, shared_options(threads, weights.encoder)),
-            decoder=open_session(decoder_path, decoder_options),
+            decoder=open_session(bundle.decoder_path, decoder_options),
             log_probabilities=open_session(bundle.log_probabilities_path, options),
             topk=open_session(bundle.topk_path, options),
-            aligned=aligned,
+            aligned_decoder=open_session(bundle.aligned_decoder_path, aligned_options) if aligned else None,
             weights=weights,
         )
+
+    @property
+    def aligned(self) -> bool:
+        """Whether steps can return alignments."""
+        return self.aligned_decoder is not None
 
     def runtime(self, slots: int, prefetched: int = 0) -> "Runtime":
         """Returns a runtime with its own state; see `Runtime`."""
@@ -204,13 +215,15 @@ class Runtime:
         token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
+        *,
+        aligned: bool = False,
     ) -> NDArray[np.float32]:
         """Computes one step as `Model.step` does; returns logits, float32 [R, V], valid until the next call."""
         rows = len(token_ids)
         self._token_ids[:rows] = token_ids
         self._positions[:rows] = positions
         self._source_lengths[:rows] = source_lengths
-        self._sessions.decoder.run_with_iobinding(self._bindings.of(rows))
+        (self._bindings.aligned if aligned else self._bindings.plain).run(rows)
         self._state.advance(rows)
         return self._logits[:rows]
 
@@ -226,15 +239,16 @@ class Runtime:
         occupied: int = 0,  # noqa: ARG002 - slots do not move
         scored_rows: NDArray[np.int64] = NO_ROWS,  # noqa: ARG002 - all rows have logits
         best_count: int = 1,  # noqa: ARG002
+        aligned: bool = False,
     ) -> HostScores:
         """Computes one step as `decode_step` does; returns the scores of the next tokens."""
-        return HostScores(self.decode_step(token_ids, positions, source_lengths), self)
+        return HostScores(self.decode_step(token_ids, positions, source_lengths, aligned=aligned), self)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
         """Attention weights of A alignment heads in the last step, float32 [slots, A, capacity in source tokens].
 
-        Valid for the rows of that step. A is 0 if the sessions are not aligned.
+        Valid for the rows of that step if it was aligned. A is 0 if the sessions are not aligned.
         """
         return self._alignments
 
@@ -273,16 +287,16 @@ class Runtime:
         """Copies rows over others of the same source, `positions` tokens each; no row is both source and target."""
         self._state.branch(sources, targets, positions)
 
-    def _bind(self) -> RowBindings:
+    def _bind(self) -> DecoderBindings:
         given: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths]
         inputs = {**dict(zip(DECODER_INPUTS, given, strict=True)), **self._state.inputs}
-        outputs = {LOGITS: self._logits, ALIGNMENTS: self._alignments, **self._state.outputs}
+        outputs = {LOGITS: self._logits, **self._state.outputs}
         signature = self._manifest.decoder
-        written = (*signature.outputs, ALIGNMENTS) if self._sessions.aligned else signature.outputs
-        return RowBindings(
-            self._sessions.decoder,
-            {name: inputs[name] for name in signature.inputs},
-            {name: outputs[name] for name in written},
+        read = {name: inputs[name] for name in signature.inputs}
+        written = {name: outputs[name] for name in signature.outputs}
+        return DecoderBindings(
+            RowBindings(self._sessions.decoder, read, written),
+            RowBindings(self._sessions.aligned_decoder, read, {**written, ALIGNMENTS: self._alignments}),
         )
 
 

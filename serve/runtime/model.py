@@ -122,7 +122,7 @@ class Model(Protocol):
 
     @property
     def alignments(self) -> NDArray[np.float32]:
-        """Attention weights of each row in the last step, float32 [slots, A, S]; A is 0 without alignments."""
+        """Attention weights of each row in the last aligned step, float32 [slots, A, S]; A is 0 without alignments."""
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
         """Encodes B sources and writes the decoder's inputs to their rows.
@@ -145,6 +145,7 @@ class Model(Protocol):
         occupied: int = 0,
         scored_rows: NDArray[np.int64] = NO_ROWS,
         best_count: int = 1,
+        aligned: bool = False,
     ) -> Scores:
         """Computes one step of rows 0 to R - 1 and advances their state.
 
@@ -156,6 +157,7 @@ class Model(Protocol):
                 are no longer than the longest of the R rows.
             scored_rows: int64 [M], ascending: rows of which `Scores` needs all logits.
             best_count: the most tokens that `Scores.best` may return.
+            aligned: whether to compute alignments.
 
         Returns:
             scores of the next tokens, valid until the next call.

@@ -44,7 +44,7 @@ class NativeSessions:
     """The sessions of a bundle with native graphs. Running them is thread-safe.
 
     Attributes:
-        aligned: whether steps return alignments.
+        aligned: whether steps can return alignments.
     """
 
     manifest: Manifest
@@ -161,10 +161,9 @@ class NativeRuntime:
         self._inputs = {name: np.zeros(slots, np.int64 if name == "token_ids" else np.int32) for name in STEP_INPUTS}
         self._inputs["target_slots"][:] = np.arange(slots)
         self._logits = lazy_zeros((slots, self._vocabulary_size), np.float32)
-        self._aligned = int(sessions.aligned and len(manifest.alignment_heads) > 0)
         capacity = next(iter(self._sources.values())).shape[2] * CACHE_BLOCK_TOKENS
         self._alignments = lazy_zeros((slots, len(manifest.alignment_heads), capacity), np.float32)
-        self._bound: dict[tuple[int, int, int], _BoundStep] = {}
+        self._bound: dict[tuple[int, int, int, bool], _BoundStep] = {}
         self._encoding = sessions.encoder.io_binding()
         for name, array in self._sources.items():
             _bind(self._encoding.bind_input, name, array)
@@ -175,8 +174,11 @@ class NativeRuntime:
 
     @property
     def alignments(self) -> NDArray[np.float32]:
-        """Attention weights of A alignment heads in the last step, float32 [slots, A, S]; A is 0 if not aligned."""
-        heads = self._alignments.shape[1] * self._aligned
+        """Attention weights of A alignment heads in the last step, float32 [slots, A, S].
+
+        Valid for the rows of that step if it was aligned. A is 0 if the sessions are not aligned.
+        """
+        heads = self._alignments.shape[1] if self._sessions.aligned else 0
         return self._alignments[:, :heads, : self._longest_source]
 
     def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
@@ -201,6 +203,7 @@ class NativeRuntime:
         occupied: int = 0,  # noqa: ARG002 - slots do not move
         scored_rows: NDArray[np.int64] = NO_ROWS,
         best_count: int = 1,
+        aligned: bool = False,
     ) -> NativeScores:
         """Computes one step; see `Model.step`."""
         rows, scored = len(token_ids), len(scored_rows)
@@ -210,7 +213,7 @@ class NativeRuntime:
         inputs["source_slots"][:rows] = self._source_slots.of[:rows]
         inputs["source_lengths"][:rows] = source_lengths
         inputs["scored_rows"][:scored] = scored_rows
-        bound = self._bind_step(rows, scored, min(best_count, self._vocabulary_size))
+        bound = self._bind_step(rows, scored, min(best_count, self._vocabulary_size), aligned)
         self._sessions.decoder.run_with_iobinding(bound.binding)
         # The graph returns logits densely. Rows are ascending, so that none is overwritten before it has moved.
         for place in reversed(np.flatnonzero(scored_rows != np.arange(scored)).tolist()):
@@ -238,9 +241,9 @@ class NativeRuntime:
         feeds = dict(zip(CHOOSE_INPUTS, (logits, np.array([count], np.int32)), strict=True))
         return Best(*self._sessions.choose.run(CHOICE, feeds))
 
-    def _bind_step(self, rows: int, scored: int, count: int) -> _BoundStep:
+    def _bind_step(self, rows: int, scored: int, count: int, aligned: bool) -> _BoundStep:
         """Returns the binding of a step; making one takes longer than the rest of a step's Python code."""
-        key = rows, scored, count
+        key = rows, scored, count, aligned
         bound = self._bound.get(key)
         if bound is None:
             if len(self._bound) == MOST_BINDINGS:
@@ -248,16 +251,16 @@ class NativeRuntime:
             bound = self._bound[key] = self._make_step(*key)
         return bound
 
-    def _make_step(self, rows: int, scored: int, count: int) -> _BoundStep:
+    def _make_step(self, rows: int, scored: int, count: int, aligned: bool) -> _BoundStep:
         binding = self._sessions.decoder.io_binding()
         best = Best(np.zeros(rows, np.float32), np.zeros((rows, count), np.float32), np.zeros((rows, count), np.int64))
-        constants = {"best_count": np.array([count], np.int32), "aligned": np.array([self._aligned], np.int32)}
+        constants = {"best_count": np.array([count], np.int32), "aligned": np.array([aligned], np.int32)}
         inputs: dict[str, Array] = {name: array[:rows] for name, array in self._inputs.items()}
         inputs |= {"scored_rows": self._inputs["scored_rows"][:scored], **constants, **self._targets, **self._sources}
         for name, array in inputs.items():
             _bind(binding.bind_input, name, array)
         outputs: dict[str, Array] = {LOGITS: self._logits[:scored], **dict(zip(CHOICE, best, strict=True))}
-        outputs[ALIGNMENTS] = self._alignments[: rows * self._aligned]
+        outputs[ALIGNMENTS] = self._alignments[: rows * aligned]
         outputs |= {present(name): array for name, array in self._targets.items()}
         for name, array in outputs.items():
             _bind(binding.bind_output, name, array)

@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from serve.alignment import AlignmentUnit
 from serve.errors import InvalidRequestError
 from serve.search.options import MAX_SUPPRESSED_IDS
 from serve.search.patience import enough_hypotheses
@@ -202,9 +203,9 @@ class SearchFields(Fields):
     )
     suppress_unknown: bool = Field(False, description="Never choose the unknown token.")
     token_scores: bool = Field(False, description="Return the natural log-probability of every target token.")
-    alignments: bool = Field(
-        False,
-        description="Return attention of target to source tokens. Requires a server with alignments.",
+    alignments: AlignmentUnit | None = Field(
+        None,
+        description="Return alignments of `words` or `tokens`. Requires a server with alignments.",
     )
 
     @classmethod
@@ -232,7 +233,7 @@ class SearchFields(Fields):
     @property
     def attended(self) -> bool:
         """Whether the options need attention weights."""
-        return self.alignments or self.coverage_penalty > 0
+        return self.alignments is not None or self.coverage_penalty > 0
 
     # Validators see only earlier fields. An invalid earlier field is reported first.
 

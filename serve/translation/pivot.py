@@ -7,12 +7,13 @@ pieces and the number of hypotheses. Pure functions.
 import secrets
 from dataclasses import replace
 
+from serve.alignment import Alignment, compose
 from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
-from serve.translation.fields import OPTIONS, SearchFields
+from serve.translation.fields import SearchFields
 from serve.translation.request import SEED_BITS, TranslateRequest
-from serve.translation.response import Pivot, Translation, TranslationResponse
+from serve.translation.response import Alternative, Pivot, Translation, TranslationResponse
 
 # Options of the final text.
 LAST_OPTIONS = (
@@ -31,12 +32,7 @@ def split_options(options: SearchFields) -> tuple[SearchFields, SearchFields]:
 
     Both hops sample with one seed, so that the seed in the response reproduces both.
 
-    Raises:
-        InvalidRequestError: if alignments are requested: they would refer to the pivot text, which the client does not
-            get.
     """
-    if options.alignments:
-        raise InvalidRequestError(f"{OPTIONS}.alignments", "true, expected false with a pivot")
     if options.sampled and options.seed is None:
         options = options.model_copy(update={"seed": secrets.randbits(SEED_BITS)})
     defaults = {name: SearchFields.model_fields[name].default for name in LAST_OPTIONS}
@@ -78,11 +74,17 @@ def _join_texts(first: Translation, last: Translation) -> Translation:
     return replace(
         last,
         source_tokens=first.source_tokens,
+        alignments=_compose(first, last),
+        alternatives=tuple(replace(each, alignments=_compose(first, each)) for each in last.alternatives),
         finish_reason=finish_reason,
         cached=cached,
         sentences=first.sentences,
         cut_sentences=first.cut_sentences,
     )
+
+
+def _compose(first: Translation, last: Alternative) -> tuple[Alignment, ...] | None:
+    return None if first.alignments is None or last.alignments is None else compose(first.alignments, last.alignments)
 
 
 def _add(first: Timings, last: Timings) -> Timings:

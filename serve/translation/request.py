@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from serve.alignment import AlignmentUnit
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
+from serve.markup.elements import MarkupOptions
 from serve.scheduler.sequence import FairnessKey
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.blank import is_blank
 from serve.translation.fields import OPTIONS, SearchFields, shown
+from serve.translation.markup import PLAIN, TAG_FIELDS, SentenceMarkup, read_markup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,9 @@ class TranslateRequest:
         model: name of the model; empty: the first one with the direction.
         allow_pivot: translate through a third language if no model has the direction.
         target_prefix: forced start of each translation; empty: none.
-        split_sentences: translate sentence by sentence; otherwise each text is one sentence.
+        split_sentences: translate sentence by sentence; otherwise each text, or block of markup, is one sentence.
+        format: of the texts: text, html or xml.
+        ignore_tags, splitting_tags, non_splitting_tags: see `MarkupOptions`.
         deadline_seconds: on the clock of `time.monotonic`; None: the server's default timeout.
         priority: a higher one starts earlier.
         fairness_key: stream of the request, which then waits for room instead of being refused; None: no stream.
@@ -42,6 +47,10 @@ class TranslateRequest:
     options: SearchFields = field(default=SearchFields())
     target_prefix: Sequence[str] = ()
     split_sentences: bool = True
+    format: str = PLAIN
+    ignore_tags: Sequence[str] = ()
+    splitting_tags: Sequence[str] = ()
+    non_splitting_tags: Sequence[str] = ()
     deadline_seconds: float | None = None
     priority: int = 0
     fairness_key: FairnessKey | None = None
@@ -84,6 +93,8 @@ class TargetVocabulary:
         return cls(pieces, {piece: token_id for token_id, piece in enumerate(pieces)}, unk_id, eos_id)
 
 
+# What a server without alignments expects.
+ALIGNED = "{}: start the server with --alignments, on a bundle of `dragoman export --align LAYER:HEAD`"
 # Short enough to copy by hand, and exact as a double.
 SEED_BITS = 32
 
@@ -97,6 +108,7 @@ class SearchPlan:
         max_target_ratio: longest translation per source token; None: no limit.
         min_target_ratio: shortest translation per source token.
         token_scores: return the score of every token.
+        alignments: units of the alignments to return; None: none.
         repeatable: the same text gets the same translation again; False if the server chose the seed.
     """
 
@@ -104,6 +116,7 @@ class SearchPlan:
     max_target_ratio: float | None = None
     min_target_ratio: float = 0.0
     token_scores: bool = False
+    alignments: AlignmentUnit | None = None
     repeatable: bool = True
 
     def options_for(self, source_tokens: int, target_prefix: tuple[int, ...], field: str) -> SearchOptions:
@@ -184,10 +197,15 @@ class SearchLimits:
             repetition_penalty=fields.repetition_penalty,
             no_repeat_ngram_tokens=fields.no_repeat_ngram_tokens,
             suppressed_ids=self._suppressed_ids(fields),
-            alignments=fields.alignments,
+            alignments=fields.alignments is not None,
         )
         return SearchPlan(
-            options, fields.max_target_ratio, fields.min_target_ratio, fields.token_scores, repeatable=repeatable
+            options,
+            fields.max_target_ratio,
+            fields.min_target_ratio,
+            fields.token_scores,
+            fields.alignments,
+            repeatable=repeatable,
         )
 
     def scoring_plan(self) -> SearchPlan:
@@ -195,11 +213,10 @@ class SearchLimits:
         return SearchPlan(SearchOptions(max_target_tokens=self.max_target_tokens, forced_end=True), token_scores=True)
 
     def _check_attention(self, fields: SearchFields) -> None:
-        expected = "{}: start the server with --alignments, on a bundle exported with --align LAYER:HEAD"
         if fields.coverage_penalty > 0 and not self.aligned:
-            raise _refused("coverage_penalty", fields.coverage_penalty, expected.format(0))
+            raise _refused("coverage_penalty", fields.coverage_penalty, ALIGNED.format(0))
         if fields.alignments and not self.aligned:
-            raise _refused("alignments", fields.alignments, expected.format("false"))
+            raise _refused("alignments", fields.alignments, ALIGNED.format("none"))
 
     def _suppressed_ids(self, fields: SearchFields) -> tuple[int, ...]:
         ids: dict[int, None] = {}
@@ -229,12 +246,14 @@ class TextRequest:
     Attributes:
         target_prefix: forced start of the translation; for scoring, the whole translation.
         text_field, prefix_field: the client's names of both.
+        markup: of a sentence in a text with markup; None: plain text.
     """
 
     text: str
     target_prefix: str
     text_field: str
     prefix_field: str
+    markup: SentenceMarkup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +264,7 @@ class ModelRequest:
         texts: at least one.
         direction: with the tokens before every source.
         deadline_seconds: on the clock of `time.monotonic`.
+        markup: of the texts; None: plain text.
         split_sentences, priority, fairness_key: as of a `TranslateRequest`.
     """
 
@@ -252,6 +272,7 @@ class ModelRequest:
     direction: BundleDirection
     plan: SearchPlan
     deadline_seconds: float
+    markup: MarkupOptions | None = None
     split_sentences: bool = False
     priority: int = 0
     fairness_key: FairnessKey | None = None
@@ -318,6 +339,7 @@ class RequestLimits:
             direction,
             self.search.plan(request.options),
             deadline_seconds,
+            self._markup(request),
             request.split_sentences,
             request.priority,
             request.fairness_key,
@@ -338,6 +360,20 @@ class RequestLimits:
         )
         self._check_texts(texts)
         return ModelRequest(texts, direction, self.search.scoring_plan(), deadline_seconds)
+
+    def _markup(self, request: TranslateRequest) -> MarkupOptions | None:
+        tags = {name: getattr(request, name) for name in TAG_FIELDS}
+        markup = read_markup(request.format, tags)
+        if markup is None:
+            return None
+        if not self.search.aligned:
+            expected = ALIGNED.format("text")
+            raise InvalidRequestError("format", f"{shown(request.format)}, expected {expected}")
+        if any(request.target_prefix):
+            raise InvalidRequestError("target_prefix", f"expected none with format {request.format}")
+        if request.options.alignments is not None:
+            raise _refused("alignments", request.options.alignments, f"none with format {request.format}")
+        return markup
 
     def _check_count(self, field: str, count: int) -> None:
         if not 1 <= count <= self.max_texts:

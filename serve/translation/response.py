@@ -5,13 +5,14 @@ A value that was not requested is None; interfaces omit it. Independent of proto
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from model.tokenizer.tokenizer import TextTokenizer
+from serve.alignment import ALIGN, Alignment, AlignmentUnit
 from serve.observability.usage import RequestUsage, Timings
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
-from serve.translation.request import TargetVocabulary
+from serve.translation.request import SearchPlan, TargetVocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Alternative:
         normalized_score: score with length and coverage penalty, which ranks translations.
         target_tokens: length of the translation, the end token excluded.
         tokens: score per token, the end token last if it was reached.
-        alignments: attention of each target token, the end token excluded, to each source token.
+        alignments: one per sentence, in their order.
     """
 
     text: str
@@ -40,7 +41,7 @@ class Alternative:
     finish_reason: FinishReason
     target_tokens: int
     tokens: tuple[TokenScore, ...] | None = None
-    alignments: tuple[tuple[float, ...], ...] | None = None
+    alignments: tuple[Alignment, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,56 +147,83 @@ def _usage(results: Sequence[Translation] | Sequence[TranslationScore], timings:
     return RequestUsage(len(results), source_tokens, sum(result.target_tokens for result in results), timings)
 
 
+class Found(NamedTuple):
+    """The result of the search for one sentence.
+
+    Attributes:
+        text: the sentence.
+        spec: of its sequence; with alignments also if only its tags need one.
+        hypotheses: at least one, best first.
+        cached: as of a `Translation`.
+    """
+
+    text: str
+    spec: SequenceSpec
+    hypotheses: Sequence[Hypothesis]
+    cached: bool | None
+
+
 class ResponseBuilder:
     """Converts hypotheses of one model into translations and scores."""
 
-    def __init__(self, tokenizer: TextTokenizer, vocabulary: TargetVocabulary) -> None:
-        self._tokenizer = tokenizer
-        self._vocabulary = vocabulary
-
-    def translation(
-        self, spec: SequenceSpec, hypotheses: Sequence[Hypothesis], cached: bool | None, *, token_scores: bool
-    ) -> Translation:
-        """Returns the translation of one sentence.
+    def __init__(self, tokenizer: TextTokenizer, vocabulary: TargetVocabulary, suffix_tokens: int) -> None:
+        """Connects the parts of a model.
 
         Args:
-            spec: of its sequence.
-            hypotheses: at least one, best first.
-            cached: as of a `Translation`.
-            token_scores: return the score of every token.
+            tokenizer: of the model.
+            vocabulary: of the target side.
+            suffix_tokens: number of special tokens after every source.
         """
-        best, *others = (self._facts(hypothesis, token_scores=token_scores) for hypothesis in hypotheses)
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._suffix_tokens = suffix_tokens
+
+    def translation(self, found: Found, plan: SearchPlan) -> Translation:
+        """Returns the translation of one sentence with what the plan asks for."""
+        spec = found.spec
+        best, *others = (self._facts(found, hypothesis, plan) for hypothesis in found.hypotheses)
         return Translation(
             **best,
             source_tokens=len(spec.source_ids),
             alternatives=tuple(Alternative(**other) for other in others),
             seed=spec.options.seed if spec.options.sampled else None,
-            cached=cached,
+            cached=found.cached,
         )
 
-    def score(self, spec: SequenceSpec, hypotheses: Sequence[Hypothesis], cached: bool | None) -> TranslationScore:
-        """Returns the score of one forced translation; arguments as those of `translation`."""
-        best = hypotheses[0]
+    def score(self, found: Found) -> TranslationScore:
+        """Returns the score of one forced translation."""
+        best = found.hypotheses[0]
         return TranslationScore(
             score=best.score,
             tokens=self._tokens(best),
-            source_tokens=len(spec.source_ids),
+            source_tokens=len(found.spec.source_ids),
             target_tokens=len(best.target_ids),
-            cached=cached,
+            cached=found.cached,
         )
 
-    def _facts(self, hypothesis: Hypothesis, *, token_scores: bool) -> dict[str, Any]:
+    def _facts(self, found: Found, hypothesis: Hypothesis, plan: SearchPlan) -> dict[str, Any]:
         """Returns keyword arguments of an `Alternative`."""
-        alignments = hypothesis.alignments
+        text = self._tokenizer.decode(hypothesis.target_ids)
         return {
-            "text": self._tokenizer.decode(hypothesis.target_ids),
+            "text": text,
             "score": hypothesis.score,
             "normalized_score": hypothesis.normalized_score,
             "finish_reason": hypothesis.finish_reason,
             "target_tokens": len(hypothesis.target_ids),
-            "tokens": self._tokens(hypothesis) if token_scores else None,
-            "alignments": None if alignments is None else tuple(map(tuple, alignments.tolist())),
+            "tokens": self._tokens(hypothesis) if plan.token_scores else None,
+            "alignments": self._alignments(found.text, text, hypothesis, plan.alignments or "tokens"),
         }
+
+    def _alignments(
+        self, text: str, translation: str, hypothesis: Hypothesis, unit: AlignmentUnit
+    ) -> tuple[Alignment, ...] | None:
+        attention = hypothesis.alignments  # [T, S], with special tokens before and after those of the text
+        if attention is None:
+            return None
+        source = self._tokenizer.encode_offsets(text)
+        target = self._tokenizer.decode_offsets(hypothesis.target_ids)
+        end = attention.shape[1] - self._suffix_tokens
+        return (ALIGN[unit](text, source, translation, target, attention[:, end - len(source) : end]),)
 
     def _tokens(self, hypothesis: Hypothesis) -> tuple[TokenScore, ...]:
         end = (self._vocabulary.eos_id,) if hypothesis.finish_reason is FinishReason.EOS else ()

@@ -4,6 +4,8 @@ A text is split at the ends of lines and of sentences (by `sentencex`, which has
 sentence that exceeds the model's limit is cut further at the least harmful place. White space and blank sentences
 between the pieces are kept: joined without translation, the pieces are the text, character by character.
 
+In a text with markup, the gaps between the sentences hold tags, and sentences are split inside of blocks.
+
 In a stream, the sentences of a text are translated concurrently and delivered in order: the deltas of a sentence wait
 until the sentences before it are complete.
 """
@@ -13,21 +15,38 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise, zip_longest
+from typing import Any
 
 from sentencex import segment
 
+from serve.alignment import Alignment
 from serve.errors import InvalidRequestError
+from serve.markup.sentences import read_document
+from serve.markup.tokens import MarkupError
 from serve.search.hypothesis import FinishReason
 from serve.translation.blank import BLANK_CHARACTERS, is_blank
 from serve.translation.fields import OPTIONS
+from serve.translation.markup import FEW_TAGGED_SENTENCES, SentenceMarkup
 from serve.translation.request import ModelRequest, SearchPlan, TextRequest
-from serve.translation.response import Translation, TranslationDelta, TranslationResponse
+from serve.translation.response import Alternative, Translation, TranslationDelta, TranslationResponse
 
 # Blank lines, or a line.
 LINE = re.compile(rf"[{BLANK_CHARACTERS}]*[\r\n]|[^\r\n]+")
 # Places to cut a sentence that is too long, best first: after a clause, after a comma, between words.
 CUTS = (re.compile(r"(?<=[;:.!?\u2013\u2014)\]])\s+"), re.compile(r"(?<=,)\s+"), re.compile(r"\s+"))
+
+
+# The translation of a text without a sentence.
+NOTHING = Translation(
+    text="",
+    score=0.0,
+    normalized_score=0.0,
+    finish_reason=FinishReason.EOS,
+    target_tokens=0,
+    source_tokens=0,
+    sentences=0,
+)
 
 
 class TooManySentencesError(Exception):
@@ -42,16 +61,18 @@ class SegmentedText:
         sentences: not blank, without surrounding white space.
         gaps: blank text before each sentence and after the last one; `len(sentences) + 1` strings.
         cut_sentences: number of sentences that were cut because they were too long.
+        markup: of each sentence; empty for plain text.
     """
 
     sentences: tuple[str, ...]
     gaps: tuple[str, ...]
     cut_sentences: int
+    markup: tuple[SentenceMarkup, ...] = ()
 
     @property
     def plain(self) -> bool:
-        """Whether the text is a single sentence without surrounding white space."""
-        return self.gaps == ("", "")
+        """Whether the text is a single sentence without surrounding white space and without markup."""
+        return self.gaps == ("", "") and not self.markup
 
     @classmethod
     def of(cls, text: str, language: str, fits: Callable[[str], bool], most_sentences: int) -> "SegmentedText":
@@ -78,10 +99,36 @@ class SegmentedText:
             cut_sentences += len(parts) > before + 1
         return cls(*_separate(parts), cut_sentences)
 
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Start and end of each sentence in the text, if it has no markup."""
+        edges = list(accumulate(map(len, chain.from_iterable(zip(self.gaps, self.sentences, strict=False)))))
+        return list(zip(edges[::2], edges[1::2], strict=True))
+
+    def render(self, translations: Sequence[Alternative]) -> str:
+        """Joins one translation per sentence with the white space and the markup of the text."""
+        if not self.markup:
+            return self.join([each.text for each in translations])
+        return self.join([markup.render(each) for markup, each in zip(self.markup, translations, strict=True)])
+
     def join(self, translations: Sequence[str]) -> str:
         """Joins one translation per sentence with the white space of the text."""
         translated = chain.from_iterable(zip(self.gaps, translations, strict=False))
         return "".join((*translated, self.gaps[-1]))
+
+    def join_alignments(self, translations: Sequence[Alternative]) -> tuple[Alignment, ...] | None:
+        """Returns the alignments of one translation per sentence, inside the text and the joined translation."""
+        if self.markup:
+            return None
+        joined = list[Alignment]()
+        target = 0
+        for gap, (source, _), translation in zip(self.gaps, self.places, translations, strict=False):
+            if translation.alignments is None:
+                return None
+            target += len(gap)
+            joined += (each.shifted(source, target) for each in translation.alignments)
+            target += len(translation.text)
+        return tuple(joined)
 
 
 def _sentences(text: str, language: str) -> Iterator[str]:
@@ -177,6 +224,44 @@ class SegmentStream:
         )
 
 
+class BlockSplitter:
+    """Splits the blocks of a text with markup.
+
+    Attributes:
+        cut_sentences: as of a `SegmentedText`, for the blocks that were split last.
+    """
+
+    def __init__(self, split: Callable[[str, int], SegmentedText], most_sentences: int) -> None:
+        """Stores a function that splits a block into at most a number of sentences, and the limit of all blocks."""
+        self._split = split
+        self._most_sentences = most_sentences
+        self.cut_sentences = 0
+
+    def __call__(self, blocks: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Returns start and end of the sentences of each block."""
+        self.cut_sentences = 0
+        room = self._most_sentences
+        places = list[list[tuple[int, int]]]()
+        for block in blocks:
+            segmented = self._split(block, room)
+            self.cut_sentences += segmented.cut_sentences
+            room -= len(segmented.sentences)
+            places.append(segmented.places)
+        return places
+
+
+def whole(text: str, most_sentences: int) -> SegmentedText:
+    """Returns a block as one sentence without surrounding white space.
+
+    Raises:
+        TooManySentencesError: if there must be none.
+    """
+    sentences, gaps = _separate([text])
+    if len(sentences) > most_sentences:
+        raise TooManySentencesError
+    return SegmentedText(sentences, gaps, 0)
+
+
 class TextSplitter:
     """Splits the texts of one request one after the other, and stops at the first sentence beyond the limit."""
 
@@ -196,16 +281,36 @@ class TextSplitter:
         """Splits the next text.
 
         Raises:
-            InvalidRequestError: if there are too many sentences, or if the text has several and an option allows one.
+            InvalidRequestError: if there are too many sentences, if the text has several and an option allows one, or
+                if its markup is malformed.
         """
         several = _several_refused(self._request.plan, text)
         most = self._room if several is None else min(1, self._room)
         try:
-            segmented = SegmentedText.of(text.text, self._request.direction.source, self._fits, most)
+            segmented = self._segmented(text.text, most)
         except TooManySentencesError:
             raise (several if several and self._room else self._too_many()) from None
+        except MarkupError as error:
+            raise InvalidRequestError(text.text_field, str(error)) from error
         self._room -= len(segmented.sentences)
         return segmented
+
+    def _segmented(self, text: str, most_sentences: int) -> SegmentedText:
+        request = self._request
+        sentences = partial(self._sentences, request.direction.source)
+        if request.markup is None:
+            return sentences(text, most_sentences)
+        split = BlockSplitter(sentences if request.split_sentences else whole, most_sentences)
+        document = read_document(text, request.markup, split)
+        return SegmentedText(
+            tuple(sentence.text for sentence in document.sentences),
+            document.gaps,
+            split.cut_sentences,
+            tuple(SentenceMarkup(sentence, document.escaper) for sentence in document.sentences),
+        )
+
+    def _sentences(self, language: str, text: str, most_sentences: int) -> SegmentedText:
+        return SegmentedText.of(text, language, self._fits, most_sentences)
 
     def _too_many(self) -> InvalidRequestError:
         rows = self._request.plan.options.rows
@@ -235,12 +340,8 @@ class SegmentedRequest:
         """Returns the request for the sentences of `texts`."""
         # Fast path: most requests are one plain sentence and stay unchanged.
         if not all(text.plain for text in texts):
-            sentences = tuple(
-                replace(text, text=sentence)
-                for text, segmented in zip(request.texts, texts, strict=True)
-                for sentence in segmented.sentences
-            )
-            request = replace(request, texts=sentences)
+            sentences = chain.from_iterable(map(_sentence_requests, request.texts, texts))
+            request = replace(request, texts=tuple(sentences))
         return cls(tuple(texts), request)
 
     def join(self, response: TranslationResponse) -> TranslationResponse:
@@ -251,10 +352,28 @@ class SegmentedRequest:
         joined = (_join(text, tuple(islice(translations, len(text.sentences)))) for text in self.texts)
         return replace(response, translations=tuple(joined))
 
+    @property
+    def slow_to_join(self) -> bool:
+        """Whether joining takes long, because many sentences have tags."""
+        return sum(markup.has_tags for text in self.texts for markup in text.markup) > FEW_TAGGED_SENTENCES
+
+    def empty_deltas(self) -> Iterator[TranslationDelta]:
+        """Yields the only delta of each text without a sentence, such as an image in HTML."""
+        for index, text in enumerate(self.texts):
+            if not text.sentences:
+                yield TranslationDelta(
+                    text_index=index, text=text.join(()), target_tokens=0, finish_reason=FinishReason.EOS
+                )
+
     def streams(self) -> list[Callable[[TranslationDelta], list[TranslationDelta]]]:
         """Returns a function per sentence that turns its deltas into deltas of its text."""
         streams = [SegmentStream(index, text) for index, text in enumerate(self.texts)]
         return list(chain.from_iterable(stream.listeners() for stream in streams))
+
+
+def _sentence_requests(text: TextRequest, segmented: SegmentedText) -> Iterator[TextRequest]:
+    for sentence, markup in zip_longest(segmented.sentences, segmented.markup):
+        yield replace(text, text=sentence, markup=markup)
 
 
 def _several_refused(plan: SearchPlan, text: TextRequest) -> InvalidRequestError | None:
@@ -264,22 +383,21 @@ def _several_refused(plan: SearchPlan, text: TextRequest) -> InvalidRequestError
         return InvalidRequestError(text.prefix_field, problem)
     if plan.options.hypotheses > 1:
         return InvalidRequestError(f"{OPTIONS}.hypotheses", f"{plan.options.hypotheses}: {problem}")
-    if plan.options.alignments:
-        return InvalidRequestError(f"{OPTIONS}.alignments", f"true: {problem}")
     return None
 
 
 def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Translation:
-    joined = segmented.join([translation.text for translation in translations])
+    if not translations:
+        return replace(NOTHING, text=segmented.join(()))
     first, *others = translations
     if not others:
-        alternatives = (replace(each, text=segmented.join([each.text])) for each in first.alternatives)
-        return replace(first, text=joined, alternatives=tuple(alternatives))
+        alternatives = tuple(replace(each, **_joined(segmented, [each])) for each in first.alternatives)
+        return replace(first, **_joined(segmented, [first]), alternatives=alternatives)
     tokens = [translation.tokens for translation in translations if translation.tokens is not None]
     cut_off = any(translation.finish_reason is FinishReason.LENGTH for translation in translations)
     return replace(
         first,
-        text=joined,
+        **_joined(segmented, translations),
         score=sum(translation.score for translation in translations),
         normalized_score=sum(translation.normalized_score for translation in translations) / len(translations),
         finish_reason=FinishReason.LENGTH if cut_off else FinishReason.EOS,
@@ -290,3 +408,8 @@ def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Tran
         sentences=len(translations),
         cut_sentences=segmented.cut_sentences,
     )
+
+
+def _joined(segmented: SegmentedText, translations: Sequence[Alternative]) -> dict[str, Any]:
+    """Returns the fields of a joined translation that depend on its text."""
+    return {"text": segmented.render(translations), "alignments": segmented.join_alignments(translations)}

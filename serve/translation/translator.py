@@ -8,7 +8,7 @@ runtime.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -24,11 +24,12 @@ from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.scheduler.stream_quota import StreamQuota
 from serve.search.hypothesis import Hypothesis
 from serve.translation.cache import Hypotheses, ResultCache
+from serve.translation.markup import SMALL_MARKUP_BYTES
 from serve.translation.request import ModelRequest, TargetVocabulary, TextRequest
-from serve.translation.response import ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
+from serve.translation.response import Found, ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
 from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
-from serve.translation.turns import Pace, map_texts, normalized_bytes
+from serve.translation.turns import SMALL_TEXT_BYTES, Pace, map_texts, normalized_bytes, run_turn
 
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
@@ -116,7 +117,7 @@ class Translator:
             cache: None: no caching.
         """
         self._tokenizer = tokenizer
-        self._responses = ResponseBuilder(tokenizer, vocabulary)
+        self._responses = ResponseBuilder(tokenizer, vocabulary, len(source_suffix))
         self._scheduler = scheduler
         self._readiness = readiness
         self._metrics = metrics
@@ -154,7 +155,7 @@ class Translator:
             tokenized = await self._tokenize(segmented.request)
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
-            return segmented.join(await self._translated(tokenized, submission.sequences))
+            return await self._joined(segmented, await self._translated(tokenized, submission.sequences))
 
     async def stream(
         self, request: ModelRequest, reserved: Reservation | None = None
@@ -172,19 +173,25 @@ class Translator:
             streams = segmented.streams()
             tokenized = await self._tokenize(segmented.request)
             with self._submission(tokenized, reservation, self._notifier) as submission:
+                for delta in segmented.empty_deltas():
+                    yield delta
                 for index, hypotheses in tokenized.cached.items():
-                    for delta in streams[index](self._last_delta(index, TextStream(self._tokenizer), hypotheses[0])):
+                    last = self._last_delta(tokenized, index, TextStream(self._tokenizer), hypotheses)
+                    for delta in streams[index](last):
                         yield delta
                 texts = [(index, TextStream(self._tokenizer)) for index in tokenized.searched]
-                while not submission.done:
-                    await submission.change()
+                while True:
                     pace = Pace()
                     for place, ended in submission.updates():
-                        grown = self._delta(submission, place, *texts[place], ended=ended)
+                        grown = self._delta(tokenized, submission, place, *texts[place], ended=ended)
                         for delta in () if grown is None else streams[grown.text_index](grown):
                             yield delta
                         await pace.keep()
-            yield segmented.join(await self._translated(tokenized, submission.sequences))
+                    # All may have ended while a delta was sent.
+                    if submission.done:
+                        break
+                    await submission.change()
+            yield await self._joined(segmented, await self._translated(tokenized, submission.sequences))
 
     async def score(self, request: ModelRequest) -> ScoreResponse:
         """Scores the translation of every text, each as one sentence; otherwise as `translate`.
@@ -201,11 +208,12 @@ class Translator:
 
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
         """Splits the texts into sentences, and extends the reservation if there are more sentences than texts."""
-        if not request.split_sentences:
+        if not request.split_sentences and request.markup is None:
             return SegmentedRequest.whole(request)
         most_sentences = self._scheduler.capacity_rows // request.plan.options.rows
         splitter = TextSplitter(request, partial(self._fits, request.direction.source_prefix), most_sentences)
-        texts = await map_texts(splitter.split, request.texts, request.deadline_seconds)
+        small_bytes = SMALL_TEXT_BYTES if request.markup is None else SMALL_MARKUP_BYTES
+        texts = await map_texts(splitter.split, request.texts, request.deadline_seconds, small_bytes)
         segmented = SegmentedRequest.of(request, texts)
         if len(segmented.request.texts) > len(texts):
             await self._widen(reservation, segmented.request)
@@ -242,7 +250,9 @@ class Translator:
             problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
             raise InvalidRequestError(text.text_field, problem)
         prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
-        return SequenceSpec(source, request.plan.options_for(len(source), prefix, text.prefix_field))
+        options = request.plan.options_for(len(source), prefix, text.prefix_field)
+        tagged = text.markup is not None and text.markup.has_tags
+        return SequenceSpec(source, replace(options, alignments=True) if tagged else options)
 
     def _submission(
         self, tokenized: TokenizedRequest, reservation: Reservation, notifier: LoopNotifier | None = None
@@ -260,11 +270,19 @@ class Translator:
         )
 
     def _delta(
-        self, submission: Submission, place: int, index: int, text_stream: TextStream, *, ended: bool
+        self,
+        tokenized: TokenizedRequest,
+        submission: Submission,
+        place: int,
+        index: int,
+        text_stream: TextStream,
+        *,
+        ended: bool,
     ) -> TranslationDelta | None:
         """Returns the growth of one sentence; None: no new final text.
 
         Args:
+            tokenized: the request.
             submission: of the request.
             place: index of its sequence in the submission.
             index: of the sentence.
@@ -272,15 +290,29 @@ class Translator:
             ended: whether its translation is complete.
         """
         if ended:
-            return self._last_delta(index, text_stream, submission.sequences[place].best)
+            return self._last_delta(tokenized, index, text_stream, submission.sequences[place].hypotheses)
+        markup = tokenized.request.texts[index].markup
+        if markup is not None and markup.has_tags:
+            return None  # tags may enclose any part of the translation
         target_ids = submission.tokens[place].copy()  # the engine appends concurrently
         text = text_stream.grow(target_ids)
+        if markup is not None:
+            text = markup.escaper.escape(text)
         return TranslationDelta(text_index=index, text=text, target_tokens=len(target_ids)) if text else None
 
-    def _last_delta(self, index: int, text_stream: TextStream, best: Hypothesis) -> TranslationDelta:
+    def _last_delta(
+        self, tokenized: TokenizedRequest, index: int, text_stream: TextStream, hypotheses: Sequence[Hypothesis]
+    ) -> TranslationDelta:
+        best, sentence = hypotheses[0], tokenized.request.texts[index]
+        if sentence.markup is not None and sentence.markup.has_tags:
+            found = Found(sentence.text, tokenized.specs[index], hypotheses[:1], None)
+            text = sentence.markup.render(self._responses.translation(found, tokenized.request.plan))
+        else:
+            text = text_stream.end(self._tokenizer.decode(best.target_ids))
+            text = text if sentence.markup is None else sentence.markup.escaper.escape(text)
         return TranslationDelta(
             text_index=index,
-            text=text_stream.end(self._tokenizer.decode(best.target_ids)),
+            text=text,
             target_tokens=len(best.target_ids),
             finish_reason=best.finish_reason,
         )
@@ -290,37 +322,41 @@ class Translator:
     ) -> TranslationResponse:
         """Returns the response for the sentences and counts it."""
         started_seconds = time.monotonic()
-        build = partial(self._responses.translation, token_scores=tokenized.request.plan.token_scores)
+        build = partial(self._responses.translation, plan=tokenized.request.plan)
         translations = await self._built(build, tokenized, sequences)
         if trace := current_trace():
             trace.add_phase("detokenize", started_seconds, time.monotonic(), {"texts": len(translations)})
         return self._observed(TranslationResponse(translations, _timings(tokenized, sequences)))
 
+    async def _joined(self, segmented: SegmentedRequest, response: TranslationResponse) -> TranslationResponse:
+        """Returns the response for the texts, given the response for the sentences."""
+        if segmented.slow_to_join:
+            return await run_turn(segmented.request.deadline_seconds, segmented.join, response)
+        return segmented.join(response)
+
     async def _built(
         self,
-        build: Callable[[SequenceSpec, Hypotheses, bool | None], Result],
+        build: Callable[[Found], Result],
         tokenized: TokenizedRequest,
         sequences: tuple[DecodingSequence, ...],
     ) -> tuple[Result, ...]:
         """Returns what `build` makes of each sentence."""
         results, pace = list[Result](), Pace()
         for each in self._found(tokenized, sequences):
-            results.append(build(*each))
+            results.append(build(each))
             await pace.keep()
         return tuple(results)
 
-    def _found(
-        self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]
-    ) -> list[tuple[SequenceSpec, Hypotheses, bool | None]]:
-        """Returns spec, hypotheses and whether they were cached (None: no cache); stores new results in the cache."""
+    def _found(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> list[Found]:
+        """Returns the result of each sentence, and stores new ones in the cache."""
         found = dict(tokenized.cached)
         for index, sequence in zip(tokenized.searched, sequences, strict=True):
             found[index] = tuple(sequence.hypotheses)
             if self._cache is not None and tokenized.request.plan.repeatable:
                 self._cache.put(tokenized.specs[index], found[index])
         return [
-            (spec, found[index], None if self._cache is None else index in tokenized.cached)
-            for index, spec in enumerate(tokenized.specs)
+            Found(text.text, spec, found[index], None if self._cache is None else index in tokenized.cached)
+            for index, (text, spec) in enumerate(zip(tokenized.request.texts, tokenized.specs, strict=True))
         ]
 
     def _observed(self, response: AnyResponse) -> AnyResponse:

@@ -71,7 +71,10 @@ run_turn = _THREAD.run
 
 
 async def map_texts(
-    function: Callable[[TextRequest], T], texts: Sequence[TextRequest], deadline_seconds: float
+    function: Callable[[TextRequest], T],
+    texts: Sequence[TextRequest],
+    deadline_seconds: float,
+    small_bytes: int = SMALL_TEXT_BYTES,
 ) -> list[T]:
     """Returns the results of a function for the texts, in their order; the first error ends the calls.
 
@@ -79,11 +82,12 @@ async def map_texts(
         function: thread-safe, except that it never runs twice at once for one request.
         texts: of one request.
         deadline_seconds: on the clock of `time.monotonic`.
+        small_bytes: texts that take less than about a millisecond together.
 
     Raises:
         DeadlineExceededError: if a turn does not end before the deadline.
     """
-    if _are_small(texts):
+    if _are_small(texts, small_bytes):
         return list(map(function, texts))
     results: list[T] = []
     for turn in _split_turns(texts):
@@ -112,10 +116,10 @@ def normalized_bytes(text: str) -> int:
     return size if unicodedata.is_normalized("NFKC", text) else MOST_EXPANSION * size
 
 
-def _are_small(texts: Sequence[TextRequest]) -> bool:
+def _are_small(texts: Sequence[TextRequest], small_bytes: int) -> bool:
     # The first sum keeps the second one short.
-    return sum(map(_characters, texts)) <= SMALL_TEXT_BYTES and (
-        sum(normalized_bytes(text.text) + normalized_bytes(text.target_prefix) for text in texts) <= SMALL_TEXT_BYTES
+    return sum(map(_characters, texts)) <= small_bytes and (
+        sum(normalized_bytes(text.text) + normalized_bytes(text.target_prefix) for text in texts) <= small_bytes
     )
 
 

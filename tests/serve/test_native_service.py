@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "beam": {"beam_size": 4, "hypotheses": 3, "length_penalty": 0.6},
     "sampled": {"temperature": 1.2, "seed": 7, "top_p": 0.9},
-    "aligned": {"alignments": True, "token_scores": True},
+    "aligned": {"alignments": "words", "token_scores": True},
     "covering": {"beam_size": 3, "coverage_penalty": 0.4},
     "long": {"min_target_tokens": 8, "no_repeat_ngram_tokens": 2},
 }

@@ -99,6 +99,7 @@ class FakeModel:
         on_step: called in the middle of every decode step.
         prefills: (sequences, padded source tokens) of each prefill.
         steps: rows of each decode step.
+        aligned: whether each decode step computed alignments.
     """
 
     slots: int
@@ -109,6 +110,7 @@ class FakeModel:
     on_step: Callable[[], None] = lambda: None
     prefills: list[tuple[int, int]] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    aligned: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._sources = np.full((self.slots + self.prefetched, self.capacity), STALE, np.int64)
@@ -141,11 +143,13 @@ class FakeModel:
         source_lengths: NDArray[np.int32],
         *,
         occupied: int = 0,
+        aligned: bool = False,
     ) -> NDArray[np.float32]:
         """Stores the last tokens and returns the next logits, in a buffer that the next call overwrites."""
         assert token_ids.dtype == np.int64
         assert positions.dtype == source_lengths.dtype == np.int32
         self.steps.append(len(token_ids))
+        self.aligned.append(aligned)
         self.on_step()
         if self.decode_error is not None:
             raise self.decode_error
@@ -155,7 +159,8 @@ class FakeModel:
             self._targets[row, position] = token
             self._logits[row] = next_logits(self._sources[row, :length], self._targets[row, : position + 1])
             self._alignments[row] = np.nan
-            self._alignments[row, 0, :length] = next_attention(length, self._targets[row, : position + 1])
+            if aligned:
+                self._alignments[row, 0, :length] = next_attention(length, self._targets[row, : position + 1])
         return self._logits[: len(token_ids)]
 
     def prepare(self) -> None:
@@ -170,9 +175,10 @@ class FakeModel:
         occupied: int = 0,
         scored_rows: NDArray[np.int64] = NO_ROWS,
         best_count: int = 1,
+        aligned: bool = False,
     ) -> HostScores:
         """Computes the next logits; rows that are not scored have none."""
-        logits = self.decode_step(token_ids, positions, source_lengths, occupied=occupied)
+        logits = self.decode_step(token_ids, positions, source_lengths, occupied=occupied, aligned=aligned)
         return FakeScores(logits, self, scored_rows, best_count)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -113,7 +113,9 @@ def direction(text: str, *source_prefix: int) -> BundleDirection:
     return BundleDirection(source=source, target=target, source_prefix=source_prefix)
 
 
-def put_bundle(folder: Path, tokenizer: Tokenizer, *directions: BundleDirection, wrong: bool = False) -> Path:
+def put_bundle(
+    folder: Path, tokenizer: Tokenizer, *directions: BundleDirection, wrong: bool = False, aligned: bool = False
+) -> Path:
     """Replaces the bundle of a folder by renaming, as an operator should.
 
     Args:
@@ -121,13 +123,15 @@ def put_bundle(folder: Path, tokenizer: Tokenizer, *directions: BundleDirection,
         tokenizer: of the model.
         directions: directions of the model.
         wrong: whether a golden sentence differs from the fake model.
+        aligned: whether the model has an alignment head.
     """
     new = folder.with_name(f".{folder.name}.new")
     new.mkdir(parents=True)
     golden = make_golden(tokenizer, directions)
     if wrong:
         golden = (golden[0].model_copy(update={"target_ids": (5,)}), *golden[1:])
-    write_bundle(new, tokenizer, golden, directions)
+    heads = (AttentionHead(layer=0, head=0),) if aligned else ()
+    write_bundle(new, tokenizer, golden, directions, heads)
     if folder.exists():
         rmtree(folder)
     return new.rename(folder)

@@ -10,11 +10,16 @@ from serve.runtime.native import NativeRuntime
 
 
 def logits_of_step(
-    model: Model, token_ids: NDArray[np.int64], positions: NDArray[np.int32], source_lengths: NDArray[np.int32]
+    model: Model,
+    token_ids: NDArray[np.int64],
+    positions: NDArray[np.int32],
+    source_lengths: NDArray[np.int32],
+    *,
+    aligned: bool = False,
 ) -> NDArray[np.float32]:
     """Runs a step; returns the logits of all rows, float32 [R, V], valid until the next step."""
     rows = np.arange(len(token_ids))
-    return model.step(token_ids, positions, source_lengths, scored_rows=rows).fetch(rows)
+    return model.step(token_ids, positions, source_lengths, scored_rows=rows, aligned=aligned).fetch(rows)
 
 
 def copy_row(model: Model, source: int, target: int, positions: int, source_length: int) -> None:

@@ -1,6 +1,7 @@
 """A translator in front of one engine with a gated model, for tests inside the event loop."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -45,6 +46,14 @@ class NumberTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Returns "5 6 7"."""
         return " ".join(map(str, ids))
+
+    def encode_offsets(self, text: str) -> list[tuple[int, int]]:
+        """Returns the places of the numbers."""
+        return [number.span() for number in re.finditer(r"\d+", text)]
+
+    def decode_offsets(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Returns the places of the numbers."""
+        return self.encode_offsets(self.decode(ids))
 
 
 class TranslatorBench:

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Literal
 
-from protos.translation_pb2 import Alternative, FinishReason, ScoreRequest, TranslateRequest, Translation
+from protos.translation_pb2 import Alignment, Alternative, FinishReason, ScoreRequest, TranslateRequest, Translation
 from tests.support.live import LiveService
 
 JSON = {"content-type": "application/json"}
@@ -73,8 +73,17 @@ def _alternative(found: Translation | Alternative) -> Answer:
     if found.tokens:
         answer["tokens"] = _tokens(found)
     if found.alignments:
-        answer["alignments"] = [list(row.weights) for row in found.alignments]
+        answer["alignments"] = [_alignment(each) for each in found.alignments]
     return answer
+
+
+def _alignment(found: Alignment) -> Answer:
+    return {
+        "source": [{"start": span.start, "end": span.end} for span in found.source],
+        "target": [{"start": span.start, "end": span.end} for span in found.target],
+        "weights": [list(row.weights) for row in found.weights],
+        "links": [{"source": link.source, "target": link.target} for link in found.links],
+    }
 
 
 def _tokens(scored: Any) -> list[Answer]:

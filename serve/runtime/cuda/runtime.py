@@ -225,6 +225,7 @@ class DeviceRuntime:
         occupied: int = 0,
         scored_rows: NDArray[np.int64] = NO_ROWS,  # noqa: ARG002 - all rows have logits
         best_count: int = 1,  # noqa: ARG002
+        aligned: bool = False,  # noqa: ARG002 - a captured graph always computes them
     ) -> DeviceScores:
         """Computes one step; see `Model.step`."""
         rows = len(token_ids)

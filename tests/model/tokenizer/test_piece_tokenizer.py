@@ -71,6 +71,20 @@ def test_special_pieces_vanish_and_are_never_found_in_text(trained: Tokenizer, p
     assert set(special).isdisjoint(tokenizer.encode_target("<s> alpha </s> <pad>"))
 
 
+def test_offsets_are_those_of_the_text_without_special_pieces_and_surrounding_blanks(
+    trained: Tokenizer, pieces: list[str]
+) -> None:
+    tokenizer = make(trained, [*pieces, "▁日本", "語"])
+    special = pieces.index("<s>")
+    ids = [special, tokenizer.unk_id, *tokenizer.encode("alpha"), special, len(pieces), len(pieces) + 1, special]
+    text, offsets = tokenizer.decode(ids), tokenizer.decode_offsets(ids)
+    assert len(offsets) == len(ids)
+    assert "".join(text[start:end] for start, end in offsets) == text == "⁇  alpha 日本語"
+    assert all(start == end for number, (start, end) in zip(ids, offsets, strict=True) if number == special)
+    assert tokenizer.decode_offsets([]) == []
+    assert tokenizer.encode_offsets(" alpha") == trained.encode_offsets(" alpha")
+
+
 def test_what_does_not_fit_together_is_refused(trained: Tokenizer, pieces: list[str]) -> None:
     known = [piece for piece in pieces if piece != "<unk>"]
     with pytest.raises(TokenizerError, match="has no piece <unknown>"):

@@ -47,10 +47,9 @@ def train_foreign(**options: Any) -> bytes:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES),
         model_writer=model,
-        vocab_size=200,
         hard_vocab_limit=False,
         minloglevel=2,
-        **options,
+        **{"vocab_size": 200, **options},
     )
     return model.getvalue()
 
@@ -186,3 +185,31 @@ def test_half_a_model_is_refused(trained: Tokenizer) -> None:
 def test_other_special_ids_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(TokenizerError, match=r"^special ids: expected \(0, 1, 2, 3\), got "):
         Tokenizer(train_foreign(**options))
+
+
+def test_each_token_has_the_characters_of_the_text_that_it_stands_for(trained: Tokenizer) -> None:
+    text = "  abc  \u00e4\u00f6 ½ 日x"
+    pieces = trained.pieces(trained.encode(text))
+    offsets = trained.encode_offsets(text)
+    assert [place for span in offsets for place in span] == sorted(place for span in offsets for place in span)
+    for piece, (start, end) in zip(pieces, offsets, strict=True):
+        if start < end and piece != "<unk>" and text[end - 1] != "½":
+            assert " ".join(text[start:end].split()) == piece.replace(WORD_START, " ").strip()
+
+
+@given(ids=st.lists(st.integers(0, 80), max_size=12))
+def test_each_token_has_the_characters_that_it_adds_to_the_decoded_text(trained: Tokenizer, ids: list[int]) -> None:
+    offsets = trained.decode_offsets(ids)
+    assert len(offsets) == len(ids)
+    for place, (start, end) in enumerate(offsets):
+        assert trained.decode(ids)[start:end] == trained.decode(ids[: place + 1])[start:]
+
+
+def test_offsets_count_characters_and_an_incomplete_character_has_none() -> None:
+    """The last byte of a character has it."""
+    tokenizer = Tokenizer(train_foreign(vocab_size=320, byte_fallback=True, pad_id=0, unk_id=1, bos_id=2, eos_id=3))
+    text = "é🙂x"
+    for offsets in (tokenizer.encode_offsets(text), tokenizer.decode_offsets(tokenizer.encode(text))):
+        found = [text[start:end] for start, end in offsets]
+        assert [part for part in found if part] == ["é", "🙂", "x"]
+        assert len(found) > 6

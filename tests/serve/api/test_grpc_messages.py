@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from protos import translation_pb2 as messages
 from protos.inference_pb2 import ModelInferRequest
+from serve.alignment import Alignment, Link, Span
 from serve.api.grpc_messages import RequestParser, read_score_request, read_translate_request
 from serve.api.message_mapper import message_reader, message_writer
 from serve.errors import InvalidRequestError
@@ -145,6 +146,10 @@ def test_a_request_has_the_fields_of_its_message() -> None:
         "model": "m",
         "allow_pivot": True,
         "split_sentences": False,
+        "format": "html",
+        "ignore_tags": ["a"],
+        "splitting_tags": ["b", "c"],
+        "non_splitting_tags": ["d"],
     }
     key = FairnessKey()
     read = read_translate_request(messages.TranslateRequest(**sent), 7.0, key)
@@ -171,6 +176,12 @@ def test_only_options_that_are_set_are_fields() -> None:
 
 TIMINGS = Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7)
 TOKENS = (TokenScore("▁eins", -0.25), TokenScore("</s>", -0.125))
+ALIGNMENT = Alignment(
+    source=(Span(0, 3), Span(4, 7)),
+    target=(Span(0, 4), Span(4, 5)),
+    weights=((0.25, 0.5), (0.75, 0.0)),
+    links=(Link(1, 0), Link(0, 1)),
+)
 ALTERNATIVE = Alternative(
     text="einer", score=-2.5, normalized_score=-1.25, finish_reason=FinishReason.LENGTH, target_tokens=1
 )
@@ -180,8 +191,8 @@ PLAIN = Translation(
 FULL = replace(
     PLAIN,
     tokens=TOKENS,
-    alignments=((0.25, 0.5, 0.25), (0.5, 0.5, 0.0)),
-    alternatives=(ALTERNATIVE, replace(ALTERNATIVE, tokens=TOKENS, alignments=((1.0,),))),
+    alignments=(ALIGNMENT, replace(ALIGNMENT, weights=((1.0, 0.0), (0.0, 0.0)), links=())),
+    alternatives=(ALTERNATIVE, replace(ALTERNATIVE, tokens=TOKENS, alignments=(ALIGNMENT,))),
     seed=0,
     cached=False,
     sentences=3,
@@ -213,6 +224,9 @@ def test_a_value_survives_the_round_trip_through_its_message(message: Any, value
         (messages.TranslateResponse, TranslationResponse),
         (messages.Translation, Translation),
         (messages.Alternative, Alternative),
+        (messages.Alignment, Alignment),
+        (messages.Span, Span),
+        (messages.Link, Link),
         (messages.TranslationDelta, TranslationDelta),
         (messages.ScoreResponse, ScoreResponse),
         (messages.TranslationScore, TranslationScore),

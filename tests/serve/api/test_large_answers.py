@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter
 
+from serve.alignment import Alignment, Link, Span
 from serve.api.grpc_messages import score_response, translate_response
 from serve.api.large_answers import (
     LARGE_VALUES,
@@ -30,8 +31,9 @@ from serve.translation.response import (
 TIMINGS = Timings(0.1, 0.2, 1e-7, 12345678.9)
 TRANSLATIONS, SCORES = TypeAdapter(TranslationResponse), TypeAdapter(ScoreResponse)
 TOKENS = tuple(TokenScore(f'\u2581"{number}\n\u00e4', -number / 3) for number in range(LARGE_VALUES // 2))
-ALIGNMENTS = tuple(tuple(column / 7 for column in range(30)) for _ in range(30))
-DETAILS = ((TOKENS, ALIGNMENTS), ((), None), (None, None))
+UNITS = tuple(Span(unit, unit + 1) for unit in range(30))
+ALIGNMENT = Alignment(UNITS, UNITS, tuple(tuple(column / 7 for column in range(30)) for _ in range(30)), (Link(1, 2),))
+DETAILS = ((TOKENS, (ALIGNMENT, ALIGNMENT)), ((), None), (None, None))
 ALTERNATIVES = tuple(
     Alternative(
         text=f"text {number}",

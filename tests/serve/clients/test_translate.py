@@ -18,7 +18,10 @@ import pytest
 import dragoman
 from protos.translation_pb2 import (
     FINISH_REASON_EOS,
+    Alignment,
+    Link,
     SearchOptions,
+    Span,
     TranslateRequest,
     TranslateResponse,
     TranslateStreamResponse,
@@ -55,6 +58,10 @@ class CapitalsServicer(TranslationServiceServicer):
         if text == "later":
             self.later_answered.set()
         translation = Translation(text=text.upper(), score=-len(text), finish_reason=FINISH_REASON_EOS)
+        if request.options.alignments:
+            spans = [Span(start=place, end=place + 1) for place in range(len(text))]
+            links = [Link(source=place, target=place) for place in range(0, len(text), 2)]
+            translation.alignments.append(Alignment(source=spans, target=spans, links=links))
         return TranslateResponse(translations=[translation])
 
     def TranslateStream(  # noqa: N802
@@ -108,8 +115,10 @@ def translate(content: bytes, *options: str) -> tuple[int, bytes, str]:
         ((), "\none\n \t\n\ntwo\n", "\nONE\n\n\nTWO\n"),
         (("--scores",), "one\n\n", "-3.0000\tONE\n\n"),
         (("--stream",), "one\n\ngrüße\n \ntwo", "ONE\n\nGRÜSSE\n\nTWO\n"),
+        (("--alignments", "words", "--scores"), "one\n\n", "-3.0000\tONE\t0:1-0:1 2:3-2:3\n\n"),
+        (("--alignments", "tokens", "--stream"), "one\n\na\n", "ONE\t0:1-0:1 2:3-2:3\n\nA\t0:1-0:1\n"),
     ],
-    ids=["many", "late answer", "retry", "blank lines", "scores", "stream"],
+    ids=["many", "late answer", "retry", "blank lines", "scores", "stream", "alignments", "stream of alignments"],
 )
 def test_each_line_becomes_its_translation_in_order(
     server: str, options: tuple[str, ...], content: str, expected: str
@@ -133,11 +142,33 @@ def test_options_are_sent_with_every_line(server: str, servicer: CapitalsService
         model="big",
         allow_pivot=True,
         split_sentences=True,
+        format="text",
         options=options,
     )
     for request in servicer.requests:
         request.ClearField("text")
         assert request == expected
+
+
+def test_markup_options_are_sent(server: str, servicer: CapitalsServicer) -> None:
+    flags = ["--format", "xml", "--ignore-tags", "x,code", "--splitting-tags", "p", "--non-splitting-tags", "b"]
+    assert translate(b"<p>one</p>", "--server", server, *flags) == (0, b"<P>ONE</P>\n", "")
+    (request,) = servicer.requests
+    assert (request.format, list(request.ignore_tags)) == ("xml", ["x", "code"])
+    assert (list(request.splitting_tags), list(request.non_splitting_tags)) == (["p"], ["b"])
+
+
+@pytest.mark.parametrize("flags", [[], ["--stream"]], ids=["whole", "stream"])
+@pytest.mark.parametrize("content", ["one\n\n two", "one\n", "", " \n\t\n"])
+def test_a_document_is_one_text_and_nothing_is_added_to_it(server: str, content: str, flags: list[str]) -> None:
+    expected = (0, content.upper().encode(), "")
+    assert translate(content.encode(), "--server", server, "--document", *flags) == expected
+
+
+def test_an_error_of_a_document_names_no_line(server: str) -> None:
+    status, output, errors = translate(b"one\n\xff", "--server", server, "--document")
+    assert (status, output) == (1, b"")
+    assert errors == "dragoman translate: byte 0xff at offset 4, expected UTF-8\n"
 
 
 @pytest.mark.parametrize(

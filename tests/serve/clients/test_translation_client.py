@@ -87,7 +87,7 @@ def comparable(content: Any) -> Any:
     "options",
     [
         {},
-        {"beam_size": 3, "hypotheses": 3, "token_scores": True, "alignments": True, "length_penalty": 0.5},
+        {"beam_size": 3, "hypotheses": 3, "token_scores": True, "alignments": "tokens", "length_penalty": 0.5},
         {"temperature": 0.7, "seed": 3, "hypotheses": 2},
     ],
 )

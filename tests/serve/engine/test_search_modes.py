@@ -13,6 +13,7 @@ from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from tests.support.benches import MakeBench, each_engine
+from tests.support.engines import Bench
 from tests.support.fake_reference import reference
 from tests.support.fakes import BOS_ID, ENDLESS_ID, POISON_ID, next_attention
 from tests.support.promises import Measured
@@ -150,3 +151,13 @@ def test_alignments_have_a_row_for_each_token_and_a_column_for_each_source_token
         expected = np.array([next_attention(3, target) for target in targets]).reshape(-1, 3)
         assert hypothesis.alignments is not None
         np.testing.assert_array_equal(hypothesis.alignments, expected)
+
+
+def test_only_steps_of_a_sequence_that_needs_alignments_compute_them() -> None:
+    """A sequence that does not ask for them costs no more next to those that do before and after it."""
+    bench = Bench(slots=SLOTS)
+    bench.submit(ENDLESS_ID, options=SearchOptions(max_target_tokens=9))
+    bench.step(3)
+    bench.submit(4, ENDLESS_ID, options=SearchOptions(max_target_tokens=2, alignments=True))
+    bench.run()
+    assert bench.model.aligned == [False] * 3 + [True] * 2 + [False] * 4

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
+from pydantic import TypeAdapter
 
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import (
@@ -16,6 +17,7 @@ from protos.translation_pb2 import (
     Model,
     TranslateRequest,
 )
+from serve.alignment import Alignment, compose
 from serve.bundle.bundle import BundleError
 from tests.support.fakes import EOS_ID, FakeModel, translate
 from tests.support.live import (
@@ -128,13 +130,32 @@ def test_a_text_is_translated_through_a_pivot_if_the_client_allows_it(many: Live
     assert answer["source_tokens"] == len(tokenizer.encode(LONG_TEXT)) + 2
 
 
+def test_alignments_through_a_pivot_link_the_texts_of_the_client(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Sentence by sentence, with the alignments of both models multiplied."""
+    for name in ("en-de", "fr-en"):
+        put_bundle(tmp_path / name, tokenizer, direction(name, *PREFIXES[name]), aligned=True)
+    text = f"{LONG_TEXT}\nalpha one."
+    with run_service(tmp_path, load=load_fakes, alignments=True) as live:
+        options = {"alignments": "words"}
+        answer = ask(live, text=text, **PIVOT, options=options)
+        between = ask(live, text=text, model="fr-en", options=options)
+        last = ask(live, text=between["text"], model="en-de", options=options)
+    hops = [TypeAdapter(tuple[Alignment, ...]).validate_python(hop["alignments"]) for hop in (between, last)]
+    expected = TypeAdapter(tuple[Alignment, ...]).dump_python(compose(*hops), mode="json")
+    assert answer["text"] == last["text"]
+    assert answer["alignments"] == expected
+    sources = [span for each in expected for span in each["source"]]
+    assert {text[span["start"] : span["end"]] for span in sources} <= {"gamma", "beta", "alpha", "one", "."}
+    assert len(expected) == last["sentences"] > 1
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "field"),
     [
         ({"model": "none"}, 404, "model"),
         ({}, 400, "target_language"),
         (FR_DE, 400, "source_language"),
-        ({**PIVOT, "options": {"alignments": True}}, 400, "options.alignments"),
+        ({**PIVOT, "options": {"alignments": "words"}}, 400, "options.alignments"),
         ({**PIVOT, "options": {"suppressed_tokens": ["no such piece"]}}, 400, "options.suppressed_tokens[0]"),
     ],
 )

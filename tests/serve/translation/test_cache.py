@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.manifest import AttentionHead
 from serve.observability.metrics import Metrics
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.search.options import SearchOptions
 from serve.translation.cache import Hypotheses, ResultCache, entry_bytes
-from tests.support.live import LONG_TEXT, run_service
+from tests.support.fakes import FakeModel
+from tests.support.live import LONG_TEXT, run_service, write_bundle
 from tests.support.wire import score_over_both, translate_over_both
 
 PLENTY = 1 << 30
@@ -115,6 +118,18 @@ def test_entries_take_no_more_memory_than_estimated_and_not_much_less(
     finally:
         tracemalloc.stop()
     assert 0.5 * estimated_bytes < after_bytes - before_bytes <= estimated_bytes
+
+
+def test_a_cached_result_has_its_alignments_in_words_and_in_tokens(letters: Tokenizer, tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path, letters, alignment_heads=(AttentionHead(layer=0, head=0),))
+    with run_service(folder, [FakeModel(8)], alignments=True, result_cache_bytes=PLENTY) as live:
+        first, second, third = (
+            live.post({"text": "ab ba", "options": {"alignments": unit}}).json()["translations"][0]
+            for unit in ("tokens", "words", "tokens")
+        )
+    assert [each["cached"] for each in (first, second, third)] == [False, True, True]
+    assert first["alignments"] == third["alignments"] != second["alignments"]
+    assert len(second["alignments"][0]["source"]) == 2
 
 
 def test_both_interfaces_share_the_cache_and_report_cached_results(bundle_path: Path) -> None:

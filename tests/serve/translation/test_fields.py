@@ -26,7 +26,7 @@ def test_the_default_is_greedy_search_and_naming_a_default_changes_nothing() -> 
     [
         (SearchFields(temperature=1.0, hypotheses=3), 3, False),
         (SearchFields(beam_size=4, hypotheses=3), 4, False),
-        (SearchFields(alignments=True), 1, True),
+        (SearchFields(alignments="tokens"), 1, True),
         (SearchFields(beam_size=2, coverage_penalty=0.1), 2, True),
     ],
 )

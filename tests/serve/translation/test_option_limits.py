@@ -45,7 +45,7 @@ LIMITS: dict[str, tuple[Options, tuple[Any, ...], tuple[Any, ...]]] = {
     "suppressed_tokens": (NONE, ([], ["ab"] * 64), (["a"] * 65,)),
     "suppress_unknown": (NONE, (True, False), ()),
     "token_scores": (NONE, (True, False), ()),
-    "alignments": (NONE, (True, False), ()),
+    "alignments": (NONE, ("words", "tokens"), ("", "word", "Tokens")),
 }
 SERVED = [
     *({**others, name: value} for name, (others, served, _) in LIMITS.items() for value in served),
@@ -81,7 +81,7 @@ WRONG_JSON = {
     "suppressed_tokens": ('"a"', '{"a": 1}'),
     "suppress_unknown": ("1",),
     "token_scores": ('"true"',),
-    "alignments": ("null",),
+    "alignments": ("true", "1", '["words"]'),
     "beamsize": ("5",),
     "target_prefix": ('["a"]',),
 }
@@ -139,7 +139,7 @@ def test_the_requests_that_fit_take_the_slots_and_the_queue(letters_live: LiveSe
     assert refusal_of_both(letters_live, {"text": ["ab"] * 3, **beams})[0] == "text"
 
 
-@pytest.mark.parametrize("options", [{"alignments": True}, {**BEAM, "coverage_penalty": 0.5}], ids=str)
+@pytest.mark.parametrize("options", [{"alignments": "words"}, {**BEAM, "coverage_penalty": 0.5}], ids=str)
 def test_a_server_without_alignments_names_the_options_that_bring_them(bundle_path: Path, options: Options) -> None:
     with run_service(bundle_path) as live:
         field, message = refusal_of_both(live, {"text": ["alpha"], "options": options})

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serve.alignment import Alignment
 from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
@@ -42,13 +44,6 @@ def test_both_hops_sample_with_one_seed() -> None:
     assert first.seed == last.seed is not None
     assert split_options(SearchFields(temperature=0.5, seed=7))[0].seed == 7
     assert split_options(SearchFields())[0].seed is None
-
-
-def test_alignments_are_refused() -> None:
-    """Alignments would refer to the pivot text, which the client does not get."""
-    with pytest.raises(InvalidRequestError) as refused:
-        split_options(SearchFields(alignments=True))
-    assert refused.value.field == "options.alignments"
 
 
 @settings(max_examples=30)
@@ -92,6 +87,17 @@ def test_the_response_has_the_source_of_the_client_the_last_text_and_the_time_of
     assert (only.text, only.score, only.target_tokens, only.source_tokens) == ("text 2", -2.0, 2, 10)
     assert (joined.model, joined.pivot) == ("model 2", PIVOT)
     assert joined.timings == Timings(0.2, 0.4, 0.6, 1.4)
+
+
+def test_alignments_of_both_hops_are_multiplied_for_every_alternative() -> None:
+    words = [(0, 1), (2, 3)]
+    straight, crossed = (Alignment.of(words, words, weights) for weights in (np.eye(2), np.eye(2)[::-1]))
+    (first,), (last,) = (response(tokens, EOS).translations for tokens in (1, 2))
+    last = replace(last, alignments=(crossed,), alternatives=(replace(last, alignments=(straight,)),))
+    hops = (replace(first, alignments=(crossed,)), last)
+    responses = [TranslationResponse((hop,), Timings(0.0, 0.0, 0.0, 0.0)) for hop in hops]
+    (joined,) = join(responses[0], responses[1], PIVOT).translations
+    assert (joined.alignments, joined.alternatives[0].alignments) == ((straight,), (crossed,))
 
 
 def test_a_translation_that_either_hop_cut_off_is_cut_off() -> None:

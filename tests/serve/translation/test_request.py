@@ -147,7 +147,6 @@ def test_every_option_reaches_search() -> None:
         "min_target_tokens": 2,
         "repetition_penalty": 1.25,
         "no_repeat_ngram_tokens": 3,
-        "alignments": True,
     }
     fields = SearchFields(
         **common,
@@ -156,9 +155,10 @@ def test_every_option_reaches_search() -> None:
         suppressed_tokens=("piece0", "piece2"),
         suppress_unknown=True,
         token_scores=True,
+        alignments="words",
     )
-    options = SearchOptions(**common, suppressed_ids=(2, 4, 0))
-    assert SEARCH.plan(fields) == SearchPlan(options, max_target_ratio=1.5, min_target_ratio=0.5, token_scores=True)
+    options = SearchOptions(**common, suppressed_ids=(2, 4, 0), alignments=True)
+    assert SEARCH.plan(fields) == SearchPlan(options, 1.5, 0.5, token_scores=True, alignments="words")
     sampling: dict[str, Any] = {"temperature": 0.5, "top_k": 5, "top_p": 0.75, "seed": 6, "hypotheses": 2}
     options = SearchOptions(max_target_tokens=LIMIT, **sampling)
     assert SEARCH.plan(SearchFields(**sampling)) == SearchPlan(options)

@@ -99,13 +99,34 @@ def test_relative_lengths_are_those_of_each_text(letters_live: LiveService) -> N
 def test_alignments_have_a_row_for_each_token_and_a_column_for_each_source_token(
     letters_live: LiveService, letters: Tokenizer
 ) -> None:
-    options = {"beam_size": 3, "hypotheses": 2, "max_target_tokens": LIMIT, "alignments": True}
+    """Special tokens have no column."""
+    options = {"beam_size": 3, "hypotheses": 2, "max_target_tokens": LIMIT, "alignments": "tokens"}
     (translation,) = translate_over_both(letters_live, {"text": [TEXT], "options": options})
     found = [translation, *translation["alternatives"]]
     for actual, expected in zip(found, search(letters, TEXT, beam_size=3, hypotheses=2), strict=True):
         histories = [np.array((BOS_ID, *expected.target_ids[:index])) for index in range(len(expected.target_ids))]
         rows = [next_attention(translation["source_tokens"], history).tolist() for history in histories]
-        assert actual["alignments"] == rows
+        (alignment,) = actual["alignments"]
+        assert alignment["weights"] == [row[:-1] for row in rows]
+        assert len(alignment["source"]) == translation["source_tokens"] - 1
+        assert len(alignment["target"]) == actual["target_tokens"]
+
+
+@pytest.mark.parametrize("unit", ["words", "tokens"])
+def test_alignments_of_several_sentences_are_those_of_each_alone(letters_live: LiveService, unit: str) -> None:
+    options = {"beam_size": 2, "max_target_tokens": LIMIT, "alignments": unit}
+    lines = [TEXT, "b ab", "abba a bab"]
+    separate = translate_over_both(letters_live, {"text": lines, "options": options})
+    (joined,) = translate_over_both(letters_live, {"text": ["\n".join(lines)], "options": options})
+    assert len(joined["alignments"]) == len(lines)
+    place = 0
+    for line, alone, alignment in zip(lines, separate, joined["alignments"], strict=True):
+        assert alignment["weights"] == alone["alignments"][0]["weights"]
+        assert alignment["links"] == alone["alignments"][0]["links"]
+        assert alignment["source"] == [
+            {name: offset + place for name, offset in span.items()} for span in alone["alignments"][0]["source"]
+        ]
+        place += len(line) + 1
 
 
 def test_a_seed_of_the_server_reproduces_its_samples(letters_live: LiveService) -> None:
@@ -205,12 +226,14 @@ def test_a_real_model_returns_its_attention_to_each_source_token(aligned_bundle:
     models = load_models(
         ServeSettings(bundle=aligned_bundle.folder, engines=1, slots=8, alignments=True), aligned_bundle
     )
-    options = {"alignments": True, "beam_size": 4, "coverage_penalty": 0.2}
+    options = {"alignments": "tokens", "beam_size": 4, "coverage_penalty": 0.2}
     with run_service(aligned_bundle.folder, models, alignments=True) as live:
         (translation,) = translate_over_both(live, {"text": ["alpha beta"], "options": options})
-    weights = np.array(translation["alignments"])
-    assert weights.shape == (translation["target_tokens"], translation["source_tokens"])
-    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
+    (alignment,) = translation["alignments"]
+    weights = np.array(alignment["weights"])
+    assert weights.shape == (translation["target_tokens"], translation["source_tokens"] - 1)
+    assert (weights.sum(axis=1) < 1).all()  # the rest is the attention to the end token
+    assert (weights.sum(axis=1) > 0).all()
 
 
 def test_alignments_of_a_bundle_without_heads_are_refused_at_the_start(toy_bundle: Path) -> None:

@@ -1,12 +1,15 @@
 """Texts become sentences and are joined again: without loss, in requests, responses and streams."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.alignment import Alignment
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
@@ -121,6 +124,31 @@ def test_several_sentences_make_one_translation() -> None:
     assert one == translation("Eins.")
 
 
+def aligned(text: str) -> Translation:
+    """Returns a translation whose words are aligned in their order, from a sentence of as many words."""
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    return translation(text, alignments=(Alignment.of(words, words, np.eye(len(words))),))
+
+
+def test_the_alignments_of_sentences_count_characters_of_the_text() -> None:
+    segmented = segment(text_request(TEXT))
+    (joined,) = join(segmented, *map(aligned, ["Ein Mann läuft.", "Ein Hund auch!", "Das Ende."]))
+    assert joined.alignments is not None
+    assert [joined.text[span.start : span.end] for each in joined.alignments for span in each.target] == (
+        joined.text.split()
+    )
+    starts = [each.source[0].start for each in joined.alignments]
+    assert starts == [TEXT.index(sentence) for sentence in ("A man", "A dog", "The end")]
+
+
+def test_the_alignments_of_all_alternatives_count_characters_of_the_text() -> None:
+    segmented = segment(text_request("  A man.\n"))
+    (joined,) = join(segmented, replace(aligned("Ein Mann."), alternatives=(aligned("Der Mann."),)))
+    for each in (joined, *joined.alternatives):
+        assert each.alignments is not None
+        assert [each.text[span.start : span.end] for span in each.alignments[0].target] == each.text.split()
+
+
 def test_a_text_that_is_not_to_be_split_stays_one_sentence() -> None:
     segmented = segment(text_request(TEXT), split_sentences=False)
     assert [each.text for each in segmented.request.texts] == [TEXT]
@@ -201,7 +229,6 @@ def test_blank_lines_are_kept_and_zero_width_characters_stay_inside_words(text: 
     ("options", "prefix", "field"),
     [
         ({"beam_size": 2, "hypotheses": 2}, "", "options.hypotheses"),
-        ({"alignments": True}, "", "options.alignments"),
         ({}, "Ein", "target_prefix[0]"),
     ],
 )

@@ -1,5 +1,6 @@
 """Streams of the translator: the deltas make up the response, and failures end the stream."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import replace
@@ -12,7 +13,7 @@ from serve.search.options import SearchOptions
 from serve.translation.request import SearchPlan
 from serve.translation.response import TranslationDelta, TranslationResponse
 from tests.support.fakes import ENDLESS_ID, POISON_ID
-from tests.support.translators import GREEDY, LONG, MAX_TARGET_TOKENS, Event, TranslatorBench
+from tests.support.translators import GREEDY, LONG, MAX_TARGET_TOKENS, Event, TranslatorBench, expected_text
 
 pytestmark = pytest.mark.anyio
 POISON = f"{POISON_ID} {ENDLESS_ID}"
@@ -120,3 +121,15 @@ async def test_a_stream_takes_from_the_cache_and_gives_to_it(caching: Translator
     assert (delta.text, delta.finish_reason) == (text_of(deltas), first.translations[0].finish_reason)
     _, third = await collect(caching.stream("7 8", LONG, "5"))
     assert [each.cached for each in third.translations] == [False, True, False]
+
+
+async def test_sentences_that_end_while_a_cached_one_is_sent_are_sent_too(caching: TranslatorBench) -> None:
+    """Their deltas were lost if all ended before the client took the delta of the cached one."""
+    await collect(caching.stream(LONG))
+    events = caching.stream(LONG, "7 8")
+    taken = [await anext(events)]
+    await caching.idle()
+    await asyncio.sleep(0.01)  # the ends reach the event loop
+    taken += [event async for event in events]
+    texts = [event.text for event in taken if isinstance(event, TranslationDelta) and event.text_index == 1]
+    assert "".join(texts) == expected_text(7, 8)

@@ -1,0 +1,306 @@
+"""Puts the tags of a sentence into its translation.
+
+An element gets the interval of the translation with the largest sum of inside attention minus outside attention, in
+linear time (Kadane). Elements are placed from the outside to the inside, and next to each other in the order of their
+sums. So each tag occurs once, and all are nested as before. Points get the gap that the least attention crosses.
+
+Shapes: S source tokens, U units of the translation.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serve.alignment import Alignment, find_words, is_punctuation, overlap_shares
+from serve.markup.blocks import MarkKind
+from serve.markup.references import Escaper
+from serve.markup.sentences import MarkedSentence, Node
+
+Vector = NDArray[np.float64]
+Interval = tuple[int, int]
+
+
+def place_tags(sentence: MarkedSentence, translation: str, alignment: Alignment, escaper: Escaper) -> str:
+    """Returns the translation of a sentence with its tags.
+
+    Args:
+        sentence: with its tags.
+        translation: plain text.
+        alignment: of tokens.
+        escaper: for the text.
+    """
+    everything = 0, len(translation)
+    placed = _Placer(sentence.text, translation, alignment).place(sentence.nodes, everything)
+    return _render(placed, everything, translation, escaper)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A node and its characters of the translation; an empty interval is a gap.
+
+    Attributes:
+        before, after: the tags, with the white space that the translation lacks around them.
+    """
+
+    interval: Interval
+    before: str
+    after: str
+    kept: bool
+    children: tuple["Placed", ...]
+
+
+def _render(placed: Sequence[Placed], interval: Interval, text: str, escaper: Escaper) -> str:
+    """Returns a part of the translation with the tags in it, which are in order."""
+    parts = list[str]()
+    position, end = interval
+    for each in placed:
+        parts += escaper.escape(text[position : each.interval[0]]), each.before
+        if not each.kept:
+            parts.append(_render(each.children, each.interval, text, escaper))
+        parts.append(each.after)
+        position = each.interval[1]
+    return "".join((*parts, escaper.escape(text[position:end])))
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Parts of the translation between which tags may stand, in order.
+
+    Attributes:
+        spans: their characters.
+        attention: to each source token, [U, S].
+    """
+
+    spans: Sequence[Interval]
+    attention: Vector
+
+    @classmethod
+    def of(cls, spans: Sequence[Interval], tokens: Sequence[Interval], attention: Vector) -> "Units":
+        """Returns units with the mean attention of their tokens, which is [T, S]."""
+        return cls(spans, overlap_shares(spans, tokens) @ attention)
+
+    def inside(self, interval: Interval) -> slice:
+        """Returns the units inside of an interval."""
+        first = bisect_left(self.spans, interval[0], key=itemgetter(0))
+        last = bisect_right(self.spans, interval[1], key=itemgetter(1))
+        return slice(first, max(first, last))
+
+    def touched(self, interval: Interval) -> slice:
+        """Returns the units that overlap an interval."""
+        first = bisect_right(self.spans, interval[0], key=itemgetter(1))
+        last = bisect_left(self.spans, interval[1], key=itemgetter(0))
+        return slice(first, max(first, last))
+
+
+@dataclass(frozen=True, slots=True)
+class _Gaps:
+    """The gaps before, between and after the U units of an interval.
+
+    Attributes:
+        spans: the characters of each gap.
+        allowed: gaps without text that are not inside of an element that has its place, bool [U + 1].
+        attention: of the units, [U, S].
+    """
+
+    spans: Sequence[Interval]
+    allowed: NDArray[np.bool_]
+    attention: Vector
+
+    @classmethod
+    def of(cls, text: str, units: Units, interval: Interval, taken: Sequence[tuple[Node, Interval]]) -> "_Gaps":
+        """Returns the gaps of an interval of a text."""
+        inside = units.inside(interval)
+        edges = [interval[0], *(place for span in units.spans[inside] for place in span), interval[1]]
+        spans = list(zip(edges[::2], edges[1::2], strict=True))
+        starts, ends = np.array(spans).T
+        allowed = np.array([not text[start:end].strip() for start, end in spans])
+        for node, (start, end) in taken:
+            if not node.starts:
+                allowed &= starts >= end
+            elif not node.ends:
+                allowed &= ends <= start
+            else:
+                allowed &= (starts <= start) | (ends >= end)
+        return cls(spans, allowed, units.attention[inside])
+
+    def best(self, before: Vector, after: Vector) -> Interval:
+        """Returns the gap that the least attention crosses, given the source before and after it, [S] each."""
+        afterwards, earlier = self.attention @ after, self.attention @ before
+        crossing = np.concatenate(([0.0], (afterwards - earlier).cumsum()))
+        crossing[~self.allowed] = np.inf
+        return self.spans[int(crossing.argmin())]
+
+
+class _Placer:
+    """Finds the places for the tags of one sentence."""
+
+    def __init__(self, source: str, translation: str, alignment: Alignment) -> None:
+        self._source = source
+        self._translation = translation
+        tokens = [(span.start, span.end) for span in alignment.target]
+        attention = np.array(alignment.weights, np.float64).reshape(len(tokens), len(alignment.source))
+        self._words = Units.of(find_words(translation, tokens), tokens, attention)
+        self._tokens = Units.of(sorted({span for span in tokens if span[0] < span[1]}), tokens, attention)
+        source_tokens = [(span.start, span.end) for span in alignment.source]
+        self._source_words = find_words(source, source_tokens)
+        # Characters of each source token, [S, 2].
+        self._source_tokens = np.array(source_tokens).reshape(-1, 2)
+
+    def place(self, nodes: Sequence[Node], interval: Interval) -> tuple[Placed, ...]:
+        """Returns the nodes at their places inside of an interval; they stand next to each other in the source."""
+        if not nodes:
+            return ()
+        spans = self._place_spans(nodes, interval)
+        taken = [(nodes[index], place) for index, place in spans.items()]
+        words, tokens = (_Gaps.of(self._translation, units, interval, taken) for units in (self._words, self._tokens))
+        start = max((place[1] for node, place in taken if not node.starts), default=interval[0])
+        placed = list[Placed]()
+        # Where the last point of each gap stands: the next one must not stand before it.
+        last = dict[Interval, int]()
+        for index, node in enumerate(nodes):
+            if index in spans:
+                placed.append(self._placed(node, spans[index], ("", "")))
+            else:
+                kinds = (words, tokens) if self._units(node) is self._words else (tokens, words)
+                gaps = next((each for each in kinds if each.allowed.any()), None)
+                gap = (start, start) if gaps is None else gaps.best(*self._sides(node.start))
+                place, pads = self._pad(node, gap)
+                last[gap] = place = max(place, last.get(gap, 0))
+                placed.append(self._placed(node, (place, place), pads))
+        return tuple(sorted(placed, key=lambda each: each.interval))
+
+    def _placed(self, node: Node, interval: Interval, pads: tuple[str, str]) -> Placed:
+        before, after = f"{pads[0]}{node.before}", f"{node.after}{pads[1]}"
+        kept = node.kind is MarkKind.KEPT
+        return Placed(interval, before, after, kept, () if kept else self.place(node.children, interval))
+
+    def _place_spans(self, nodes: Sequence[Node], interval: Interval) -> dict[int, Interval]:
+        """Returns the intervals of the nodes that get one, by index; they do not overlap."""
+        places = dict[int, Interval]()
+        start, end = interval
+        for index, node in enumerate(nodes):
+            if not node.starts:
+                start = self._best_side(node, (start, end))[1]
+                places[index] = interval[0], start
+            elif not node.ends:
+                end = self._best_side(node, (start, end))[0]
+                places[index] = end, interval[1]
+        whole = [index for index, node in enumerate(nodes) if node.kind is not MarkKind.POINT and index not in places]
+        free = start, end
+        taken = list[Interval]()
+        scored = [(self._best_interval(nodes[index], free, taken)[0], index) for index in whole]
+        for _, index in sorted(scored, key=lambda each: (-each[0], each[1])):
+            score, place = self._best_interval(nodes[index], free, taken)
+            if score > 0:
+                places[index] = place
+                taken.append(place)
+        return places
+
+    def _best_interval(self, node: Node, free: Interval, taken: Sequence[Interval]) -> tuple[float, Interval]:
+        """Returns the best interval outside of taken ones, and its sum, which is 0 if there is none."""
+        copies = self._find_copies(node, free, taken) if node.kind is MarkKind.KEPT else []
+        return max(copies, key=itemgetter(0)) if copies else self._largest_sum(node, free, taken)
+
+    def _find_copies(self, node: Node, free: Interval, taken: Sequence[Interval]) -> list[tuple[float, Interval]]:
+        """Returns where the translation has a kept text unchanged; each comes before all intervals by attention."""
+        kept, text = re.compile(re.escape(self._source[node.start : node.end])), self._translation
+        inside = self._tokens.attention @ self._shares(node.start, node.end)  # [U]
+        return [
+            (len(text) + float(inside[self._tokens.inside(found.span())].sum()), found.span())
+            for found in kept.finditer(text, *free)
+            if not any(_splits_word(text, place) for place in found.span())
+            and not any(found.start() < end and start < found.end() for start, end in taken)
+        ]
+
+    def _largest_sum(self, node: Node, free: Interval, taken: Sequence[Interval]) -> tuple[float, Interval]:
+        """Returns the shortest interval of units with the largest sum, and the sum."""
+        units = self._units(node)
+        scores = self._scores(node, units)
+        for each in taken:
+            scores[units.touched(each)] = -len(scores) - 1  # less than all others together
+        inside = units.inside(free)
+        sums = np.concatenate(([0.0], scores[inside].cumsum()))
+        least = np.minimum.accumulate(sums)
+        last = int((sums - least).argmax())
+        first = last - int(sums[: last + 1][::-1].argmin())
+        if first == last:
+            return 0.0, (0, 0)
+        spans = self._trimmed(node, units.spans[inside][first:last])
+        return float(sums[last] - sums[first]), (spans[0][0], spans[-1][1])
+
+    def _best_side(self, node: Node, interval: Interval) -> Interval:
+        """Returns the best interval of an element that an edge of the sentence cuts; it may be empty."""
+        units = self._units(node)
+        inside = units.inside(interval)
+        sums = np.concatenate(([0.0], self._scores(node, units)[inside].cumsum()))
+        spans = units.spans[inside]
+        if node.starts:
+            first = int((sums[-1] - sums)[::-1].argmax())
+            return (spans[len(spans) - first][0] if first else interval[1]), interval[1]
+        last = int(sums.argmax())
+        return interval[0], (spans[last - 1][1] if last else interval[0])
+
+    def _trimmed(self, node: Node, spans: Sequence[Interval]) -> Sequence[Interval]:
+        """Returns the units of an interval without punctuation at its ends that the source does not have there."""
+        source = self._source[node.start : node.end].strip()
+        first, last = 0, len(spans)
+        while last - first > 1 and self._is_foreign(spans[last - 1], source[-1]):
+            last -= 1
+        while last - first > 1 and self._is_foreign(spans[first], source[0]):
+            first += 1
+        return spans[first:last]
+
+    def _is_foreign(self, span: Interval, edge: str) -> bool:
+        return all(map(is_punctuation, self._translation[slice(*span)])) and not is_punctuation(edge)
+
+    def _units(self, node: Node) -> Units:
+        """Returns words, or tokens for a node with an edge inside of a word."""
+        for edge in (node.start, node.end):
+            index = bisect_right(self._source_words, edge, key=itemgetter(1))
+            if index < len(self._source_words) and self._source_words[index][0] < edge:
+                return self._tokens
+        return self._words
+
+    def _shares(self, start: int, end: int) -> Vector:
+        """Returns the share of each source token inside of an interval, [S]."""
+        tokens = self._source_tokens
+        overlaps = (np.minimum(tokens[:, 1], end) - np.maximum(tokens[:, 0], start)).clip(0)
+        shares: Vector = overlaps / np.maximum(1, tokens[:, 1] - tokens[:, 0])
+        return shares
+
+    def _scores(self, node: Node, units: Units) -> Vector:
+        """Returns inside minus outside attention of each unit, [U]."""
+        scores: Vector = units.attention @ (2 * self._shares(node.start, node.end) - 1)
+        return scores
+
+    def _sides(self, place: int) -> tuple[Vector, Vector]:
+        """Returns the shares of each source token before and after a place, [S] each."""
+        return self._shares(0, place), self._shares(place, len(self._source))
+
+    def _pad(self, node: Node, gap: Interval) -> tuple[int, tuple[str, str]]:
+        """Returns the place of a node in a gap, and the white space that it needs to stand apart as in the source."""
+        left, right = gap
+        spaced_before, spaced_after = node.spaced
+        apart, glued = spaced_before or spaced_after, left == right
+        place = right if spaced_before else left
+        if node.kind is MarkKind.OPEN:
+            pads = "", ""  # its text is elsewhere
+        elif place == 0:
+            pads = "", " " * apart
+        elif place == len(self._translation):
+            pads = " " * apart, ""
+        elif spaced_before:
+            pads = " " * glued, " " * (spaced_after and not glued)
+        else:
+            pads = "", " " * (spaced_after and glued)
+        return place, pads
+
+
+def _splits_word(text: str, place: int) -> bool:
+    """Returns whether letters or digits stand on both sides of a place."""
+    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()

@@ -1,0 +1,92 @@
+"""Character references: reads them in text, and escapes text so that none of it becomes markup.
+
+No reference expands to more than two characters. Entities that a document declares are never expanded.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import unescape
+from html.entities import html5
+
+REPLACEMENT = "\ufffd"
+_REFERENCE = re.compile(r"&(?:#(?:[0-9]++|[xX][0-9A-Fa-f]++);?|([A-Za-z][A-Za-z0-9]{0,31}+);?)")
+# With zeros in front.
+_LONGEST_NUMBER = 100
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A character reference in a text.
+
+    Attributes:
+        start, end: its characters.
+        value: what it stands for; None: an entity of an external DTD, which is not read.
+    """
+
+    start: int
+    end: int
+    value: str | None
+
+
+def find_references(text: str, start: int, end: int, *, xml: bool) -> Iterator[Reference]:
+    """Yields the character references of a part of a document.
+
+    HTML allows some without their semicolon. In XML, names of HTML stand for the same characters.
+    """
+    for found in _REFERENCE.finditer(text, start, end):
+        if found[1] is None:
+            yield Reference(*found.span(), _character(found[0]))
+        elif xml:
+            yield Reference(*found.span(), html5.get(f"{found[1]};"))
+        elif name := _html_name(found[0][1:]):
+            yield Reference(found.start(), found.start() + 1 + len(name), html5[name])
+
+
+def _character(reference: str) -> str:
+    """Returns the character of a number."""
+    # Of a longer number, Python would refuse to read the digits.
+    return (unescape(reference) if len(reference) <= _LONGEST_NUMBER else "") or REPLACEMENT
+
+
+def _html_name(text: str) -> str:
+    """Returns the longest name at the beginning of a text; without one, an empty string."""
+    if text in html5:
+        return text
+    return next((text[:length] for length in range(len(text) - 1, 1, -1) if text[:length] in html5), "")
+
+
+class Escaper:
+    """Escapes text; characters that a document always spells as references stay spelled that way."""
+
+    def __init__(self, document: str, references: Sequence[Reference], text: str) -> None:
+        """Learns the spellings of a document.
+
+        Args:
+            document: with markup.
+            references: of its text.
+            text: of the document, with references replaced.
+        """
+        spelled = dict[str, str]()
+        for each in references:
+            spelling = document[each.start : each.end]
+            if each.value is not None and _can_be_spelled(each.value) and spelling.endswith(";"):
+                spelled.setdefault(each.value, spelling)
+        counts = Counter(each.value for each in references)
+        always = {value: spelling for value, spelling in spelled.items() if text.count(value) <= counts[value]}
+        # Markup is escaped in any case, but as the document does it.
+        marks = {value: spelling for value, spelling in spelled.items() if value in _ESCAPES}
+        self._table = str.maketrans({**_ESCAPES, **always, **marks})
+
+    def escape(self, text: str) -> str:
+        """Returns the text with references in place of `&`, `<`, `>` and the spelled characters."""
+        return text.translate(self._table)
+
+
+def _can_be_spelled(value: str) -> bool:
+    """Returns whether a value is one character, and neither an ASCII letter, a digit, white space nor unknown."""
+    if len(value) != 1 or value == REPLACEMENT:
+        return False
+    return not (value.isascii() and (value.isalnum() or value.isspace()))

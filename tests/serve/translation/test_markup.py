@@ -1,0 +1,182 @@
+"""Requests with markup over both interfaces, in streams, through a pivot and from the cache."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest
+from serve.bundle.manifest import AttentionHead
+from tests.support.fakes import FakeModel
+from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service, write_bundle
+from tests.support.markup import structure_of
+from tests.support.wire import refusal_of_both, translate_over_both
+
+Answer = dict[str, Any]
+HTML = (
+    '<div id="0">\n<h1 id="1">ab ba</h1><p id="2">b <b id="3">ab abba</b> a &amp; b. <i id="4">ab</i> ba!<br id="5"/>a'
+    ' <img id="6"/> b</p><!-- ab --><pre id="7">abba</pre></div>\n'
+)
+SENTENCES = ["ab ba", "b ab abba a & b. ab ba!", "a b"]
+LANGUAGES = {"source_language": "fr", "target_language": "de", "allow_pivot": True}
+
+
+@pytest.fixture(scope="module")
+def cached_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    heads = (AttentionHead(layer=0, head=0),)
+    folder = write_bundle(tmp_path_factory.mktemp("cached"), letters, alignment_heads=heads)
+    with run_service(folder, [FakeModel(8)], alignments=True, result_cache_bytes=1 << 20) as service:
+        yield service
+
+
+@pytest.mark.parametrize("markup_format", ["html", "xml"])
+def test_the_tags_of_a_document_come_back_around_the_translations_of_its_sentences(
+    letters_live: LiveService, markup_format: str
+) -> None:
+    """In XML, text stands next to no element of the outermost level here."""
+    request = {"text": [HTML], "format": markup_format, "options": {"max_target_tokens": 6}}
+    (translation,) = translate_over_both(letters_live, request)
+    translated, source = structure_of(translation["text"].strip()), structure_of(HTML.strip())
+    assert (translated.parents, translated.others) == (source.parents, source.others)
+    assert translation["text"].startswith('<div id="0">\n<h1 id="1">')
+    if markup_format == "html":
+        assert translation["text"].endswith('<!-- ab --><pre id="7">abba</pre></div>\n')
+        assert translation["sentences"] == len(SENTENCES)
+    assert "alignments" not in translation
+
+
+def test_sentences_of_markup_are_translated_as_plain_text(letters_live: LiveService) -> None:
+    """Scores and tokens are bitwise those of the plain sentences."""
+    options = {"max_target_tokens": 6, "token_scores": True}
+    (marked,) = translate_over_both(letters_live, {"text": [HTML], "format": "html", "options": options})
+    plain = translate_over_both(letters_live, {"text": SENTENCES, "options": options, "split_sentences": False})
+    assert marked["tokens"] == [token for each in plain for token in each["tokens"]]
+    assert marked["target_tokens"] == sum(each["target_tokens"] for each in plain)
+
+
+def test_text_without_tags_is_translated_as_plain_text_and_escaped(letters_live: LiveService) -> None:
+    text = "ab ba. b ab!"
+    (plain,) = translate_over_both(letters_live, {"text": [text]})
+    for markup_format in ("html", "xml"):
+        (marked,) = translate_over_both(letters_live, {"text": [text], "format": markup_format})
+        assert marked == {**plain, "text": plain["text"].replace("<", "&lt;").replace(">", "&gt;")}
+    assert translate_over_both(letters_live, {"text": [text], "format": "text"}) == [plain]
+
+
+def test_all_alternatives_have_the_tags(letters_live: LiveService) -> None:
+    options = {"beam_size": 4, "hypotheses": 3, "max_target_tokens": 6}
+    text = '<p id="1">b <b id="2">ab</b> abba</p>'
+    (translation,) = translate_over_both(letters_live, {"text": [text], "format": "html", "options": options})
+    found = [translation, *translation["alternatives"]]
+    assert len(found) == 3
+    assert all(structure_of(each["text"]).parents == structure_of(text).parents for each in found)
+    assert len({each["text"] for each in found}) == 3
+
+
+@pytest.mark.parametrize("text", ["<img src='a'>", "<p></p> <script>ab</script>", "<pre>ab</pre>", "&nbsp;"])
+def test_markup_without_text_comes_back_as_it_is(letters_live: LiveService, text: str) -> None:
+    request = {"text": [text, "ab <b>ba</b> b"], "format": "html"}
+    empty, other = translate_over_both(letters_live, request)
+    assert (empty["text"], empty["sentences"], empty["source_tokens"], empty["score"]) == (text, 0, 0, 0)
+    assert other["sentences"] == 1
+    assert translate_over_both(letters_live, {"text": [text], "format": "html"}) == [empty]
+
+
+def events(live: LiveService, request: Answer) -> tuple[list[Answer], Answer]:
+    """Returns the deltas of a stream and its result."""
+    content = live.post(request, path="/v1/translate/stream").text
+    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in content.split("\n\n") if block]
+    *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]
+    return deltas, result
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 2}], ids=str)
+def test_the_deltas_of_a_stream_make_up_the_document(letters_live: LiveService, options: Answer) -> None:
+    texts = [HTML, "<img>", "ab. b <b>ba</b>. a & b"]
+    request = {"text": texts, "format": "html", "options": {**options, "max_target_tokens": 6}}
+    deltas, result = events(letters_live, request)
+    assert result["translations"] == translate_over_both(letters_live, request)
+    for index, translation in enumerate(result["translations"]):
+        own = [delta for delta in deltas if delta["text_index"] == index]
+        assert "".join(delta["text"] for delta in own) == translation["text"]
+        assert own[-1]["finish_reason"] == translation["finish_reason"]
+        assert own[-1]["target_tokens"] == translation["target_tokens"]
+
+
+def test_cached_sentences_have_their_tags(cached_live: LiveService) -> None:
+    request = {"text": HTML, "format": "html", "options": {"max_target_tokens": 6}}
+    first, second = (cached_live.post(request).json()["translations"][0] for _ in range(2))
+    assert (first.pop("cached"), second.pop("cached")) == (False, True)
+    assert first == second
+    deltas, _ = events(cached_live, request)
+    assert "".join(delta["text"] for delta in deltas) == first["text"]
+
+
+def test_a_pivot_keeps_the_tags(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    for name, prefix in (("en-de", 9), ("fr-en", 10)):
+        put_bundle(tmp_path / name, tokenizer, direction(name, prefix), aligned=True)
+    text = '<div id="0"><p id="1">alpha <b id="2">beta gamma</b> one.</p><img id="3"/>\n<p id="4">two</p></div>'
+    with run_service(tmp_path, load=load_fakes, alignments=True) as live:
+        request = {"text": [text], "format": "html", **LANGUAGES}
+        (translation,) = translate_over_both(live, request)
+        (between,) = translate_over_both(live, {"text": [text], "format": "html", "model": "fr-en"})
+        (last,) = translate_over_both(live, {"text": [between["text"]], "format": "html", "model": "en-de"})
+    assert structure_of(translation["text"]).parents == structure_of(text).parents
+    assert translation["text"] == last["text"] != between["text"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "problem"),
+    [
+        ({"format": "markdown"}, "format", '"markdown", expected text, html or xml'),
+        ({"ignore_tags": ["b"]}, "ignore_tags", "expected none with format text"),
+        ({"format": "text", "splitting_tags": ["b"]}, "splitting_tags", "expected none with format text"),
+        ({"format": "xml", "splitting_tags": ["<b>"]}, "splitting_tags[0]", '"<b>", expected the name of a tag'),
+        ({"format": "xml", "ignore_tags": ["b", ""]}, "ignore_tags[1]", '"", expected the name of a tag'),
+        ({"format": "html", "non_splitting_tags": ["b"] * 65}, "non_splitting_tags", "65 names, expected at most 64"),
+        ({"format": "html", "target_prefix": ["a"]}, "target_prefix", "expected none with format html"),
+        ({"format": "html", "options": {"alignments": "words"}}, "options.alignments", "expected none with format"),
+        ({"format": "xml", "text": ["ab", "ab <b>"]}, "text[1]", "not well-formed XML: mismatched tag at character 6"),
+        ({"format": "html", "text": ["<b>" * 201]}, "text[0]", "more than 200 levels of elements at character 600"),
+        ({"format": "html", "text": ["<p>ab</p>" * 500]}, "text", "expected at most"),
+        (
+            {"format": "html", "text": ["<p>ab</p><p>b"], "options": {"beam_size": 2, "hypotheses": 2}},
+            "options.hypotheses",
+            "several sentences",
+        ),
+    ],
+)
+def test_invalid_markup_and_options_are_refused_by_field(
+    letters_live: LiveService, fields: Answer, field: str, problem: str
+) -> None:
+    refused, message = refusal_of_both(letters_live, {"text": ["ab <b>ba</b>"], **fields})
+    assert refused == field
+    assert problem in message
+
+
+def test_a_server_without_alignments_names_the_command_that_brings_them(bundle_path: Path) -> None:
+    with run_service(bundle_path) as live:
+        field, message = refusal_of_both(live, {"text": ["alpha"], "format": "html"})
+        assert field == "format"
+        assert "--alignments" in message
+        assert "dragoman export --align LAYER:HEAD" in message
+        assert live.call(TranslateRequest(text=["alpha"], format="text")).translations
+
+
+def test_tags_of_a_client_split_and_are_ignored(letters_live: LiveService) -> None:
+    request = {"text": ["ab <B>ba</B> a <code>abba  b</code> b"], "format": "html"}
+    chosen = {"splitting_tags": ["B"], "ignore_tags": ["Code"]}
+    (translation,) = translate_over_both(letters_live, {**request, **chosen})
+    assert translation["sentences"] == 3
+    assert "<code>abba  b</code>" in translation["text"]
+    (one,) = translate_over_both(letters_live, request)
+    assert one["sentences"] == 1
+
+
+def test_blocks_are_the_sentences_if_they_are_not_split(letters_live: LiveService) -> None:
+    request = {"text": ["<p>ab! Ba!</p>\n<p>b. A.</p>"], "format": "html"}
+    (translation,) = translate_over_both(letters_live, {**request, "split_sentences": False})
+    assert translation["sentences"] == 2
