@@ -1,9 +1,12 @@
-"""Evaluates a training run: its best checkpoint translates with PyTorch, without a KV cache.
+"""Evaluates training runs: their best checkpoints translate with PyTorch, without a KV cache.
+
+Several runs with the same tokenizer translate together as an ensemble.
 
 Slow, and independent of the serving code: the scores are those of the model itself.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from model import search as generate
 from model.data.batches import plan_batches
 from model.data.corpus import Corpus
 from model.errors import RunError
+from model.network.ensemble import Ensemble
 from model.run import RunFolder, TrainedModel
 from model.search import Generated
 
@@ -20,13 +24,16 @@ BATCH_TOKENS = 4096
 
 
 class RunSystem:
-    """A training run and its search settings."""
+    """Training runs, at least one, and their search settings."""
 
-    kind = "run"
-
-    def __init__(self, folder: Path, search: Search) -> None:
-        self._folder = folder
+    def __init__(self, folders: Sequence[Path], search: Search) -> None:
+        self._folders = folders
         self._search = search
+
+    @property
+    def kind(self) -> str:
+        """Implements `System.kind`."""
+        return "run" if len(self._folders) == 1 else "ensemble"
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
         """Implements `System.translate`.
@@ -34,23 +41,33 @@ class RunSystem:
         Raises:
             SystemUnusableError: if the run cannot be loaded, lacks a direction, or a source is too long.
         """
-        try:
-            trained = RunFolder(self._folder).load()
-        except RunError as error:
-            raise SystemUnusableError(str(error)) from error
+        trained = self._load()
         sources = [self._sources(trained, corpus) for corpus in corpora]
         return [self._translate(trained, corpus_sources, progress) for corpus_sources in sources]
+
+    def _load(self) -> TrainedModel:
+        """Returns the model of the only run, or an ensemble with the directions and limits of the first one."""
+        try:
+            first, *others = [RunFolder(folder).load() for folder in self._folders]
+        except RunError as error:
+            raise SystemUnusableError(str(error)) from error
+        for folder, other in zip(self._folders[1:], others, strict=True):
+            if other.tokenizer.model != first.tokenizer.model:
+                raise SystemUnusableError(f"{folder}: expected the tokenizer of {self._folders[0]} for an ensemble")
+        if not others:
+            return first
+        return replace(first, model=Ensemble([first.model, *(other.model for other in others)]).eval())
 
     def _sources(self, trained: TrainedModel, corpus: Corpus) -> list[list[int]]:
         """Returns the token ids of each source."""
         try:
             sources = trained.source_ids(corpus.direction, corpus.sources)
         except ValueError as error:
-            raise SystemUnusableError(f"{self._folder}: {error}") from error
+            raise SystemUnusableError(f"{self._folders[0]}: {error}") from error
         longest = trained.config.model.max_source_tokens
         for number, source in enumerate(sources, start=1):
             if len(source) > longest:
-                where = f"{self._folder}: {corpus.direction}, sentence {number}"
+                where = f"{self._folders[0]}: {corpus.direction}, sentence {number}"
                 raise SystemUnusableError(f"{where}: {len(source)} tokens, expected at most {longest}")
         return sources
 

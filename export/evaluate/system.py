@@ -34,7 +34,7 @@ class System(Protocol):
 
     @property
     def kind(self) -> str:
-        """One of `run`, `bundle`, `server`, `file`."""
+        """One of `run`, `ensemble`, `bundle`, `server`, `file`."""
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
         """Returns one translation per source, by corpus; advances `progress` per sentence.

@@ -1,4 +1,4 @@
-"""Opens the system to evaluate: a training run, a bundle, a running server, or a file of translations.
+"""Opens the system to evaluate: training runs, a bundle, a running server, or a file of translations.
 
 Imports are lazy: a file of translations needs neither PyTorch nor ONNX Runtime.
 """
@@ -15,7 +15,7 @@ from serve.clients.channel import DEFAULTS, ClientSettings
 
 CONFIG_FILE = "config.yaml"
 SCHEMES = ("grpc", "http", "https")
-EXPECTED = "run, bundle, grpc://HOST:PORT, http(s)://HOST:PORT or file of translations"
+EXPECTED = "run (several with commas: ensemble), bundle, grpc://HOST:PORT, http(s)://HOST:PORT or file of translations"
 
 
 class TranslationsFile:
@@ -53,6 +53,10 @@ def open_system(name: str, search: Search, connection: ClientSettings = DEFAULTS
     if "://" in name:
         return _open_server(name, search, connection)
     path = Path(name)
+    if "," in name and not path.exists():
+        from export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
+
+        return RunSystem([Path(part) for part in name.split(",")], search)
     if (path / MANIFEST_FILE).is_file():
         from export.evaluate.service_systems import open_bundle_system  # noqa: PLC0415 - lazy import
 
@@ -60,7 +64,7 @@ def open_system(name: str, search: Search, connection: ClientSettings = DEFAULTS
     if (path / CONFIG_FILE).is_file():
         from export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
 
-        return RunSystem(path, search)
+        return RunSystem([path], search)
     if path.is_dir():
         raise SystemUnusableError(
             f"{name}: expected {MANIFEST_FILE} (bundle) or {CONFIG_FILE} (training run) in the folder"

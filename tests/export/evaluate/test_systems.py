@@ -165,3 +165,18 @@ def test_every_kind_uses_the_requested_search(two_way_run: RunFolder, two_way_bu
         run, *others = (translate(name, corpus, search=Search(beam_size=8, length_penalty=10)) for name in names)
     assert others == [run] * 3
     assert run != translate(two_way_run.path, corpus)
+
+
+def test_an_ensemble_of_a_run_with_itself_translates_like_the_run(toy_run: RunFolder, corpus: Corpus) -> None:
+    name = f"{toy_run.path},{toy_run.path}"
+    assert translate(name, corpus) == translate(toy_run.path, corpus)
+    beam = Search(beam_size=3, length_penalty=1.0)
+    assert translate(name, corpus, search=beam) == translate(toy_run.path, corpus, search=beam)
+    assert open_system(name, GREEDY).kind == "ensemble"
+
+
+def test_runs_with_different_tokenizers_are_no_ensemble(
+    toy_run: RunFolder, two_way_run: RunFolder, corpus: Corpus, tmp_path: Path
+) -> None:
+    assert "expected the tokenizer of" in refusal(f"{toy_run.path},{two_way_run.path}", corpus)
+    assert "holds no checkpoint" in refusal(f"{toy_run.path},{tmp_path}/none", corpus)
