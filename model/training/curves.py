@@ -4,11 +4,12 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from model.training.logs import read_measures
 
 # Title and measures of each plot.
 PLOTS = (
-    ("loss (nats per token)", ("loss", "validation_loss")),
+    ("loss (nats per token)", ("loss", "validation_loss", "alignment_loss")),
     ("translation of the validation set", ("validation_bleu", "validation_chrf")),
     ("learning rate", ("lr-Adam",)),
     ("tokens per second", ("tokens_per_second",)),
@@ -22,15 +23,13 @@ def plot_curves(logs: Path, out: Path) -> None:
         logs: folder of TensorBoard event files.
         out: the picture to write; its suffix selects the format.
     """
-    events = EventAccumulator(str(logs), size_guidance={"scalars": 0})
-    events.Reload()
-    known = set(events.Tags()["scalars"])
-    plots = [(title, [name for name in names if name in known]) for title, names in PLOTS]
+    measures = read_measures(logs)
+    plots = [(title, [name for name in names if name in measures]) for title, names in PLOTS]
     plots = [(title, names) for title, names in plots if names]
     figure = Figure(figsize=(8, 2.6 * len(plots)), layout="constrained")
     for (title, names), axes in zip(plots, figure.subplots(len(plots), squeeze=False)[:, 0], strict=True):
         for name in names:
-            _draw(axes, events, name)
+            _draw(axes, name, measures[name])
         axes.set_title(title)
         axes.grid(alpha=0.3)
         axes.legend()
@@ -38,8 +37,5 @@ def plot_curves(logs: Path, out: Path) -> None:
     figure.savefig(out)
 
 
-def _draw(axes: Axes, events: EventAccumulator, name: str) -> None:
-    # A resumed run logs some steps again; the later value counts.
-    points = {event.step: event.value for event in events.Scalars(name)}
-    steps = sorted(points)
-    axes.plot(steps, [points[step] for step in steps], label=name.replace("_", " "))
+def _draw(axes: Axes, name: str, points: dict[int, float]) -> None:
+    axes.plot(list(points), list(points.values()), label=name.replace("_", " "))

@@ -1,0 +1,193 @@
+"""`dragoman plan`: trains a list of variants of a recipe with several seeds, and prints a table of their validation.
+
+A plan is a YAML file:
+
+    data: [multi30k:en-de]
+    recipe: multi30k
+    seeds: [1, 2, 3]
+    runs:
+      baseline: {}
+      r-drop-2: {training: {r_drop: 2}}
+      wide: {model: {d_model: 256, d_ff: 512}}
+
+`runs` has the changes of each run. They replace options of the recipe, the recipe itself or the data. A run is written
+to `NAME/seed-N`. Test data never occurs here: a choice between runs must not depend on it.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from model.config import Direction, RunConfig, Section, read_yaml, recipe_path
+from model.data.corpus import Specifications
+from model.run import RunFolder, write_whole
+from model.text_table import format_table
+from model.training.logs import read_measures
+from model.training.trainer import MONITORS
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
+SECTIONS = ("model", "cleaning", "tokenizer", "training")
+# Stands for the directions of the data, which are not read to check options.
+_ANY_DIRECTION = (Direction(source="en", target="de"),)
+
+
+class Changes(Section):
+    """What one run of a plan does differently."""
+
+    data: Specifications | None = Field(None, description="training data instead of the plan's")
+    recipe: str | None = Field(None, description="recipe instead of the plan's")
+    model: dict[str, Any] = Field(default_factory=dict, description="options over those of the recipe")
+    cleaning: dict[str, Any] = Field(default_factory=dict, description="options over those of the recipe")
+    tokenizer: dict[str, Any] = Field(default_factory=dict, description="options over those of the recipe")
+    training: dict[str, Any] = Field(default_factory=dict, description="options over those of the recipe")
+
+
+class Plan(Section):
+    """A recipe with its data, and runs that change one or more options."""
+
+    data: Specifications = Field(min_length=1, description="training data, as for `dragoman train`")
+    validation: Specifications = Field((), description="validation data of every run, as for `dragoman train`")
+    recipe: str = Field(description="name in model/recipes/ or YAML file")
+    seeds: tuple[int, ...] = Field((1,), min_length=1, description="seeds of every run")
+    runs: dict[Name, Changes] = Field(min_length=1, description="changes by the name of the run")
+
+    @model_validator(mode="after")
+    def _check_options(self) -> "Plan":
+        """Checks the options of all runs, so that a mistake in the last one is found before the first one starts."""
+        for name in self.runs:
+            try:
+                RunConfig.model_validate({"directions": _ANY_DIRECTION, **self.options(name)})
+            except (OSError, ValueError) as error:
+                raise ValueError(f"runs: {name}: {error}") from error
+        return self
+
+    def options(self, name: str) -> dict[str, dict[str, Any]]:
+        """Returns the sections of a run's recipe, changes included.
+
+        Raises:
+            OSError: if the recipe cannot be read.
+            ValueError: if the recipe is not YAML or has no sections.
+        """
+        changes = self.runs[name]
+        path = recipe_path(changes.recipe or self.recipe)
+        recipe = read_yaml(path)
+        if not isinstance(recipe, dict) or not all(isinstance(section, dict) for section in recipe.values()):
+            raise ValueError(f"{path}: expected a recipe")
+        return {**recipe, **{section: {**recipe.get(section, {}), **getattr(changes, section)} for section in SECTIONS}}
+
+
+class PlanCommand(BaseSettings):
+    """Trains the runs of a plan one after another, for all seeds, and prints a table of their best validations.
+
+    Run the same command again to go on after an interruption. A run that fails does not stop the others.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_PLAN_", frozen=True, extra="forbid")
+
+    plan: CliPositionalArg[Path] = Field(
+        description="YAML file with data, recipe, seeds and runs; see docs/training.md"
+    )
+    out: Path = Field(description="folder of the runs; NAME/seed-N each")
+    table: bool = Field(False, description="only print the table of the runs so far")
+
+    def cli_cmd(self) -> None:
+        """Trains what is not trained yet, and prints the table."""
+        plan = self._read()
+        failed = (
+            [] if self.table else [f"{self._folder(*run).path}" for run in _order(plan) if not self._train(plan, *run)]
+        )
+        print(format_results(plan, self.out))
+        if failed:
+            raise SystemExit(f"dragoman plan: failed: {', '.join(failed)}; run the same command again to repeat them")
+
+    def _read(self) -> Plan:
+        try:
+            return Plan.model_validate(read_yaml(self.plan))
+        except OSError as error:
+            raise SystemExit(f"dragoman plan: {self.plan}: {error.strerror}, expected a plan") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise SystemExit(
+                f"dragoman plan: {self.plan}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            ) from error
+        except ValueError as error:
+            raise SystemExit(f"dragoman plan: {self.plan}: {error}") from error
+
+    def _folder(self, name: str, seed: int) -> RunFolder:
+        return folder_of(self.out, name, seed)
+
+    def _train(self, plan: Plan, name: str, seed: int) -> bool:
+        """Trains one run in a process of its own, which frees its memory; returns whether the run is complete."""
+        run = self._folder(name, seed)
+        if run.done.exists():
+            return True
+        recipe = self.out / name / "recipe.yaml"
+        recipe.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(recipe, yaml.safe_dump(plan.options(name), sort_keys=False).encode())
+        data = plan.runs[name].data or plan.data
+        arguments = ["--recipe", str(recipe), "--training.seed", str(seed), "--out", str(run.path)]
+        for option, values in (("--data", data), ("--validation", plan.validation)):
+            arguments += [argument for value in values for argument in (option, value)]
+        print(f"{run.path}:", flush=True)
+        subprocess.run([sys.executable, "-m", "dragoman", "train", *arguments], check=False)  # noqa: S603  no shell
+        return run.done.exists()
+
+
+def folder_of(out: Path, name: str, seed: int) -> RunFolder:
+    """Returns the folder of a run of a plan."""
+    return RunFolder(out / name / f"seed-{seed}")
+
+
+def _order(plan: Plan) -> Iterator[tuple[str, int]]:
+    """Yields every run with the first seed, then with the second: all runs can be compared early."""
+    return ((name, seed) for seed in plan.seeds for name in plan.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The best validation of a run, by its own selection, and the last step."""
+
+    best: float
+    last_step: int
+    done: bool
+
+
+def format_results(plan: Plan, out: Path) -> str:
+    """Returns a table with a row per run: its best validation as mean and standard deviation over the seeds so far."""
+    rows = [["run", "selection", "seeds", "complete", "steps", "best", "deviation"]]
+    for name in plan.runs:
+        selection = RunConfig.model_validate({"directions": _ANY_DIRECTION, **plan.options(name)}).training.selection
+        found = [_result(folder_of(out, name, seed), selection) for seed in plan.seeds]
+        results = [result for result in found if result is not None]
+        best = [result.best for result in results]
+        rows.append(
+            [
+                name,
+                selection,
+                f"{len(results)}/{len(plan.seeds)}",
+                str(sum(result.done for result in results)),
+                f"{max((result.last_step for result in results), default=0):,}",
+                f"{fmean(best):.2f}" if best else "",
+                f"{stdev(best):.2f}" if len(best) > 1 else "",
+            ]
+        )
+    return format_table(rows, 2)
+
+
+def _result(run: RunFolder, selection: str) -> _Result | None:
+    """Returns the result of a run, or None before its first validation."""
+    measure, mode = MONITORS[selection]
+    values = read_measures(run.logs).get(measure) if run.logs.is_dir() else None
+    if not values:
+        return None
+    best = max(values.values()) if mode == "max" else min(values.values())
+    # Lightning counts the step of a validation from 0.
+    return _Result(best, max(values) + 1, run.done.exists())

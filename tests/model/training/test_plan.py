@@ -1,0 +1,103 @@
+"""A plan trains its runs with every seed, goes on where it was, and compares validations."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from torch.utils.tensorboard import SummaryWriter
+
+import dragoman
+from model.run import RunFolder
+from model.training.plan import Plan, folder_of, format_results
+from tests.support.toy import toy_sentences, write_pairs
+
+RECIPE = {
+    "model": {"d_model": 16, "d_ff": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
+    "tokenizer": {"vocabulary_size": 60},
+    "training": {"max_steps": 2, "batch_tokens": 100, "validation_every_steps": 1, "warmup_steps": 5},
+}
+
+
+def write_plan(folder: Path, **changes: object) -> Path:
+    recipe, plan = folder / "recipe.yaml", folder / "plan.yaml"
+    recipe.write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
+    content = {
+        "data": [write_pairs(folder, "train", toy_sentences()[:100])],
+        "recipe": str(recipe),
+        "runs": {"baseline": {}, "longer": {"training": {"max_steps": 3}}},
+        **changes,
+    }
+    plan.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return plan
+
+
+def write_validations(run: RunFolder, losses: dict[int, float]) -> None:
+    with SummaryWriter(str(run.logs)) as writer:
+        for step, loss in losses.items():
+            writer.add_scalar("validation_loss", loss, step)
+
+
+def refusal(*arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("plan", list(arguments))
+    message = ended.value.code
+    assert isinstance(message, str)
+    assert message.startswith("dragoman plan: ")
+    return message
+
+
+def test_every_run_of_a_plan_is_trained_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(write_plan(tmp_path)), "--out", str(tmp_path / "runs")]
+    dragoman.run("plan", arguments)
+    output = capfd.readouterr().out
+    assert [line.split()[:5] for line in output.splitlines()[-3:]] == [
+        ["run", "selection", "seeds", "complete", "steps"],
+        ["baseline", "loss", "1/1", "1", "2"],
+        ["longer", "loss", "1/1", "1", "3"],
+    ]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
+    dragoman.run("plan", arguments)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
+    assert capfd.readouterr().out.splitlines() == output.splitlines()[-3:]
+
+
+def test_the_table_has_the_mean_of_the_best_validations(tmp_path: Path) -> None:
+    plan = Plan.model_validate(yaml.safe_load(write_plan(tmp_path, seeds=[1, 2, 3]).read_text(encoding="utf-8")))
+    for seed, best in ((1, 2.0), (2, 3.0)):
+        run = folder_of(tmp_path, "baseline", seed)
+        write_validations(run, {9: 9.0, 19: best, 29: 5.0})
+        run.done.touch()
+    assert [line.split() for line in format_results(plan, tmp_path).splitlines()[1:]] == [
+        ["baseline", "loss", "2/3", "2", "30", "2.50", "0.71"],
+        ["longer", "loss", "0/3", "0", "0"],
+    ]
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_trained(tmp_path: Path) -> None:
+    runs = {"broken": {"data": [f"tsv:{tmp_path}/none.en-de.tsv"]}, "baseline": {}}
+    message = refusal(str(write_plan(tmp_path, runs=runs)), "--out", str(tmp_path / "runs"))
+    assert message.startswith(f"dragoman plan: failed: {tmp_path}/runs/broken/seed-1; ")
+    assert folder_of(tmp_path / "runs", "baseline", 1).done.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"runs": {"a": {"training": {"max_step": 3}}}}, "max_step"),
+        ({"runs": {"a": {"recipe": "nothing.yaml"}}}, "nothing.yaml"),
+        ({"runs": {"../a": {}}}, "runs"),
+        ({"runs": {}}, "runs"),
+        ({"seeds": []}, "seeds"),
+        ({"color": "green"}, "color"),
+    ],
+)
+def test_a_mistake_in_any_run_is_found_before_training(
+    tmp_path: Path, changes: dict[str, object], problem: str
+) -> None:
+    message = refusal(str(write_plan(tmp_path, **changes)), "--out", str(tmp_path / "runs"))
+    assert problem in message
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    assert "none.yaml" in refusal(str(tmp_path / "none.yaml"), "--out", str(tmp_path / "runs"))
