@@ -143,7 +143,7 @@ def _train_plain(plan: ThroughputPlan, batches: list[Batch]) -> float:
     for number, batch in enumerate(batches):
         if number == WARMUP_STEPS:
             started_seconds = time.perf_counter()
-        source_ids, inputs, labels = (ids.to(device) for ids in batch)
+        source_ids, inputs, labels = (ids.to(device) for ids in batch[:3])
         with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bf16-mixed"):
             logits = model(source_ids, inputs).flatten(end_dim=1)
             loss = functional.cross_entropy(logits, labels.flatten(), ignore_index=PAD_ID, label_smoothing=0.1)

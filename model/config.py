@@ -163,8 +163,16 @@ class TrainingConfig(Section):
     r_drop: float = Field(
         0.0, ge=0, description="R-Drop: weight of the divergence between two passes with different dropout"
     )
+    guided_alignment: float = Field(
+        0.0, ge=0, description="weight of the loss that trains one attention head to follow the data's word links"
+    )
     subword_sampling: float = Field(
         0.0, ge=0, description="alpha of subword sampling per epoch; small values sample more freely; 0: off"
+    )
+    direction_temperature: float = Field(
+        1.0,
+        ge=1,
+        description="share of a direction in an epoch: pairs^(1 / TEMPERATURE), normalized; 1: as in the data",
     )
     gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     averaging: Literal["none", "exponential", "last"] = Field(
@@ -198,6 +206,15 @@ class RunConfig(Section):
             raise ValueError(
                 f"training.subword_sampling: expected 0 for the tokenizer.kind {self.tokenizer.kind},"
                 f" got {self.training.subword_sampling}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_guided_alignment(self) -> "RunConfig":
+        if self.training.guided_alignment and self.model.architecture != "transformer":
+            raise ValueError(
+                f"training.guided_alignment: expected 0 for the model.architecture {self.model.architecture},"
+                f" got {self.training.guided_alignment}"
             )
         return self
 

@@ -6,7 +6,7 @@ one. Processes that train together take every n-th batch.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import IterableDataset
 
+from model.alignment.links import Link
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -26,11 +27,14 @@ class Batch(NamedTuple):
         source_ids: [B, S], each row ending in EOS.
         target_inputs: [B, T], each row beginning with BOS.
         target_labels: [B, T], the token that follows each input; each row ending in EOS.
+        alignments: the source tokens that each label translates, float [B, T, S], or None. The row of a linked label
+            sums to 1; the others are 0.
     """
 
     source_ids: Tensor
     target_inputs: Tensor
     target_labels: Tensor
+    alignments: Tensor | None = None
 
     def count_tokens(self) -> int:
         """Returns the number of non-padding tokens of both sides."""
@@ -39,10 +43,14 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPairs:
-    """A parallel corpus as ids, without BOS and EOS; `sources[i]` and `targets[i]` are a pair."""
+    """A parallel corpus as ids, without BOS and EOS; `sources[i]` and `targets[i]` are a pair.
+
+    `links` has the links between the tokens of each pair, or is empty.
+    """
 
     sources: list[list[int]]
     targets: list[list[int]]
+    links: list[list[Link]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -53,10 +61,13 @@ class TokenizedPairs:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Returns some pairs as a batch."""
+        source_ids = pad([[*self.sources[i], EOS_ID] for i in indices])
+        target_labels = pad([[*self.targets[i], EOS_ID] for i in indices])
         return Batch(
-            pad([[*self.sources[i], EOS_ID] for i in indices]),
+            source_ids,
             pad([[BOS_ID, *self.targets[i]] for i in indices]),
-            pad([[*self.targets[i], EOS_ID] for i in indices]),
+            target_labels,
+            _alignments([self.links[i] for i in indices], source_ids, target_labels) if self.links else None,
         )
 
 
@@ -125,6 +136,15 @@ def sorted_batches(pairs: TokenizedPairs, batch_tokens: int) -> list[Batch]:
 def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Tensor:
     """Returns rows of ids as one tensor, int64 [B, longest], right-padded."""
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id)
+
+
+def _alignments(links: Sequence[Sequence[Link]], source_ids: Tensor, target_labels: Tensor) -> Tensor:
+    """Returns the alignments of a batch, float [B, T, S]: the linked source tokens of a label have equal weights."""
+    alignments = torch.zeros(*target_labels.shape, source_ids.shape[1])
+    places = [(row, target, source) for row, pair in enumerate(links) for source, target in pair]
+    if places:
+        alignments[tuple(torch.tensor(places).unbind(dim=1))] = 1.0
+    return alignments / alignments.sum(dim=-1, keepdim=True).clamp(min=1.0)
 
 
 def _rank_and_processes() -> tuple[int, int]:

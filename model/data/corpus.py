@@ -1,15 +1,16 @@
 """Parallel text: sentence pairs read from a data specification. Works on text, not on tokens.
 
 A data specification is `multi30k:en-de` (any ordered pair of its languages; `multi30k:all` is every one),
-`files:train.en,train.de` (two files with a sentence per line), `tsv:pairs.en-de.tsv` (source, tab, target) or
-`hf:NAME:en-de` (see model/data/hugging_face.py). The names of files contain the languages; `.gz` means gzip.
+`files:train.en,train.de` (two files with a sentence per line, and an optional third with word links, see
+model/alignment/links.py), `tsv:pairs.en-de.tsv` (source, tab, target) or `hf:NAME:en-de` (see
+model/data/hugging_face.py). The names of files contain the languages; `.gz` means gzip.
 """
 
 import gzip
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, permutations
 from pathlib import Path
 from typing import Annotated
@@ -17,11 +18,13 @@ from typing import Annotated
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
+from model.alignment.links import Link, ReferenceLinks, check_links, parse_links
 from model.config import Direction
 from model.data import hugging_face, multi30k
 
 SPECIFICATIONS = (
-    "multi30k:SOURCE-TARGET, multi30k:all, files:SOURCE_FILE,TARGET_FILE, tsv:FILE or hf:NAME:SOURCE-TARGET"
+    "multi30k:SOURCE-TARGET, multi30k:all, files:SOURCE_FILE,TARGET_FILE[,LINKS_FILE], tsv:FILE or "
+    "hf:NAME:SOURCE-TARGET"
 )
 _COMMA_BEFORE_SPECIFICATION = re.compile(",(?=(?:multi30k|files|tsv|hf):)")
 
@@ -46,7 +49,8 @@ class CorpusError(Exception):
 class Corpus:
     """Sentence pairs of one direction; `sources[i]` and `targets[i]` are a pair, neither blank nor with a line feed.
 
-    Languages are ISO 639 codes; `blank_pairs` counts the pairs dropped at reading because a side was blank.
+    Languages are ISO 639 codes; `blank_pairs` counts the pairs dropped at reading because a side was blank. `links` has
+    the links between the words of each pair, or is empty.
     """
 
     source_language: str
@@ -54,6 +58,7 @@ class Corpus:
     sources: list[str]
     targets: list[str]
     blank_pairs: int = 0
+    links: list[frozenset[Link]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -70,8 +75,14 @@ class Corpus:
 
     def select(self, indices: Iterable[int]) -> "Corpus":
         """Returns the corpus of the pairs at these indices, in the order given."""
-        pairs = [(self.sources[i], self.targets[i]) for i in indices]
-        return Corpus(*self.languages, [s for s, _ in pairs], [t for _, t in pairs], self.blank_pairs)
+        chosen = list(indices)
+        return Corpus(
+            *self.languages,
+            [self.sources[i] for i in chosen],
+            [self.targets[i] for i in chosen],
+            self.blank_pairs,
+            [self.links[i] for i in chosen] if self.links else [],
+        )
 
 
 def read_corpora(
@@ -164,14 +175,35 @@ def _decode_lines(origin: str, raw: bytes) -> Iterator[str]:
             ) from error
 
 
+def read_links(path: Path, corpus: Corpus) -> list[ReferenceLinks]:
+    """Reads the links between the words of a corpus, one line per pair without a blank side.
+
+    Raises:
+        CorpusError: if the file cannot be read, or a line does not fit its pair.
+    """
+    lines = read_lines(path)
+    if len(lines) != len(corpus):
+        raise CorpusError(
+            f"{path}: {len(lines)} lines, expected {len(corpus)}: one per sentence pair without a blank side"
+        )
+    references = []
+    for number, (line, source, target) in enumerate(zip(lines, corpus.sources, corpus.targets, strict=True), start=1):
+        try:
+            links = parse_links(line)
+            check_links(links.possible, source, target)
+        except ValueError as error:
+            raise CorpusError(f"{path}: line {number}: {error}") from error
+        references.append(links)
+    return references
+
+
 def _read(specification: str, split: str, multi30k_folder: Path | None) -> list[Corpus]:
     """Returns the corpora of one specification, one per direction."""
     kind, _, rest = specification.partition(":")
     if kind == "multi30k":
         return _read_multi30k(rest, split, multi30k_folder or multi30k.default_folder())
-    if kind == "files" and rest.count(",") == 1:
-        source, target = (Path(name) for name in rest.split(","))
-        return [_read_files(source, target)]
+    if kind == "files" and rest.count(",") in (1, 2):
+        return [_read_files(*map(Path, rest.split(",")))]
     if kind == "tsv" and rest:
         return [_read_tsv(Path(rest))]
     if kind == "hf" and rest:
@@ -198,9 +230,10 @@ def _read_multi30k(pair: str, split: str, folder: Path) -> list[Corpus]:
     ]
 
 
-def _read_files(source: Path, target: Path) -> Corpus:
+def _read_files(source: Path, target: Path, links: Path | None = None) -> Corpus:
     languages = [_last_suffix(path) for path in (source, target)]
-    return _align(languages[0], languages[1], read_lines(source), read_lines(target), f"files:{source},{target}")
+    corpus = _align(languages[0], languages[1], read_lines(source), read_lines(target), f"files:{source},{target}")
+    return corpus if links is None else replace(corpus, links=[each.sure for each in read_links(links, corpus)])
 
 
 def _read_tsv(path: Path) -> Corpus:
@@ -250,4 +283,7 @@ def _join(corpora: list[Corpus]) -> Corpus:
         [source for corpus in corpora for source in corpus.sources],
         [target for corpus in corpora for target in corpus.targets],
         sum(corpus.blank_pairs for corpus in corpora),
+        [each for corpus in corpora for each in corpus.links or [frozenset()] * len(corpus)]
+        if any(corpus.links for corpus in corpora)
+        else [],
     )

@@ -12,6 +12,8 @@ from itertools import accumulate, chain, pairwise
 
 import numpy as np
 
+from model.alignment.links import Link
+from model.alignment.tokens import starts_of_words, token_links, words_of_tokens
 from model.config import RunConfig
 from model.data.batches import TokenizedPairs
 from model.data.corpus import Corpus
@@ -114,25 +116,64 @@ class Segmentation:
 
     def of_epoch(self, epoch: int) -> TokenizedPairs:
         """Returns the pairs of an epoch within the model's limits; a function of the run's seed and the epoch."""
-        if not self.config.training.subword_sampling:
-            return self.most_probable
-        sides = self._sampler.sample(np.random.default_rng((self.config.training.seed, epoch)))
-        return self._fitting([TokenizedPairs(*pair) for pair in zip(sides[::2], sides[1::2], strict=True)])
+        training = self.config.training
+        chosen = self._choose(epoch) if training.direction_temperature > 1 else None
+        if training.subword_sampling:
+            sides = self._sampler.sample(np.random.default_rng((training.seed, epoch)))
+            return self._fitting([TokenizedPairs(*pair) for pair in zip(sides[::2], sides[1::2], strict=True)], chosen)
+        return self.most_probable if chosen is None else self._fitting(self.encoded, chosen)
+
+    def _choose(self, epoch: int) -> list[list[int]]:
+        """Returns the indices of the pairs of an epoch, by corpus: about as many in total as there are pairs.
+
+        The share of a corpus is n^(1 / T), normalized (Arivazhagan et al. 2019, arXiv:1907.05019, section 4.2). A pair
+        occurs again only after every other pair of its corpus.
+        """
+        counts = np.array([len(corpus) for corpus in self.corpora])
+        shares = counts ** (1 / self.config.training.direction_temperature)
+        wanted = np.rint(counts.sum() * shares / shares.sum()).astype(int)
+        random = np.random.default_rng((self.config.training.seed, epoch, len(counts)))
+        return [
+            np.concatenate((np.tile(np.arange(n), want // n), random.permutation(n)[: want % n])).tolist()
+            for n, want in zip(counts.tolist(), wanted.tolist(), strict=True)
+        ]
 
     @cached_property
     def _sampler(self) -> SubwordSampler:
         texts = [side for corpus in self.corpora for side in (corpus.sources, corpus.targets)]
         return SubwordSampler(self.tokenizer, self.config.training.subword_sampling, texts)
 
-    def _fitting(self, encoded: Sequence[TokenizedPairs]) -> TokenizedPairs:
-        """Adds the prefix to each source and drops pairs that exceed the model's limits."""
+    def _fitting(
+        self, encoded: Sequence[TokenizedPairs], chosen: Sequence[Sequence[int]] | None = None
+    ) -> TokenizedPairs:
+        """Adds the prefix to each source and drops pairs that exceed the model's limits.
+
+        `chosen` are the indices of the pairs by corpus; None takes all.
+        """
         limits = self.config.model
         pairs = TokenizedPairs([], [])
-        for corpus, part in zip(self.corpora, encoded, strict=True):
+        linked = any(corpus.links for corpus in self.corpora)
+        for number, (corpus, part) in enumerate(zip(self.corpora, encoded, strict=True)):
             prefix = self.prefix(corpus)
-            for source, target in zip(part.sources, part.targets, strict=True):
+            for index in range(len(part)) if chosen is None else chosen[number]:
+                source, target = part.sources[index], part.targets[index]
                 fits = len(prefix) + len(source) < limits.max_source_tokens
                 if fits and len(target) <= limits.max_target_tokens:
                     pairs.sources.append([*prefix, *source])
                     pairs.targets.append(target)
+                    if linked:
+                        pairs.links.append(self._token_links(corpus, index, source, target))
         return pairs
+
+    def _token_links(self, corpus: Corpus, index: int, source: list[int], target: list[int]) -> list[Link]:
+        """Returns the links of a pair between the tokens of source, prefix included, and target."""
+        if not corpus.links or not corpus.links[index]:
+            return []
+        sides = ((source, corpus.sources[index]), (target, corpus.targets[index]))
+        words = [words_of_tokens(ids, self._starts_of_words, len(text.split())) for ids, text in sides]
+        prefix = len(self.prefix(corpus))
+        return [(prefix + i, j) for i, j in token_links(corpus.links[index], *words)]
+
+    @cached_property
+    def _starts_of_words(self) -> np.ndarray:
+        return starts_of_words(self.tokenizer.source_pieces)

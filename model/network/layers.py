@@ -200,10 +200,7 @@ class DecoderLayer(nn.Module):
         positions.
         """
         states, target = self.attend_to_target(states, target_mask, past)
-        queries = self.cross_attention_residual.before(states)
-        attended = self.cross_attention(queries, source, source_mask)
-        states = self.cross_attention_residual.after(states, attended)
-        return self.feed_forward_residual(states, self.feed_forward), target
+        return self.attend_to_source(states, source, source_mask), target
 
     def attend_to_target(
         self, states: Tensor, target_mask: Tensor | None, past: KeysValues | None = None
@@ -216,7 +213,18 @@ class DecoderLayer(nn.Module):
         attended = self.self_attention(queries, target, target_mask)
         return self.self_attention_residual.after(states, attended), target
 
+    def attend_to_source(self, states: Tensor, source: KeysValues, source_mask: Tensor) -> Tensor:
+        """Runs cross-attention and the feed-forward network; arguments and result as in `forward`."""
+        attended = self.cross_attention(self.cross_attention_residual.before(states), source, source_mask)
+        states = self.cross_attention_residual.after(states, attended)
+        output: Tensor = self.feed_forward_residual(states, self.feed_forward)
+        return output
+
     def source_weights(self, states: Tensor, source: KeysValues, source_mask: Tensor, target_mask: Tensor) -> Tensor:
         """Returns the cross-attention weights of `forward`, [B, H, T, S]."""
         states, _ = self.attend_to_target(states, target_mask)
+        return self.weights_after_target(states, source, source_mask)
+
+    def weights_after_target(self, states: Tensor, source: KeysValues, source_mask: Tensor) -> Tensor:
+        """Returns the cross-attention weights of `attend_to_source`, [B, H, T, S]."""
         return self.cross_attention.weights(self.cross_attention_residual.before(states), source, source_mask)

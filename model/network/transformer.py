@@ -18,6 +18,9 @@ from model.network.layers import DecoderLayer, Dropout, EncoderLayer, build_norm
 from model.network.translation_model import DecoderState, Memory, TranslationModel
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
+# The head of the last decoder layer that guided alignment trains.
+GUIDED_HEAD = 0
+
 
 class Transformer(TranslationModel):
     """Encoder, decoder and embeddings (Vaswani et al. 2017, figure 1).
@@ -101,6 +104,23 @@ class Transformer(TranslationModel):
             states, _ = layer(states, layer.cross_attention.project(memory.states), source_mask, target_mask)
         decoded: Tensor = self.decoder_norm(states)
         return decoded
+
+    def decode_aligned(self, target_ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Returns the states of `decode`, and the cross-attention weights of the guided head, float [B, T, S].
+
+        The guided head is the first one of the last layer, as in Marian (Junczys-Dowmunt et al. 2018).
+        """
+        source_mask = padding_mask(memory.valid)
+        target_mask = causal_mask(target_ids.shape[1], target_ids.device)
+        states = self.embed_target(target_ids)
+        *earlier, last = self.decoder_layers
+        for layer in earlier:
+            states, _ = layer(states, layer.cross_attention.project(memory.states), source_mask, target_mask)
+        states, _ = last.attend_to_target(states, target_mask)
+        source = last.cross_attention.project(memory.states)
+        weights = last.weights_after_target(states, source, source_mask)[:, GUIDED_HEAD]
+        decoded: Tensor = self.decoder_norm(last.attend_to_source(states, source, source_mask))
+        return decoded, weights
 
     def project(self, states: Tensor) -> Tensor:
         """Maps states [..., d_model] to logits [..., V]."""

@@ -1,4 +1,6 @@
-"""The training loss (label-smoothed cross-entropy and R-Drop), and the schedules of learning rate and dropout.
+"""The training loss, and the schedules of learning rate and dropout.
+
+The loss is label-smoothed cross-entropy, with R-Drop and guided alignment on request.
 
 The logits of a batch are its largest tensor by far. The loss computes them and their gradient a few positions at a
 time, so that they stay in the processor's cache and never exist whole. On a CPU this takes half the time of computing
@@ -73,6 +75,16 @@ def translation_loss(
     arguments = states, output_weight, labels, label_smoothing, r_drop
     loss: Tensor = _ProjectedLoss.apply(*arguments)  # type: ignore[no-untyped-call]
     return loss
+
+
+def alignment_loss(weights: Tensor, alignments: Tensor) -> Tensor:
+    """Returns the cross-entropy between alignments and attention weights, both float [B, T, S], in nats; a scalar.
+
+    The mean of -sum_s A_ts log a_ts over the target tokens t with links (Chen et al. 2016, arXiv:1607.01628, equation
+    9). Tokens without links, whose row in A is 0, do not count.
+    """
+    logarithms = weights.float().clamp(min=torch.finfo(torch.float32).tiny).log()
+    return -(alignments * logarithms).sum() / alignments.sum().clamp(min=1.0)
 
 
 class _ProjectedLoss(torch.autograd.Function):

@@ -15,9 +15,10 @@ from model.data.batches import Batch, BatchStream, TokenizedPairs, sorted_batche
 from model.network.alignment import Reinforce
 from model.network.layers import Dropout
 from model.network.recurrent import Recurrent
+from model.network.transformer import Transformer
 from model.run import build_model
 from model.tokenizer.tokenizer import PAD_ID
-from model.training.loss import cooldown, cosine, inverse_square_root, linear_rise, translation_loss
+from model.training.loss import alignment_loss, cooldown, cosine, inverse_square_root, linear_rise, translation_loss
 
 
 class DivergedError(Exception):
@@ -91,14 +92,24 @@ class TranslationModule(lightning.LightningModule):
         training = self.config.training
         passes = 2 if training.r_drop else 1
         memory = self.model.encode(batch.source_ids.repeat(passes, 1))
-        states = self.model.decode(batch.target_inputs.repeat(passes, 1), memory)  # [P * B, T, D]
-        return translation_loss(
+        target_inputs = batch.target_inputs.repeat(passes, 1)
+        weights = None
+        if isinstance(self.model, Transformer) and training.guided_alignment:
+            states, weights = self.model.decode_aligned(target_inputs, memory)  # [P * B, T, D], [P * B, T, S]
+        else:
+            states = self.model.decode(target_inputs, memory)
+        loss = translation_loss(
             states.reshape(passes, -1, states.shape[-1]),  # [P, B * T, D]
             self.model.output_weight,
             batch.target_labels.flatten(),
             training.label_smoothing,
             training.r_drop,
         )
+        if weights is None or batch.alignments is None:
+            return loss
+        aligned = alignment_loss(weights, batch.alignments.repeat(passes, 1, 1))
+        self.log("alignment_loss", aligned)
+        return loss + training.guided_alignment * aligned
 
     def _hard_loss(self, model: Recurrent, reinforce: Reinforce, batch: Batch) -> Tensor:
         """Adds the REINFORCE loss to the cross-entropy: sampled positions have no gradient."""

@@ -119,6 +119,10 @@ def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: Ha
     """
     if isinstance(config.model, TransformerConfig) and config.model.output_bias:
         raise SystemExit("dragoman train: model.output-bias: expected False for training, got True")
+    if config.training.guided_alignment and not any(part.corpus.links for part in data.training):
+        raise SystemExit(
+            "dragoman train: training.guided-alignment: expected 0, or data with links: files:a.en,a.de,LINKS"
+        )
     folder.path.mkdir(parents=True, exist_ok=True)
     _keep_config(folder, config)
     if folder.done.exists():

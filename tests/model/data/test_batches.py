@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from model.data.batches import Batch, BatchStream, TokenizedPairs, pad, plan_batches, sorted_batches
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -24,8 +25,8 @@ def random_pairs(count: int) -> TokenizedPairs:
     """Returns distinct pairs; the first token of each is its number."""
     random = np.random.default_rng(1)
     lengths = random.integers(0, 12, size=(2, count))
-    sides = [[[100 + i, *[7] * length] for i, length in enumerate(side)] for side in lengths.tolist()]
-    return TokenizedPairs(*sides)
+    sources, targets = ([[100 + i, *[7] * length] for i, length in enumerate(side)] for side in lengths.tolist())
+    return TokenizedPairs(sources, targets)
 
 
 def content(batch: Batch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -56,9 +57,15 @@ def take_epoch(stream: BatchStream, pairs: int) -> list[Batch]:
     return batches
 
 
+def sides(batch: Batch) -> tuple[Tensor, ...]:
+    return batch.source_ids, batch.target_inputs, batch.target_labels
+
+
 def same(ours: list[Batch], theirs: list[Batch]) -> bool:
     return len(ours) == len(theirs) and all(
-        torch.equal(a, b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)
+        torch.equal(a, b)
+        for one, other in zip(ours, theirs, strict=True)
+        for a, b in zip(sides(one), sides(other), strict=True)
     )
 
 
@@ -66,7 +73,7 @@ def same(ours: list[Batch], theirs: list[Batch]) -> bool:
 def test_a_batch_keeps_the_token_budget(pairs: list[tuple[list[int], list[int]]], budget: int, seed: int) -> None:
     """A single pair that exceeds it is a batch of its own."""
     for batch in take_epoch(stream_of(make_pairs(pairs), budget, seed), len(pairs)):
-        rows, longest = len(batch.source_ids), max(side.shape[1] for side in batch)
+        rows, longest = len(batch.source_ids), max(side.shape[1] for side in sides(batch))
         assert rows * longest <= budget or rows == 1
 
 
@@ -189,3 +196,18 @@ def test_padding_is_on_the_right() -> None:
     padded = pad([[4], [5, 6, 7], [8, 9]])
     assert padded.tolist() == [[4, PAD_ID, PAD_ID], [5, 6, 7], [8, 9, PAD_ID]]
     assert padded.dtype == torch.int64
+
+
+def test_the_source_tokens_of_a_label_share_its_alignment() -> None:
+    """Padding, EOS and labels without links have none."""
+    pairs = TokenizedPairs([[5, 6], [7]], [[8], [9, 10]], [[(0, 0), (1, 0)], [(0, 1)]])
+    alignments = pairs.batch([0, 1]).alignments
+    assert alignments is not None
+    assert alignments.tolist() == [[[0.5, 0.5, 0], [0, 0, 0], [0, 0, 0]], [[0, 0, 0], [1, 0, 0], [0, 0, 0]]]
+
+
+def test_pairs_without_links_have_no_alignments() -> None:
+    assert random_pairs(3).batch([0, 1]).alignments is None
+    alignments = TokenizedPairs([[5]], [[6]], [[]]).batch([0]).alignments
+    assert alignments is not None
+    assert not alignments.any()

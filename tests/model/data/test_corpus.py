@@ -91,6 +91,31 @@ def test_pairs_with_a_blank_side_are_left_out(tmp_path: Path) -> None:
     assert corpus.blank_pairs == 3
 
 
+def test_links_belong_to_the_pairs_that_are_left(tmp_path: Path) -> None:
+    """In a selection, and in a corpus joined with one that has no links."""
+    source, target = write(tmp_path / "train.en", "a b\n\nc\n"), write(tmp_path / "train.de", "A B\nX\nC\n")
+    links = write(tmp_path / "train.align", "0-1 1-0\n0-0\n")
+    (corpus,) = read_corpora([f"files:{source},{target},{links}", f"files:{source},{target}"])
+    assert corpus.links == [{(0, 1), (1, 0)}, {(0, 0)}, set(), set()]
+    assert corpus.select([1, 0]).links == [{(0, 0)}, {(0, 1), (1, 0)}]
+    assert read_corpus(f"files:{source},{target}").links == []
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("0-0\n", "1 lines, expected 2"),
+        ("0-0\n0-1\n", "line 2: expected links of 1"),
+        ("x\n\n", "line 1: expected links i"),
+    ],
+)
+def test_links_that_do_not_fit_the_pairs_are_refused(tmp_path: Path, content: str, problem: str) -> None:
+    source, target = write(tmp_path / "train.en", "a\nb\n"), write(tmp_path / "train.de", "A\nB\n")
+    links = write(tmp_path / "train.align", content)
+    with pytest.raises(CorpusError, match=f"train.align: {problem}"):
+        read_corpus(f"files:{source},{target},{links}")
+
+
 def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
     source, target = write(tmp_path / "x.en", "a\nb\n"), write(tmp_path / "x.de", "A\n")
     with pytest.raises(CorpusError, match=r"x\.en,.*x\.de: expected .*, got 2 and 1$"):
@@ -155,7 +180,7 @@ CODE = "^files:.*: expected a language code .*, got '"
 @pytest.mark.parametrize(
     ("specifications", "problem"),
     [
-        ("|train.en|files:|files:a.en|files:a.en,b.de,c.fr|tsv:|csv:x.en-de.csv|:|tsv|hf:", PARTS),
+        ("|train.en|files:|files:a.en|files:a.en,b.de,c.fr,d|tsv:|csv:x.en-de.csv|:|tsv|hf:", PARTS),
         ("files:train,test|files:train.en,train|files:train.gz,x.gz|files:,", NAME),
         ("tsv:pairs.tsv|tsv:pairs.en.tsv|tsv:en-de.tsv|tsv:pairs.-de.tsv|tsv:pairs.en-.tsv.gz", TABLE),
         ("multi30k:|multi30k:en|multi30k:en-en|multi30k:en-xx|multi30k:de_en|multi30k:EN-DE|multi30k:en-de-fr", PAIR),

@@ -1,9 +1,11 @@
 """Pairs become ids with the token of their direction, within the model's limits, and sampled by seed."""
 
+from itertools import permutations, product
+
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
 from model.data.corpus import Corpus
 from model.data.segmentation import Segmentation
-from model.tokenizer.tokenizer import Tokenizer
+from model.tokenizer.tokenizer import WORD_START, Tokenizer
 
 EN_DE, DE_EN = Direction(source="en", target="de"), Direction(source="de", target="en")
 TEXTS = ["one two three", "garden river delta alpha beta gamma house one two", "house"]
@@ -60,3 +62,46 @@ def test_seed_and_epoch_alone_decide_what_an_epoch_sees(two_way_tokenizer: Token
     assert segmentation.of_epoch(1) != first
     assert sampled_segmentation(two_way_tokenizer, seed=2).of_epoch(0) != first
     assert sampled_segmentation(two_way_tokenizer).of_epoch(0) == segmentation.of_epoch(0) == first
+
+
+def tokens_of_words(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
+    """Returns the places of the tokens of each word; a token before the first word belongs to none."""
+    words: list[list[int]] = []
+    for place, piece in enumerate(tokenizer.pieces(ids)):
+        if piece.startswith(WORD_START):
+            words.append([])
+        if words:
+            words[-1].append(place)
+    return words
+
+
+def test_links_of_words_are_links_of_tokens_in_every_segmentation(two_way_tokenizer: Tokenizer) -> None:
+    """The token of the target language has no word."""
+    linked = [Corpus("en", "de", ["one two"], ["two one"], links=[frozenset({(0, 1), (1, 0)})]), CORPORA[1]]
+    training = TrainingConfig(subword_sampling=0.1)
+    segmentation = Segmentation(two_way_tokenizer, RunConfig(directions=(EN_DE, DE_EN), training=training), linked)
+    for epoch in range(5):
+        pairs = segmentation.of_epoch(epoch)
+        source, target = (tokens_of_words(two_way_tokenizer, side[0]) for side in (pairs.sources, pairs.targets))
+        expected = [*product(source[0], target[1]), *product(source[1], target[0])]
+        assert sorted(pairs.links[0]) == sorted(expected)
+        assert pairs.links[1] == []
+
+
+def test_a_temperature_makes_small_directions_larger(two_way_tokenizer: Tokenizer) -> None:
+    """90 and 10 pairs at temperature 2: sqrt(90) / (sqrt(90) + sqrt(10)) = 3/4, in total as many as before."""
+    words = ["one", "two", "three", "garden", "river", "delta", "alpha", "beta", "gamma", "house"]
+    pairs = [" ".join(pair) for pair in permutations(words, 2)]
+    corpora = [Corpus("en", "de", pairs, pairs), Corpus("de", "en", words, words)]
+    training = TrainingConfig(direction_temperature=2)
+    segmentation = Segmentation(two_way_tokenizer, RunConfig(directions=(EN_DE, DE_EN), training=training), corpora)
+    german = two_way_tokenizer.language_token("de")
+    epochs = [segmentation.of_epoch(epoch).sources for epoch in range(4)]
+    for sources in epochs:
+        large = [tuple(source) for source in sources if source[0] == german]
+        small = [tuple(source) for source in sources if source[0] != german]
+        assert (len(large), len(set(large)), len(small), len(set(small))) == (75, 75, 25, 10)
+        assert {small.count(source) for source in small} == {2, 3}
+    assert epochs[0] != epochs[1]
+    assert segmentation.of_epoch(0).sources == epochs[0]
+    assert len(segmentation.most_probable) == 100

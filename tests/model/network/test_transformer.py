@@ -151,3 +151,11 @@ def test_a_new_model_predicts_with_little_confidence(options: str) -> None:
     config = TransformerConfig.model_validate({"d_model": 64, "d_ff": 128, "heads": 4, **OPTIONS[options]})
     logits = build_model(config, VOCABULARY).eval()(random_ids(4, 8), random_ids(4, 8, seed=2))
     assert float(logits.detach().std()) < 2
+
+
+def test_aligned_decoding_has_the_states_of_decoding_and_the_attention_of_the_last_layer(model: Transformer) -> None:
+    sources, targets = random_ids(3, 12), random_ids(3, 10, seed=2)
+    states, weights = model.decode_aligned(targets, model.encode(sources))
+    torch.testing.assert_close(states, model.decode(targets, model.encode(sources)))
+    first_of_last_layer = (model.config.decoder_layers - 1) * model.config.heads
+    torch.testing.assert_close(weights, model.attention_maps(sources, targets)[:, first_of_last_layer])

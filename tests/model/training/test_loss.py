@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.tokenizer.tokenizer import PAD_ID
-from model.training.loss import CHUNK_ROWS, translation_loss
+from model.training.loss import CHUNK_ROWS, alignment_loss, translation_loss
 
 WIDTH, VOCABULARY = 8, 11
 POSITIONS = [1, 5, CHUNK_ROWS, 2 * CHUNK_ROWS + 3]
@@ -77,3 +77,18 @@ def test_under_autocast_the_projection_is_computed_in_bfloat16() -> None:
     assert rounded.item() != exact.item()
     assert rounded.item() == pytest.approx(exact.item(), rel=0.01)
     assert gradient.dtype == torch.float32
+
+
+def test_the_alignment_loss_is_the_mean_cross_entropy_of_linked_tokens() -> None:
+    weights = torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [1.0, 0.0, 0.0]]], requires_grad=True)
+    alignments = torch.tensor([[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]])
+    logarithms = torch.tensor([0.5, 0.25, 0.8]).log().tolist()
+    loss = alignment_loss(weights, alignments)
+    assert loss.item() == pytest.approx(-((logarithms[0] + logarithms[1]) / 2 + logarithms[2]) / 2)
+    (gradient,) = torch.autograd.grad(loss, weights)
+    assert gradient.isfinite().all()
+    assert not gradient[0, 2].any()
+
+
+def test_without_links_there_is_no_alignment_loss() -> None:
+    assert alignment_loss(torch.full((1, 2, 2), 0.5), torch.zeros(1, 2, 2)).item() == 0.0
