@@ -50,8 +50,8 @@ def force(languages: tuple[str, str], source: str, target: str) -> NDArray[np.fl
     assert isinstance(tokenizer, Tokenizer)
     direction = find_direction(model().directions, languages)
     source_ids, target_ids = model().source_ids(direction.source_prefix, source), tokenizer.encode(target)
-    (maps,) = model().model.attention_maps(torch.tensor([source_ids]), torch.tensor([[BOS_ID, *target_ids]]))
-    limits = model().model.limits
+    (maps,) = model().network.attention_maps(torch.tensor([source_ids]), torch.tensor([[BOS_ID, *target_ids]]))
+    limits = model().network.limits
     assert isinstance(limits, TransformerConfig)
     heads = maps.unflatten(0, (-1, limits.heads)).float().numpy()
     first = len(direction.source_prefix)

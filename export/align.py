@@ -1,0 +1,105 @@
+"""`dragoman align`: links the words of sentence pairs by a model's attention, and measures the alignment error rate."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from export.origin import read_origin
+from export.source_model import find_direction
+from model.alignment.attention import AlignedModel, Head
+from model.alignment.links import (
+    AlignmentQuality,
+    ReferenceLinks,
+    alignment_quality,
+    format_links,
+)
+from model.data.corpus import Corpus, CorpusError, read_corpus, read_lines, read_links
+from model.errors import RunError
+from model.text_table import format_table
+from model.tokenizer.tokenizer import Tokenizer, TokenizerError
+
+BEST_HEADS = 10
+
+
+class AlignCommand(BaseSettings):
+    """Links the words of sentence pairs by the cross-attention of one head.
+
+    The model reads each source and its given translation. With reference links, prints the alignment error rate (Och
+    and Ney 2003) of the best heads and takes the best one, unless --head names another. `dragoman train` reads the
+    written links for guided alignment.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_ALIGN_", frozen=True, extra="forbid")
+
+    run: CliPositionalArg[Path] = Field(description="training run (its best checkpoint) or fp32 bundle")
+    data: str = Field(description="sentence pairs: multi30k:en-de, files:a.en,a.de, tsv:FILE or hf:NAME:en-de")
+    split: Literal["train", "validation", "test"] = Field("train", description="part of the data set, if it has parts")
+    multi30k_folder: Path | None = Field(None, description="folder of Multi30k; if omitted, $DRAGOMAN_MULTI30K")
+    reference: Path | None = Field(None, description="links of the first pairs, made by hand: i-j sure, ipj possible")
+    head: Annotated[str, StringConstraints(pattern=r"^\d{1,4}:\d{1,4}$")] | None = Field(
+        None, description="cross-attention head, LAYER:HEAD from 0"
+    )
+    shift: bool = Field(False, description="link a token by the attention of the next step; with --head")
+    output: Path | None = Field(None, description="file for the links, a line per pair without a blank side")
+
+    def cli_cmd(self) -> None:
+        """Measures and writes links."""
+        if self.head is None and (self.reference is None or self.shift):
+            raise SystemExit("dragoman align: head: expected LAYER:HEAD, or --reference to choose one")
+        if self.output is None and self.reference is None:
+            raise SystemExit("dragoman align: expected --output for links or --reference to measure them")
+        try:
+            exportable, _ = read_origin(self.run)
+            corpus = read_corpus(self.data, self.split, self.multi30k_folder)
+            prefix = find_direction(exportable.directions, corpus.languages).source_prefix
+            references = None if self.reference is None else _read_references(self.reference, corpus)
+        except (CorpusError, RunError, TokenizerError) as error:
+            raise SystemExit(f"dragoman align: {error}") from error
+        if not isinstance(exportable.tokenizer, Tokenizer):
+            raise SystemExit(f"dragoman align: {self.run}: tokenizer: imported, expected that of a training run")
+        aligned = AlignedModel(exportable.network, exportable.tokenizer, prefix)
+        heads = aligned.heads() if self.head is None else [self._head(self.head, aligned)]
+        if references is not None:
+            heads = _measure(aligned, corpus.select(range(len(references))), heads, references)
+        if self.output is not None:
+            self._write(self.output, aligned, corpus, heads[0])
+
+    def _head(self, text: str, aligned: AlignedModel) -> Head:
+        layer, _, number = text.partition(":")
+        head = Head(int(layer), int(number), self.shift)
+        if head not in aligned.heads():
+            raise SystemExit(f"dragoman align: head: {text}: expected at most {aligned.heads()[-1]}")
+        return head
+
+    def _write(self, path: Path, aligned: AlignedModel, corpus: Corpus, head: Head) -> None:
+        (links,) = aligned.links(corpus, [head])
+        try:
+            path.write_text("".join(f"{format_links(each)}\n" for each in links), encoding="utf-8")
+        except OSError as error:
+            raise SystemExit(f"dragoman align: {path}: {error.strerror}, expected a writable file") from error
+        print(
+            f"{path}: {sum(map(len, links)):,} links of {len(corpus):,} pairs, head {head}{' shifted' * head.shifted}"
+        )
+
+
+def _read_references(path: Path, corpus: Corpus) -> list[ReferenceLinks]:
+    """Reads the links of the first pairs of a corpus, at least one."""
+    first = min(len(read_lines(path)), len(corpus))
+    return read_links(path, corpus.select(range(max(first, 1))))
+
+
+def _measure(aligned: AlignedModel, corpus: Corpus, heads: list[Head], references: list[ReferenceLinks]) -> list[Head]:
+    """Prints the quality of the best heads; returns all heads, best first."""
+    found = aligned.links(corpus, heads)
+    qualities = {head: alignment_quality(links, references) for head, links in zip(heads, found, strict=True)}
+    ranked = sorted(heads, key=lambda head: qualities[head].error_rate)
+    rows = [["head", "shifted", "AER", "precision", "recall"]]
+    rows += [[str(head), "yes" if head.shifted else "no", *_cells(qualities[head])] for head in ranked[:BEST_HEADS]]
+    print(format_table(rows, 2))
+    return ranked
+
+
+def _cells(quality: AlignmentQuality) -> list[str]:
+    return [f"{value:.1%}" for value in (quality.error_rate, quality.precision, quality.recall)]

@@ -1,0 +1,95 @@
+"""`dragoman align` chooses the head that agrees best with reference links, and writes the links of every pair."""
+
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from model.alignment.links import format_links, parse_links
+from model.data.corpus import read_corpus, read_links
+from model.run import RunFolder
+from tests.support.paths import ROOT
+from tests.support.toy import toy_test_sentences, write_pairs
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> str:
+    """The data specification of 40 toy pairs."""
+    return write_pairs(tmp_path, "test", toy_test_sentences()[:40])
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    """The links of the first 20 pairs: the translations of toy words have the same order."""
+    lines = [format_links((i, i) for i, _ in enumerate(text.split())) for text in toy_test_sentences()[:20]]
+    path = tmp_path / "reference.align"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def refusal(*arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        dragoman.run("align", list(arguments))
+    message = ended.value.code
+    assert isinstance(message, str)
+    assert message.startswith("dragoman align: ")
+    assert "\n" not in message
+    return message
+
+
+def test_the_best_head_links_toy_words_in_order(
+    toy_run: RunFolder, pairs: str, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.align"
+    arguments = [str(toy_run.path), "--data", pairs, "--reference", str(reference), "--output", str(out)]
+    dragoman.run("align", arguments)
+    heading, first, *others, written = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["head", "shifted", "AER", "precision", "recall"]
+    rates = [float(row.split()[2].removesuffix("%")) for row in (first, *others)]
+    assert rates == sorted(rates)
+    assert rates[0] < 20
+    lines = out.read_text(encoding="utf-8").splitlines()
+    corpus = read_corpus(pairs)
+    assert len(lines) == len(corpus)
+    assert len(read_links(out, corpus)) == len(corpus)
+    assert written.endswith(f"of 40 pairs, head {first.split()[0]}{' shifted' if first.split()[1] == 'yes' else ''}")
+    head = [*arguments, "--head", first.split()[0], *(["--shift"] if first.split()[1] == "yes" else [])]
+    dragoman.run("align", head)
+    assert out.read_text(encoding="utf-8").splitlines() == lines
+
+
+def test_every_target_word_has_one_link(toy_run: RunFolder, pairs: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.align"
+    dragoman.run("align", [str(toy_run.path), "--data", pairs, "--head", "0:1", "--output", str(out)])
+    for line, sentence in zip(out.read_text(encoding="utf-8").splitlines(), toy_test_sentences(), strict=False):
+        assert sorted(target for _, target in parse_links(line).sure) == list(range(len(sentence.split())))
+
+
+def test_what_cannot_be_done_is_refused(toy_run: RunFolder, pairs: str, reference: Path, tmp_path: Path) -> None:
+    run, out = str(toy_run.path), str(tmp_path / "out.align")
+    assert "expected LAYER:HEAD, or --reference" in refusal(run, "--data", pairs, "--output", out)
+    assert "expected --output" in refusal(run, "--data", pairs, "--head", "0:0")
+    assert "head: 1:0: expected at most 0:3" in refusal(run, "--data", pairs, "--head", "1:0", "--output", out)
+    assert "de-en: expected a direction" in refusal(
+        run,
+        "--data",
+        ",".join(["files:" + f"{tmp_path}/test.de", f"{tmp_path}/test.en"]),
+        "--head",
+        "0:0",
+        "--output",
+        out,
+    )
+    reference.write_text("0-0\n9-9\n", encoding="utf-8")
+    assert "line 2: expected links of" in refusal(run, "--data", pairs, "--reference", str(reference))
+    reference.write_text("", encoding="utf-8")
+    assert "0 lines, expected 1" in refusal(run, "--data", pairs, "--reference", str(reference))
+
+
+def test_the_links_made_by_hand_are_well_formed() -> None:
+    """One line per pair, at least one sure link each; the text itself is not part of the repository."""
+    lines = (ROOT / "model/alignment/multi30k_validation.en-de.align").read_text(encoding="utf-8").splitlines()
+    references = [parse_links(line) for line in lines]
+    assert len(references) == 100
+    assert all(reference.sure for reference in references)
+    assert sum(len(reference.sure) for reference in references) == 1107
+    assert sum(len(reference.possible) for reference in references) == 1107 + 219
