@@ -13,6 +13,7 @@ from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
 from export.imports.marian import import_marian
+from export.imports.marian_npz import import_marian_npz, is_npz_folder
 from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, Sample, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
@@ -43,7 +44,7 @@ class ExportCommand(BaseSettings):
         None, description="training run (its best checkpoint) or fp32 bundle to export"
     )
     from_marian: Path | None = Field(
-        None, description="folder of a Hugging Face Marian checkpoint, for example OPUS-MT"
+        None, description="folder of a Marian model, in Hugging Face's or its own format, for example OPUS-MT"
     )
     from_ctranslate2: Path | None = Field(None, description="folder of a CTranslate2 model, or Argos package")
     out: Path = Field(description="new folder for the bundle")
@@ -120,7 +121,10 @@ class ExportCommand(BaseSettings):
         options = ImportOptions(
             self.source_language, self.target_language, self.max_source_tokens, self.max_target_tokens
         )
-        exportable = (import_marian if origin == "from_marian" else import_ctranslate2)(path, options)
+        if origin == "from_ctranslate2":
+            exportable = import_ctranslate2(path, options)
+        else:
+            exportable = (import_marian_npz if is_npz_folder(path) else import_marian)(path, options)
         if self.sentences is None:
             return exportable, golden_samples(exportable)
         texts = _read_sentences(self.sentences)

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -59,9 +59,9 @@ class Source:
         """What the files are; raises HubError if they are no model that can be converted."""
         if self.path.is_file() or (self.path / "metadata.json").is_file() or (self.path / "model.bin").is_file():
             return "ctranslate2"
-        if (self.path / "config.json").is_file():
+        if (self.path / "config.json").is_file() or any(self.path.glob("*.npz")):
             return "marian"
-        raise HubError(f"{self.path}: has neither config.json nor model.bin: {SUPPORTED}")
+        raise HubError(f"{self.path}: has no config.json, model.bin or .npz file: {SUPPORTED}")
 
 
 def convert(store: Store, source: Source) -> tuple[str, Bundle]:
@@ -100,6 +100,9 @@ def _files(source: Source, kind: Kind) -> Iterator[Path]:
     if (source.path / "metadata.json").is_file():
         yield from sorted(path for path in source.path.rglob("*") if path.is_file())
         return
+    if kind == "marian" and not (source.path / "config.json").is_file():
+        yield from sorted(path for path in source.path.iterdir() if path.suffix in (".npz", ".yml", ".spm"))
+        return
     names = sorted({*(name for group in NEEDED[kind] for name in group), *OPTIONAL[kind]})
     # SentencePiece models may be in the folder above that of a CTranslate2 model.
     folders = (source.path,) if kind == "marian" else (source.path, source.path.parent)
@@ -125,8 +128,13 @@ def _read(source: Source, kind: Kind) -> "Exportable":
     from export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - takes long to import
     from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
     from export.imports.marian import import_marian  # noqa: PLC0415
+    from export.imports.marian_npz import import_marian_npz, is_npz_folder  # noqa: PLC0415
 
-    read = import_marian if kind == "marian" else import_ctranslate2
+    read: Callable[[Path, ImportOptions], Exportable]
+    if kind == "ctranslate2":
+        read = import_ctranslate2
+    else:
+        read = import_marian_npz if is_npz_folder(source.path) else import_marian
     given = source.languages
     try:
         return read(source.path, ImportOptions(given.source, given.target))

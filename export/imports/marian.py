@@ -274,7 +274,7 @@ def read_tensors(folder: Path) -> Tensors:
         with open_file(path) as file:
             if path == safe:
                 return Tensors(path, read_safetensors(file))
-            _check_compression(path, file)
+            check_compression(path, file)
             return Tensors(path, read_pickled(file))
     except ImportedModelError:
         raise
@@ -284,8 +284,8 @@ def read_tensors(folder: Path) -> Tensors:
         raise ImportedModelError(f"{path}: cannot be read: {error}") from error
 
 
-def _check_compression(path: Path, file: BufferedReader) -> None:
-    """Refuses a checkpoint that is larger in memory than on disk: PyTorch compresses none."""
+def check_compression(path: Path, file: BufferedReader) -> None:
+    """Refuses a checkpoint that is larger in memory than on disk: neither PyTorch nor Marian compresses any."""
     if not zipfile.is_zipfile(file):
         return
     with zipfile.ZipFile(file) as archive:
