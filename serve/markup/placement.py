@@ -105,11 +105,13 @@ class _Gaps:
         spans: the characters of each gap.
         allowed: gaps without text that are not inside of an element that has its place, bool [U + 1].
         attention: of the units, [U, S].
+        whole: whether the interval cuts no unit.
     """
 
     spans: Sequence[Interval]
     allowed: NDArray[np.bool_]
     attention: Vector
+    whole: bool
 
     @classmethod
     def of(cls, text: str, units: Units, interval: Interval, taken: Sequence[tuple[Node, Interval]]) -> "_Gaps":
@@ -119,6 +121,7 @@ class _Gaps:
         spans = list(zip(edges[::2], edges[1::2], strict=True))
         starts, ends = np.array(spans).T
         allowed = np.array([not text[start:end].strip() for start, end in spans])
+        whole = bool(allowed.all())
         for node, (start, end) in taken:
             if not node.starts:
                 allowed &= starts >= end
@@ -126,7 +129,7 @@ class _Gaps:
                 allowed &= ends <= start
             else:
                 allowed &= (starts <= start) | (ends >= end)
-        return cls(spans, allowed, units.attention[inside])
+        return cls(spans, allowed, units.attention[inside], whole)
 
     def best(self, before: Vector, after: Vector) -> Interval:
         """Returns the gap that the least attention crosses, given the source before and after it, [S] each."""
@@ -166,7 +169,8 @@ class _Placer:
             if index in spans:
                 placed.append(self._placed(node, spans[index], ("", "")))
             else:
-                kinds = (words, tokens) if self._units(node) is self._words else (tokens, words)
+                between_words = words.whole and self._units(node) is self._words
+                kinds = (words, tokens) if between_words else (tokens, words)
                 gaps = next((each for each in kinds if each.allowed.any()), None)
                 gap = (start, start) if gaps is None else gaps.best(*self._sides(node.start))
                 place, pads = self._pad(node, gap)
