@@ -52,7 +52,7 @@ class Finder:
             threading.Event().wait()
 
 sys.meta_path.insert(0, Finder())
-dragoman.run("serve", ["nowhere"])
+dragoman.run("serve", ["bundles/multi30k"])
 """
 
 

@@ -68,9 +68,11 @@ def expected_logits(model: Transformer | Recurrent) -> NDArray[np.float32]:
     return logits
 
 
-def decoded_logits(model: Transformer | Recurrent, sessions: ModelSessions) -> NDArray[np.float32]:
+def decoded_logits(
+    model: Transformer | Recurrent, sessions: ModelSessions, *, aligned: bool = False
+) -> NDArray[np.float32]:
     """Returns the logits of the forced translations in the graphs, all rows together, float32 [ROWS, T, V]."""
-    return _decode(model, sessions, np.arange(ROWS))
+    return _decode(model, sessions, np.arange(ROWS), aligned=aligned)
 
 
 def decode_alone_and_together(model: Transformer | Recurrent, sessions: ModelSessions) -> Iterator[tuple[bytes, bytes]]:
@@ -81,13 +83,15 @@ def decode_alone_and_together(model: Transformer | Recurrent, sessions: ModelSes
         yield from zip(map(bytes, alone), map(bytes, together[row]), strict=True)
 
 
-def _decode(model: Transformer | Recurrent, sessions: ModelSessions, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+def _decode(
+    model: Transformer | Recurrent, sessions: ModelSessions, rows: NDArray[np.int64], *, aligned: bool = False
+) -> NDArray[np.float32]:
     sources, targets = random_sources(model, 1, ROWS), forced_targets(model)[rows]
     lengths = np.array([len(sources[row]) for row in rows], np.int32)
     runtime = sessions.runtime(len(rows))
     runtime.encode(pad([sources[row] for row in rows]).numpy(), lengths, np.arange(len(rows)))
     steps = [
-        logits_of_step(runtime, column, np.full(len(rows), position, np.int32), lengths).copy()
+        logits_of_step(runtime, column, np.full(len(rows), position, np.int32), lengths, aligned=aligned).copy()
         for position, column in enumerate(targets.T)
     ]
     return np.stack(steps, axis=1)

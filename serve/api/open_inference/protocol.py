@@ -163,7 +163,7 @@ MAX_TIMEOUT_MICROSECONDS = 3_600_000_000
 # Enough for every number; a longer string is not parsed.
 _MAX_NUMBER_CHARACTERS = 64
 # A tensor has one translation per text, without further data.
-_ONLY = {"hypotheses": 1, "token_scores": False, "alignments": False}
+_ONLY = {"hypotheses": 1, "token_scores": False, "alignments": None}
 
 
 class Parameters(Fields):

@@ -43,7 +43,7 @@ def test_their_rows_are_bitwise_the_same_alone_and_in_a_batch(earlier_bundles: E
 def test_their_aligned_decoder_returns_attention(earlier_bundles: EarlierBundles) -> None:
     runtime = open_sessions(earlier_bundles("fp32"), "cpu", aligned=True).runtime(1)
     runtime.encode(np.array([[5, 6, 3]]), np.array([3], np.int32), np.zeros(1, np.int64))
-    runtime.step(np.array([2]), np.zeros(1, np.int32), np.array([3], np.int32))
+    runtime.step(np.array([2]), np.zeros(1, np.int32), np.array([3], np.int32), aligned=True)
     assert runtime.alignments[0, 0, :3].sum() == pytest.approx(1.0)
 
 

@@ -129,7 +129,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported, mode: s
     runtime.encode(pad(sources).numpy(), lengths, np.arange(ROWS))
     assert runtime.alignments.shape == (ROWS, len(HEADS), 21)
     for position, column in enumerate(targets.T):
-        logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths)
+        logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths, aligned=True)
         tolerance = 5e-2 if eight_bits else 1e-5
         assert runtime.alignments[:, :, :longest] == pytest.approx(expected[:, :, position], abs=tolerance), mode
         assert not runtime.alignments[:, :, longest:].any()
@@ -138,7 +138,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported, mode: s
 def test_alignments_change_no_bit_of_the_logits(aligned: Exported, mode: str) -> None:
     model, bundle = aligned
     plain, told = (open_sessions(bundle, "cpu", aligned=each) for each in (False, True))
-    assert decoded_logits(model, plain).tobytes() == decoded_logits(model, told).tobytes(), mode
+    assert decoded_logits(model, plain).tobytes() == decoded_logits(model, told, aligned=True).tobytes(), mode
     assert plain.runtime(ROWS).alignments.size == 0
 
 
