@@ -46,6 +46,7 @@ class _Load(ctypes.Structure):
         ("waiting_rows", c_int64),
         ("running", c_int64),
         ("running_rows", c_int64),
+        ("most_running", c_int64),
         ("oldest_seconds", c_double),
     )
 

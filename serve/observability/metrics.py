@@ -243,10 +243,11 @@ class Metrics:
         """Sets whether the model is ready."""
         self._ready.set(ready)
 
-    def set_load(self, waiting: int, running: int, running_rows: int) -> None:
+    def set_load(self, waiting: int, running: int, running_rows: int, most_running: int = 0) -> None:
         """Sets the numbers of waiting and running sequences, and the rows of the latter.
 
-        The scheduler's lock orders the calls.
+        The scheduler's lock orders the calls. A scheduler that does not report every change gives the most sequences
+        that ran at once so far.
         """
         load = (waiting, running, running_rows)
         # `inc`, not `set`: another version of the model may update the same gauges.
@@ -254,9 +255,9 @@ class Metrics:
             if now != before:
                 gauge.inc(now - before)
         self._load = load
-        if running > self._peak:
-            self._peak = running
-            self._running_peak.set(running)
+        if max(running, most_running) > self._peak:
+            self._peak = max(running, most_running)
+            self._running_peak.set(self._peak)
 
     def set_oldest(self, seconds: float) -> None:
         """Sets the age of the longest waiting sequence."""

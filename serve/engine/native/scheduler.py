@@ -236,7 +236,7 @@ class NativeScheduler(RequestScheduler):
         with self._admitting:  # gauges are set in the order of the changes
             if not self._closed:
                 load = self.loop.load()
-                self._metrics.set_load(load.waiting, load.running, load.running_rows)
+                self._metrics.set_load(load.waiting, load.running, load.running_rows, load.most_running)
                 if not load.waiting:
                     self._throughput.forget()
 

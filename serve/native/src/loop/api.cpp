@@ -82,7 +82,8 @@ int32_t dragoman_loop_load(DragomanLoop* loop, DragomanLoad* load) {
   return guarded([&] {
     check_size(load);
     const dragoman::Load now = of(loop).scheduler().load();
-    *load = {sizeof(DragomanLoad), now.waiting, now.waiting_rows, now.running, now.running_rows, now.oldest_seconds};
+    *load = {sizeof(DragomanLoad), now.waiting, now.waiting_rows, now.running, now.running_rows, now.most_running,
+             now.oldest_seconds};
   });
 }
 

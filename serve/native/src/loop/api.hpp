@@ -22,7 +22,7 @@ struct DragomanLoopConfig {
 
 struct DragomanLoad {
   uint64_t size;
-  int64_t waiting, waiting_rows, running, running_rows;
+  int64_t waiting, waiting_rows, running, running_rows, most_running;
   double oldest_seconds;  // infinity: nothing waits
 };
 

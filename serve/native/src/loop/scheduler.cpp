@@ -1,5 +1,6 @@
 #include "loop/scheduler.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace dragoman {
@@ -104,7 +105,8 @@ void Scheduler::fail_all(Failure failure) {
 
 Load Scheduler::load() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return {static_cast<int64_t>(waiting_.size()), waiting_.rows(), running_, running_rows_, waiting_.oldest_seconds()};
+  return {static_cast<int64_t>(waiting_.size()), waiting_.rows(), running_, running_rows_, most_running_,
+          waiting_.oldest_seconds()};
 }
 
 int64_t Scheduler::rows_before(double deadline_seconds, int32_t priority) {
@@ -132,7 +134,7 @@ std::vector<SequencePointer> Scheduler::take(int64_t free_rows, int64_t running_
     SequencePointer sequence = waiting_.pop(free_rows, may_start);
     if (sequence == nullptr) break;
     const int64_t rows = sequence->options.rows();
-    ++running_;
+    most_running_ = std::max(most_running_, ++running_);
     running_rows_ += rows;
     running_tokens_ += sequence->most_tokens();
     prefill_tokens += sequence->source_length();

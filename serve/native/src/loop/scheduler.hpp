@@ -37,6 +37,7 @@ struct Load {
   int64_t waiting_rows = 0;
   int64_t running = 0;
   int64_t running_rows = 0;
+  int64_t most_running = 0;        // at once, since the start
   double oldest_seconds = kNever;  // when the longest waiting sequence was queued
 };
 
@@ -87,6 +88,7 @@ class Scheduler {
   FairQueue waiting_;
   std::unordered_map<uint64_t, SequencePointer> sequences_;  // by ticket: what waits or runs
   int64_t running_ = 0;
+  int64_t most_running_ = 0;
   int64_t running_rows_ = 0;
   int64_t running_tokens_ = 0;
   bool draining_ = false;
