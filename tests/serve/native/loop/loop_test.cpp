@@ -210,12 +210,13 @@ void cancellations_failures_and_deadlines_lose_nothing() {
 
 void a_hanging_engine_is_abandoned_and_may_wake_up_later() {
   std::mt19937 random(3);
-  std::mutex gate;
-  std::atomic<bool> stepping{false};
+  // The abandoned thread may use them until the end of the program.
+  static std::mutex gate;
+  static std::atomic<bool> stepping{false};
   std::weak_ptr<FakeModel> model;
   {
     Service service(1);
-    service.models[0]->on_step = [&] {
+    service.models[0]->on_step = [] {
       stepping = true;
       const std::lock_guard<std::mutex> wait(gate);
     };
