@@ -84,8 +84,12 @@ class _Layers:
 
     def attend(self, name: str, states: Floats, keys: Floats, values: Floats, hidden: NDArray[np.bool_]) -> Floats:
         """Attends from [R, T, d_model] to keys and values [R, H, S, D], except where `hidden`, bool [R, 1, T, S]."""
-        attended = self.weights(name, states, keys, hidden) @ values
-        return self.linear(f"{name}.output", attended.transpose(0, 2, 1, 3).reshape(states.shape))
+        return self.mix(name, self.weights(name, states, keys, hidden), values)
+
+    def mix(self, name: str, weights: Floats, values: Floats) -> Floats:
+        """Sums values [R, H, S, D] by weights [R, H, T, S] and joins the heads: [R, T, d_model]."""
+        heads = (weights @ values).transpose(0, 2, 1, 3)  # [R, T, H, D]
+        return self.linear(f"{name}.output", heads.reshape(*heads.shape[:2], -1))
 
     def embed(self, side: str, table: Floats, token_ids: NDArray[np.int64], first: int) -> Floats:
         """Returns scaled embeddings plus positions from `first` on: [R, T] -> [R, T, d_model]."""
@@ -229,8 +233,10 @@ class _Search:
         name = f"decoder.{number}.cross_attention"
 
         def attend(states: Floats) -> Floats:
+            keys, values = self._source[number]
+            weights = self._layers.weights(name, states, keys, self._hidden)
             if self._keeps_maps:
-                self.maps.append(self._layers.weights(name, states, self._source[number][0], self._hidden))
-            return self._layers.attend(name, states, *self._source[number], self._hidden)
+                self.maps.append(weights)
+            return self._layers.mix(name, weights, values)
 
         return attend

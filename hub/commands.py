@@ -9,6 +9,7 @@ from hub.install import install
 from hub.licenses import forbids_commercial_use
 from hub.names import HubError, parse_name
 from hub.store import Store
+from model.text_table import format_table
 
 Row = tuple[str, ...]
 NO_MODELS = "no model is installed: `dragoman pull en-de` installs one, `dragoman models --remote` lists the catalog"
@@ -56,14 +57,14 @@ class ModelsCommand(BaseSettings):
                 (f"{each.source}-{each.target}", each.model, _size(each.download_bytes), _license(each.license))
                 for each in read_catalog()
             ]
-            print(_table(("pair", "model", "download", "license"), rows))
+            print(format_table([("pair", "model", "download", "license"), *rows], 4))
             return
         installed = Store.of_user().installed()
         rows = [
             (each.name, ", ".join(each.directions), _size(each.size_bytes), _license(each.license), each.origin)
             for each in installed
         ]
-        print(_table(("name", "directions", "size", "license", "from"), rows) if rows else NO_MODELS)
+        print(format_table([("name", "directions", "size", "license", "from"), *rows], 5) if rows else NO_MODELS)
 
 
 class RemoveCommand(BaseSettings):
@@ -109,12 +110,3 @@ def _license(name: str | None) -> str:
     if name is None:
         return ""
     return f"{name} (not for commercial use)" if forbids_commercial_use(name) else name
-
-
-def _table(header: Row, rows: list[Row]) -> str:
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    lines = (
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (header, *rows)
-    )
-    return "\n".join(lines)

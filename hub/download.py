@@ -14,7 +14,6 @@ from pathlib import Path
 from hub.names import HubError
 
 PART = ".part"
-_CHUNK_BYTES = 1 << 20
 # A converted bundle is at most as large as its source; graphs and tokenizer take a few megabytes more.
 SPACE_FACTOR = 2
 
@@ -108,8 +107,7 @@ def _check_hash(file: RemoteFile, part: Path) -> None:
         if expected is None:
             continue
         with part.open("rb") as content:
-            while chunk := content.read(_CHUNK_BYTES):
-                digest.update(chunk)
+            hashlib.file_digest(content, lambda digest=digest: digest)  # type: ignore[misc]
         if digest.hexdigest() != expected:
             part.unlink()
             problem = f"{digest.name} is {digest.hexdigest()}, expected {expected} as the hub states"

@@ -20,7 +20,7 @@ from serve.api.http_limits import Connections
 from serve.api.http_parser import BoundedParser, HttpRefusalError, Part
 from serve.api.http_problem import raw_problem
 from serve.api.http_tls import ANY_WRITE, HandshakeTurns, TlsLayer
-from serve.observability.metrics import CloseReason
+from serve.observability.connections import CloseReason
 
 # Keys of the request state: whether the client presented a certificate of a trusted authority, a `FlowControl`, and the
 # transport. `FlowControl.write_paused` is true while an answer waits for the client.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from serve.observability.metrics import CloseReason, ConnectionMetrics
+from serve.observability.connections import CloseReason, ConnectionMetrics
 from serve.system import most_open_files
 
 MAX_CONNECTIONS = 4096

@@ -13,7 +13,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from serve.observability.metrics import CloseReason
+from serve.observability.connections import CloseReason
 
 MAX_TARGET_BYTES = 8 << 10
 MAX_HEADER_FIELDS = 100

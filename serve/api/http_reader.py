@@ -19,7 +19,7 @@ from serve.api.body_coding import check_coding, decompress, too_large
 from serve.api.http_limits import HttpLimits
 from serve.api.load_shedding import ADMISSION
 from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError
-from serve.observability.metrics import ConnectionMetrics
+from serve.observability.connections import ConnectionMetrics
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 MAX_TIMEOUT_MS = 3_600_000

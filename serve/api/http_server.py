@@ -19,7 +19,7 @@ from serve.api.http_connection import Connection
 from serve.api.http_limits import Connections, HttpLimits
 from serve.api.http_problem import raw_problem
 from serve.api.http_tls import HandshakeTurns
-from serve.observability.metrics import ConnectionMetrics
+from serve.observability.connections import ConnectionMetrics
 from serve.system import return_memory, run_in_daemon_thread
 
 # Connections that the system completes before they are accepted.

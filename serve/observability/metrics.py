@@ -7,13 +7,14 @@ disappear with it.
 
 from collections.abc import Collection, Iterator
 from copy import copy
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from serve.errors import ERRORS, CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
+from serve.observability.connections import ConnectionMetrics
 from serve.observability.histogram import BatchedHistogram
 from serve.observability.usage import RequestUsage
 from serve.search.hypothesis import FinishReason
@@ -365,43 +366,6 @@ class Metrics:
         return BatchedHistogram(
             f"dragoman_{name}", description, ("model", *labels), registry=self.registry, buckets=buckets
         )
-
-
-CloseReason = Literal[
-    "body_timeout",
-    "evicted",
-    "handshake",
-    "header_timeout",
-    "idle_timeout",
-    "invalid",
-    "pipelined",
-    "send_timeout",
-    "shutdown",
-    "too_many",
-    "too_many_per_address",
-]
-
-
-class ConnectionMetrics:
-    """HTTP connections: how many are open, and why the server closed or refused some."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._open = Gauge("dragoman_http_connections", "Open HTTP connections.", registry=registry)
-        closed = Counter(
-            "dragoman_http_connections_closed",
-            "HTTP connections that the server closed or refused, by reason.",
-            ("reason",),
-            registry=registry,
-        )
-        self._closed = {reason: closed.labels(reason) for reason in get_args(CloseReason)}
-
-    def set_open(self, connections: int) -> None:
-        """Sets the number of open connections."""
-        self._open.set(connections)
-
-    def count_closed(self, reason: CloseReason) -> None:
-        """Counts a connection that the server closes or refuses."""
-        self._closed[reason].inc()
 
 
 RELOAD_OUTCOMES = ("ok", "failed")

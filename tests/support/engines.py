@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
+from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason
@@ -19,34 +21,21 @@ STEP_TIMEOUT_SECONDS = 100.0
 Answer = tuple[tuple[int, ...], float, FinishReason]
 
 
+class SteppedEngine(Protocol):
+    """An engine that a test steps."""
+
+    def step(self) -> None:
+        """Makes one step."""
+
+
 @dataclass
-class Bench:
-    """An engine that a test steps manually, with its parts."""
+class AnyBench:
+    """What a test does with an engine that it steps manually."""
 
-    slots: int = 4
-    queue_limit: int = 1000
-    prefill_token_budget: int = 1000
-    prefetched: int = 0
-    clock: FakeClock = field(default_factory=FakeClock)
-
-    def __post_init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.metrics = Metrics(self.registry, model="tiny")
-        self.scheduler = Scheduler(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock)
-        self.model = FakeModel(self.slots, prefetched=self.prefetched)
-        self.engine = self.make_engine(self.model)
-        self.finished: list[DecodingSequence] = []
-
-    def make_engine(self, model: FakeModel) -> Engine:
-        """Returns an engine on this bench's scheduler."""
-        return Engine(
-            model,
-            self.scheduler,
-            self.metrics,
-            fake_manifest(MAX_TARGET_TOKENS),
-            step_timeout_seconds=STEP_TIMEOUT_SECONDS,
-            clock=self.clock,
-        )
+    scheduler: RequestScheduler = field(init=False)
+    engine: SteppedEngine = field(init=False)
+    registry: CollectorRegistry = field(init=False, default_factory=CollectorRegistry)
+    finished: list[DecodingSequence] = field(init=False, default_factory=list)
 
     def submit(
         self,
@@ -78,6 +67,37 @@ class Bench:
     def sample(self, name: str, **labels: str) -> float | None:
         """Returns the value of a metric."""
         return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
+
+
+@dataclass
+class Bench(AnyBench):
+    """An engine that a test steps manually, with its parts."""
+
+    slots: int = 4
+    queue_limit: int = 1000
+    prefill_token_budget: int = 1000
+    prefetched: int = 0
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    scheduler: Scheduler = field(init=False)
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(self.registry, model="tiny")
+        self.scheduler = Scheduler(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock)
+        self.model = FakeModel(self.slots, prefetched=self.prefetched)
+        self.engine = self.make_engine(self.model)
+
+    def make_engine(self, model: FakeModel) -> Engine:
+        """Returns an engine on this bench's scheduler."""
+        return Engine(
+            model,
+            self.scheduler,
+            self.metrics,
+            fake_manifest(MAX_TARGET_TOKENS),
+            step_timeout_seconds=STEP_TIMEOUT_SECONDS,
+            clock=self.clock,
+        )
 
 
 def answer(sequence: DecodingSequence) -> Answer:

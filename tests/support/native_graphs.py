@@ -6,6 +6,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
+from serve.bundle.manifest import STEP_INPUTS
 from tests.support.native_reference import Array, Shape, Transformer
 
 
@@ -44,18 +45,6 @@ def encode_graph(model: Transformer, **changes: Any) -> bytes:
         for info in inputs[3:]
     ]
     return _model("Encode", inputs, outputs, tensors, model.shape.attributes() | changes)
-
-
-STEP_INPUTS = (
-    "token_ids",
-    "positions",
-    "target_slots",
-    "source_slots",
-    "source_lengths",
-    "scored_rows",
-    "best_count",
-    "aligned",
-)
 
 
 def step_graph(model: Transformer, **changes: Any) -> bytes:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from serve.engine.native.engine import NativeEngine
 from serve.engine.native.records import End, Failure
 from serve.engine.native.scheduler import NativeScheduler
@@ -16,8 +14,7 @@ from serve.errors import ServiceError
 from serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
 from serve.observability.metrics import LATENCY_BUCKETS, SEQUENCE_BUCKETS, Metrics
 from serve.scheduler.sequence import DecodingSequence, SequenceState
-from serve.search.options import SearchOptions
-from tests.support.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS
+from tests.support.engines import STEP_TIMEOUT_SECONDS, AnyBench
 from tests.support.fakes import BOS_ID, EOS_ID, VOCABULARY, FakeClock
 from tests.support.native_build import loop_library
 
@@ -202,7 +199,7 @@ class SteppedEngine(NativeEngine):
 
 
 @dataclass
-class NativeBench:
+class NativeBench(AnyBench):
     """A native engine that a test steps manually, with its parts, as `Bench` has them."""
 
     slots: int = 4
@@ -212,8 +209,10 @@ class NativeBench:
     clock: FakeClock = field(default_factory=FakeClock)
     real_clock: bool = False
 
+    scheduler: DrivenScheduler = field(init=False)
+    engine: SteppedEngine = field(init=False)
+
     def __post_init__(self) -> None:
-        self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, model="tiny")
         self.scheduler = DrivenScheduler(
             *(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock),
@@ -221,7 +220,6 @@ class NativeBench:
         )
         self._engines = 0
         self.engine, self.model = self.add_engine(self.slots)
-        self.finished: list[DecodingSequence] = []
 
     def __del__(self) -> None:
         self.scheduler.close()
@@ -235,35 +233,8 @@ class NativeBench:
         )
         return engine, NativeFake(self.scheduler, number)
 
-    def submit(
-        self,
-        *source_ids: int,
-        limit: int = MAX_TARGET_TOKENS,
-        options: SearchOptions | None = None,
-        deadline_seconds: float | None = None,
-        on_token: Callable[[int], None] | None = None,
-    ) -> DecodingSequence:
-        """Submits one sequence, greedy by default."""
-        chosen = options or SearchOptions(max_target_tokens=limit)
-        sequence = DecodingSequence(source_ids, chosen, deadline_seconds, self.finished.append, on_token)
-        self.scheduler.submit([sequence])
-        return sequence
-
-    def step(self, count: int = 1) -> None:
-        """Makes this number of steps."""
-        for _ in range(count):
-            self.engine.step()
-
-    def run(self) -> None:
-        """Steps until no work is left; fails after a number of steps that no test needs."""
-        for _ in range(2000):
-            if self.scheduler.idle:
-                return
-            self.engine.step()
-        raise AssertionError("some sequence never ends")
-
     def sample(self, name: str, **labels: str) -> float | None:
         """Returns the value of a metric."""
         with suppress(LoopError):  # a closed loop has published all
             self.engine.publish()
-        return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
+        return super().sample(name, **labels)

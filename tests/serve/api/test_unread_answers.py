@@ -12,7 +12,8 @@ import pytest
 from serve.api.http_connection import Connection
 from serve.api.http_limits import PEAK_CONNECTIONS, Connections, HttpLimits
 from serve.api.http_tls import HandshakeTurns, TlsLayer
-from serve.observability.metrics import CloseReason, ServiceMetrics
+from serve.observability.connections import CloseReason
+from serve.observability.metrics import ServiceMetrics
 from tests.support.certificates import Authority
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.raw_http import SMALL_BUFFER_BYTES, Connect, connect_to, head, post
