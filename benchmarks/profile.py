@@ -102,7 +102,7 @@ class ProfilePlan(Plan):
         return spans
 
     def _native_figures(self, bundle: Bundle, model: LoopModel, rows: int) -> dict[str, Figures]:
-        """Returns the figures of a native engine that has more sequences than rows, whose ends are spread evenly."""
+        """Returns the figures of a native engine with more sequences than rows; they end at different steps."""
         sequences = rows // self.beam_size
         each_row = 2 + self.steps // self.target_tokens
         sources = cycle(self._sources(bundle.manifest, sequences))

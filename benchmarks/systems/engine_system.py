@@ -82,6 +82,6 @@ def _starter(
 
 
 def load_engines(**options: Any) -> EngineTranslator:
-    """Returns the translator of a process of `benchmarks.harness.process`, whose standard output is for answers."""
+    """Returns the translator of a process of `benchmarks.harness.process`; its standard output has answers only."""
     configure_logs("console")
     return EngineTranslator(**options)

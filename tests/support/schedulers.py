@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -31,28 +32,38 @@ def make_sequence(
     )
 
 
-def make_python_scheduler(
-    slots: int = 4,
-    queue_limit: int = 4,
-    prefill_token_budget: int = 100,
-    clock: FakeClock | None = None,
-    *,
-    metrics: Metrics | None = None,
-    engines: int = 1,
-    running_token_budget: int | None = None,
-    queue_timeout_seconds: float | None = None,
-) -> Scheduler:
-    """Returns a scheduler, by default with metrics of its own."""
-    return Scheduler(
-        slots,
-        queue_limit,
-        prefill_token_budget,
-        metrics or Metrics(CollectorRegistry(), model="tiny"),
-        clock or FakeClock(),
-        engines=engines,
-        running_token_budget=running_token_budget,
-        queue_timeout_seconds=queue_timeout_seconds,
-    )
+Made = TypeVar("Made", Scheduler, DrivenScheduler)
+
+
+def maker_of(kind: type[Made]) -> Callable[..., Made]:
+    """Returns a function that makes schedulers of a kind, by default with metrics of their own."""
+
+    def make(
+        slots: int = 4,
+        queue_limit: int = 4,
+        prefill_token_budget: int = 100,
+        clock: FakeClock | None = None,
+        *,
+        metrics: Metrics | None = None,
+        engines: int = 1,
+        running_token_budget: int | None = None,
+        queue_timeout_seconds: float | None = None,
+    ) -> Made:
+        return kind(
+            slots,
+            queue_limit,
+            prefill_token_budget,
+            metrics or Metrics(CollectorRegistry(), model="tiny"),
+            clock or FakeClock(),
+            engines=engines,
+            running_token_budget=running_token_budget,
+            queue_timeout_seconds=queue_timeout_seconds,
+        )
+
+    return make
+
+
+make_python_scheduler = maker_of(Scheduler)
 
 
 @dataclass
