@@ -24,6 +24,7 @@ from serve.registry.loader import LoadModels, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
+from serve.state import State, StateError
 from serve.system import raise_most_open_files, trim_memory
 
 log = structlog.get_logger("dragoman")
@@ -60,7 +61,7 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
     problem = None
     try:
         asyncio.run(_serve(settings, load))
-    except (BundleError, FileError, ListenError, OSError) as error:
+    except (BundleError, FileError, ListenError, OSError, StateError) as error:
         problem = f"dragoman serve: {error}"
     finally:
         stop_traces()
@@ -102,6 +103,7 @@ async def open_service(settings: ServeSettings, load: LoadModels | None = None) 
 
     Raises:
         FileError: if the file of API keys is invalid.
+        StateError: if the state directory cannot be used.
         BundleError: if a bundle cannot be served, or a translation differs from its golden sentence.
     """
     service = await _build(settings, load)
@@ -112,7 +114,9 @@ async def open_service(settings: ServeSettings, load: LoadModels | None = None) 
 async def _build(settings: ServeSettings, load: LoadModels | None) -> Service:
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load or load_engines, native=load is None)
-    return Service(settings, ModelRegistry(await loader.open_all()), loader, metrics)
+    models = ModelRegistry(await loader.open_all())
+    state = None if settings.state_dir is None else State(settings.state_dir)
+    return Service(settings, models, loader, metrics, state=state)
 
 
 async def _serve(settings: ServeSettings, load: LoadModels | None) -> None:

@@ -39,6 +39,7 @@ from serve.registry.registry import ModelRegistry
 from serve.registry.reloader import Reloader
 from serve.runtime.cuda.driver import GpuCollector
 from serve.settings import ServeSettings
+from serve.state import State
 
 # Interval of health updates for clients of gRPC `Health.Watch`, and of checks for changed files.
 WATCH_SECONDS = 0.5
@@ -58,6 +59,7 @@ class Service:
         loader: ModelLoader,
         metrics: ServiceMetrics,
         *,
+        state: State | None = None,
         http_limits: HttpLimits | None = None,
     ) -> None:
         """Builds every object. Must be called inside the event loop.
@@ -67,6 +69,7 @@ class Service:
             models: opened, not loaded; at least one.
             loader: loads the models, also at a reload.
             metrics: extended by the metrics of the process and the interpreter.
+            state: what outlives the process; closed with the service.
             http_limits: of HTTP connections; None: as the settings and the process allow.
 
         Raises:
@@ -75,6 +78,7 @@ class Service:
         """
         self._settings = settings
         self._loader = loader
+        self._state = state
         self.models = models
         self.metrics = metrics
         ProcessCollector(registry=metrics.registry)
@@ -266,6 +270,8 @@ class Service:
         self._grpc.drain()
         await self.reloader.stop()
         await self.models.stop()
+        if self._state is not None:
+            self._state.close()
 
 
 def _version_of_any(*distributions: str) -> str:

@@ -305,6 +305,10 @@ class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
         allow_inf_nan=False,
         description="Then: time for accepted requests to finish",
     )
+    state_dir: Path | None = Field(
+        None,
+        description="Folder for what outlives the process; processes of a machine may share it (default: none)",
+    )
     log_format: Literal["json", "console"] = Field("json", description="Format of the logs on standard error")
     log_texts: bool = Field(False, description="Log the texts of requests and their translations")
     trace_endpoint: str | None = Field(

@@ -1,0 +1,83 @@
+"""The state directory: processes share it, a transaction is whole or nothing, and errors name the directory."""
+
+import stat
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select, update
+
+from serve.state import DATABASE, State, StateError
+
+TABLES = MetaData()
+COUNTERS = Table("counters", TABLES, Column("name", String, primary_key=True), Column("value", Integer, nullable=False))
+
+
+def _open(directory: Path) -> State:
+    state = State(directory)
+    state.create(TABLES)
+    return state
+
+
+def _count(state: State) -> int:
+    with state.reading() as connection:
+        return sum(connection.execute(select(COUNTERS.c.value)).scalars())
+
+
+def _increment(directory: Path, times: int) -> None:
+    state = _open(directory)
+    for _ in range(times):
+        with state.writing() as connection:
+            value = connection.execute(select(COUNTERS.c.value)).scalar()
+            if value is None:
+                connection.execute(insert(COUNTERS).values(name="one", value=1))
+            else:
+                connection.execute(update(COUNTERS).values(value=value + 1))
+    state.close()
+
+
+def test_processes_that_open_it_at_once_lose_no_write(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as processes:
+        for done in [processes.submit(_increment, tmp_path / "state", 25) for _ in range(4)]:
+            done.result()
+    state = _open(tmp_path / "state")
+    assert _count(state) == 100
+    state.close()
+
+
+def test_an_exception_undoes_the_transaction(tmp_path: Path) -> None:
+    state = _open(tmp_path)
+    with suppress(InterruptedError), state.writing() as connection:
+        connection.execute(insert(COUNTERS).values(name="one", value=1))
+        raise InterruptedError
+    assert _count(state) == 0
+    state.close()
+
+
+def test_a_reader_sees_one_state_and_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    state = _open(tmp_path)
+    with state.reading() as reader:
+        assert reader.execute(select(COUNTERS)).all() == []
+        with state.writing() as writer:
+            writer.execute(insert(COUNTERS).values(name="one", value=1))
+            assert _count(state) == 0
+        assert reader.execute(select(COUNTERS)).all() == []
+    assert _count(state) == 1
+    state.close()
+
+
+def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
+    _open(tmp_path / "state").close()
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "state" / DATABASE).stat().st_mode) == 0o600
+
+
+def test_a_directory_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError, match=r"state directory .*file: File exists"):
+        State(tmp_path / "file")
+    (tmp_path / DATABASE).write_bytes(b"no database" * 500)
+    with pytest.raises(StateError, match=f"state directory {tmp_path}: file is not a database"):
+        State(tmp_path)
