@@ -86,6 +86,8 @@ def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     # uvicorn's start and stop lines duplicate those of the service.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # Its warnings describe malformed bodies, which are errors of clients.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 
 def choose_request_id(given: str | None) -> str:

@@ -29,6 +29,8 @@ Method = Literal[
     "infer_stream",
     "generate",
     "generate_stream",
+    "libretranslate",
+    "deepl",
     "other",
 ]
 
@@ -46,6 +48,8 @@ METHODS: tuple[tuple[Protocol, Method], ...] = (
     ("rest", "infer"),
     ("rest", "generate"),
     ("rest", "generate_stream"),
+    ("rest", "libretranslate"),
+    ("rest", "deepl"),
     ("rest", "other"),
 )
 

@@ -1,6 +1,8 @@
 """Counts and times of one request, for logs, traces and metrics."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,11 @@ class Timings:
         """The times by attribute name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
+    @classmethod
+    def total(cls, parts: Sequence[Self]) -> Self:
+        """Returns the times of consecutive parts of a request."""
+        return cls(*(sum(getattr(part, name) for part in parts) for name in cls.__slots__))
+
 
 @dataclass(frozen=True, slots=True)
 class RequestUsage:
@@ -26,3 +33,13 @@ class RequestUsage:
     source_tokens: int
     target_tokens: int
     timings: Timings
+
+    @classmethod
+    def total(cls, parts: Sequence[Self]) -> Self:
+        """Returns the usage of a request with consecutive parts."""
+        return cls(
+            texts=sum(part.texts for part in parts),
+            source_tokens=sum(part.source_tokens for part in parts),
+            target_tokens=sum(part.target_tokens for part in parts),
+            timings=Timings.total([part.timings for part in parts]),
+        )

@@ -1,0 +1,69 @@
+"""The languages that the served models translate, directly or through a third language."""
+
+from collections.abc import Collection, Iterator
+
+from serve.languages.names import served_codes
+from serve.registry.registry import ModelRegistry, Offers
+
+
+class ServedLanguages:
+    """Sources and targets of the models; follows reloads."""
+
+    def __init__(self, models: ModelRegistry) -> None:
+        self._models = models
+        self._offers: Offers | None = None
+        self._targets: dict[str, frozenset[str]] = {}
+        self._all: frozenset[str] = frozenset()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterates over the codes of sources and targets in alphabetical order."""
+        return iter(sorted(self._read()))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The codes of sources in alphabetical order."""
+        self._read()
+        return tuple(sorted(self._targets))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The codes of targets in alphabetical order."""
+        self._read()
+        return tuple(sorted(frozenset[str]().union(*self._targets.values())))
+
+    def targets_of(self, source: str) -> frozenset[str]:
+        """Returns the codes of languages that a source is translated into, itself excluded."""
+        self._read()
+        return self._targets.get(source, frozenset())
+
+    def find(self, code: str, more: Collection[str] = ()) -> str | None:
+        """Returns the served code of a language in any case and of any region; None: it is not served.
+
+        Args:
+            code: from a client.
+            more: codes to try last.
+        """
+        served = self._read()
+        return next((each for each in (*served_codes(code), *more) if each in served), None)
+
+    def _read(self) -> frozenset[str]:
+        if self._models.offers is not self._offers:
+            self._offers = self._models.offers
+            self._targets = _with_pivots(self._offers)
+            self._all = frozenset(self._targets).union(*self._targets.values())
+        return self._all
+
+
+def _with_pivots(offers: Offers) -> dict[str, frozenset[str]]:
+    direct: dict[str, set[str]] = {}
+    for directions in offers.values():
+        for each in directions:
+            direct.setdefault(each.source, set()).add(each.target)
+    everything = frozenset().union(*direct.values())
+    reached = {}
+    for source, targets in direct.items():
+        # Most models have all directions: then nothing is left to find.
+        missing = everything - targets - {source}
+        further = set[str]().union(*(direct.get(pivot, ()) for pivot in targets - {source})) if missing else set()
+        reached[source] = frozenset((targets | further) - {source})
+    return reached

@@ -1,0 +1,1 @@
+"""Languages: English names and codes, independent of protocols."""
