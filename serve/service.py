@@ -18,15 +18,18 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
 from serve.api.auth import Security
 from serve.api.body_parser import BodyParser
+from serve.api.deepl.http import DeepLHttp
 from serve.api.grpc_api import GrpcApi
 from serve.api.http_api import HttpApi
 from serve.api.http_limits import HttpLimits, affordable_connections
 from serve.api.http_reader import RequestReader
 from serve.api.http_server import HttpServer, ListenError, open_port
+from serve.api.libretranslate.http import LibreTranslateHttp
 from serve.api.load_shedding import LoadShedder, Processor
 from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
+from serve.api.parameters import ParameterReader
 from serve.api.server import channel_options
 from serve.api.value_limit import most_values
 from serve.observability.log_writer import LOG_WRITER
@@ -38,7 +41,7 @@ from serve.registry.loader import ModelLoader
 from serve.registry.registry import ModelRegistry
 from serve.registry.reloader import Reloader
 from serve.runtime.cuda.driver import GpuCollector
-from serve.settings import ServeSettings
+from serve.settings import OFF, ServeSettings
 from serve.state import State
 
 # Interval of health updates for clients of gRPC `Health.Watch`, and of checks for changed files.
@@ -118,7 +121,7 @@ class Service:
         reader = RequestReader(
             settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections
         )
-        parser = BodyParser(values)
+        parser, parameters = BodyParser(values), ParameterReader(reader, values)
         http_api = HttpApi(
             dispatcher,
             models,
@@ -128,6 +131,8 @@ class Service:
             reader=reader,
             parser=parser,
             open_inference=OpenInferenceHttp(open_inference, reader, parser),
+            deepl=self._deepl(dispatcher, parameters),
+            libretranslate=self._libretranslate(dispatcher, parameters),
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
             admin_authenticator=self._security.admin_authenticator,
@@ -140,6 +145,28 @@ class Service:
         self.http_port = 0
         self.grpc_port = 0
         self.ready = asyncio.Event()
+
+    def _deepl(self, dispatcher: Dispatcher, reader: ParameterReader) -> DeepLHttp | None:
+        path = self._settings.deepl_path
+        if path == OFF:
+            return None
+        authenticator = self._security.authenticator
+        return DeepLHttp(dispatcher, self.models, reader, authenticator, prefix=path.rstrip("/"), detect=None)
+
+    def _libretranslate(self, dispatcher: Dispatcher, reader: ParameterReader) -> LibreTranslateHttp | None:
+        path = self._settings.libretranslate_path
+        if path == OFF:
+            return None
+        return LibreTranslateHttp(
+            dispatcher,
+            self.models,
+            reader,
+            self._security.authenticator,
+            prefix=path.rstrip("/"),
+            most_alternatives=self._settings.libretranslate_alternatives,
+            detect=None,
+            open_to_pages=not self._settings.cors_origins,
+        )
 
     def grpc_handler(self, method: str, authorization: str) -> Any:
         """Returns the handler of a gRPC call; see `GrpcApi.handler`."""

@@ -237,6 +237,11 @@ class ModelSettings(BaseModel):
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters per text")
 
 
+# In place of a path: an interface is switched off.
+OFF = "off"
+PATH = r"^(/[A-Za-z0-9_/.-]*|off)$"
+
+
 class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
     """Settings of the service: models, addresses, limits, lifecycle, logs."""
 
@@ -266,6 +271,19 @@ class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
     cors_origins: tuple[str, ...] = Field(
         (),
         description="Browser origins that may call REST; *: any",
+    )
+    libretranslate_path: str = Field(
+        "/",
+        pattern=PATH,
+        description="Prefix of the routes of LibreTranslate; off: none of them",
+    )
+    libretranslate_alternatives: int = Field(
+        5, ge=0, le=100, description="Most alternatives of a text over LibreTranslate's /translate"
+    )
+    deepl_path: str = Field(
+        "/",
+        pattern=PATH,
+        description="Prefix of the routes of DeepL; off: none of them",
     )
     max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message, also after decompression")
     stream_unanswered_texts: int | None = Field(

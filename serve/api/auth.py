@@ -175,6 +175,11 @@ class Authenticator:
         """Whether any authentication is required."""
         return self._keys is not None or self._certificates
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether requests need a key."""
+        return self._keys is not None
+
     def check_certificate(self, *, shown: bool) -> None:
         """Raises UnauthorizedError if a required certificate is missing; TLS itself rejects invalid ones."""
         if self._certificates and not shown:

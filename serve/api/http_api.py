@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.api.auth import Authenticator
 from serve.api.body_parser import BodyParser
+from serve.api.deepl.http import DeepLHttp
 from serve.api.http_body import (
     Body,
     ScoreBody,
@@ -40,7 +41,9 @@ from serve.api.http_problem import (
     timings_header,
 )
 from serve.api.http_reader import TIMEOUT_HEADER, RequestReader, unless_disconnected
+from serve.api.interface import Interface
 from serve.api.large_answers import write_json
+from serve.api.libretranslate.http import LibreTranslateHttp
 from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
@@ -59,6 +62,8 @@ from serve.translation.response import ScoreResponse, TranslationResponse
 
 MODELS_PATH = "/v1/models"
 RELOAD_PATH = "/v1/admin/reload"
+# Key of the request state: the `Interface` of the request.
+INTERFACE = "interface"
 
 _MODELS = TypeAdapter(dict[str, tuple[ModelDescription, ...]])
 _MODEL = TypeAdapter(ModelDescription)
@@ -128,12 +133,13 @@ class RequestRecorder:
         admin_authenticator: Authenticator | None,
         load_shedder: LoadShedder,
         open_paths: frozenset[str],
-        methods: Mapping[str, Method],
+        interfaces: Sequence[Interface],
     ) -> None:
         """Wraps an application.
 
-        `open_paths` (probes) are neither recorded nor guarded. `methods` maps paths to metrics labels. Connections
-        close after a response while `lifecycle` is leaving. `admin_authenticator` guards the path of reloads.
+        `open_paths` (probes) are neither recorded nor guarded. The first of `interfaces` that owns a path answers its
+        errors; the last one owns all paths. Connections close after a response while `lifecycle` is leaving.
+        `admin_authenticator` guards the path of reloads.
         """
         self._app = app
         self._metrics = metrics
@@ -142,7 +148,7 @@ class RequestRecorder:
         self._admin_authenticator = admin_authenticator
         self._load_shedder = load_shedder
         self._open_paths = open_paths
-        self._methods = methods
+        self._interfaces = interfaces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -151,15 +157,18 @@ class RequestRecorder:
             return
         headers = Request(scope).headers
         request_id = choose_request_id(headers.get(REQUEST_ID_HEADER))
-        method = self._method(scope["path"])
+        interface = next(each for each in self._interfaces if each.owns(scope["path"]))
+        method = interface.find_method(scope["path"]) or "other"
         state = scope.setdefault("state", {})
+        state[INTERFACE] = interface
+        own_headers = [(name.encode(), value.encode()) for name, value in interface.headers(request_id).items()]
         started = False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"].append((REQUEST_ID_HEADER.encode(), request_id.encode()))
+                message["headers"] += [(REQUEST_ID_HEADER.encode(), request_id.encode()), *own_headers]
                 if self._lifecycle.leaving:
                     # Otherwise a client may send its next request over a connection that is about to close.
                     message["headers"].append((b"connection", b"close"))
@@ -168,22 +177,18 @@ class RequestRecorder:
         try:
             with record_request(self._metrics, "rest", method, request_id, headers) as record:
                 state["record"] = record
-                self._authenticate(scope["path"], headers, certified=state.get(CERTIFIED, False))
+                self._authenticator.check_certificate(shown=state.get(CERTIFIED, False))
+                if not interface.reads_keys:
+                    self._check_key(scope["path"], headers)
                 with self._load_shedder.expect(record, method) as state[ADMISSION]:
                     await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
             if started:  # the response is incomplete: the server closes the connection
                 return
-            answer = (
-                open_inference_http.write_error(error)
-                if _is_open_inference(scope["path"])
-                else service_problem(error, request_id)
-            )
-            await answer(scope, receive, send_with_headers)
+            await interface.write_error(error, request_id)(scope, receive, send_with_headers)
 
-    def _authenticate(self, path: str, headers: Headers, *, certified: bool) -> None:
-        """Raises UnauthorizedError if the certificate or the key of a request is missing, wrong or ambiguous."""
-        self._authenticator.check_certificate(shown=certified)
+    def _check_key(self, path: str, headers: Headers) -> None:
+        """Raises UnauthorizedError if the key of a request is missing, wrong or ambiguous."""
         keys = headers.getlist("authorization")
         if len(keys) > 1:
             raise UnauthorizedError(f"authorization: expected one header field, got {len(keys)}")
@@ -191,21 +196,13 @@ class RequestRecorder:
         authenticator = admin if admin is not None and path == RELOAD_PATH else self._authenticator
         authenticator.check_key(keys[0] if keys else "")
 
-    def _method(self, path: str) -> Method:
-        return self._methods.get(path) or open_inference_http.find_method(path) or "other"
-
 
 async def answer_http_exception(request: Request, error: HTTPException) -> Response:
     """Exception handler: responds to an HTTP error, such as an unknown path or method."""
     record = record_of(request)
     record.outcome = InvalidRequestError.reason
-    if _is_open_inference(request.url.path):
-        return open_inference_http.write_http_error(error)
-    return http_problem(error, record.request_id)
-
-
-def _is_open_inference(path: str) -> bool:
-    return path == open_inference_http.PREFIX or path.startswith(f"{open_inference_http.PREFIX}/")
+    interface: Interface = request.scope["state"][INTERFACE]
+    return interface.write_http_error(error, record.request_id)
 
 
 def record_of(request: Request) -> RequestRecord:
@@ -219,6 +216,34 @@ STREAM_PATH = "/v1/translate/stream"
 SCORE_PATH = "/v1/score"
 METHODS: dict[str, Method] = {TRANSLATE_PATH: "translate", STREAM_PATH: "translate_stream", SCORE_PATH: "score"}
 METRICS_PATH = "/metrics"
+
+
+class RestInterface:
+    """The own REST interface, which answers errors with problem documents."""
+
+    reads_keys = False
+
+    def owns(self, path: str) -> bool:  # noqa: ARG002 - it owns what no other interface does
+        """Returns true."""
+        return True
+
+    def find_method(self, path: str) -> Method | None:
+        """Returns the label of a path in the metrics; None: it needs no model."""
+        return METHODS.get(path)
+
+    def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - the id is in its own header
+        """Returns no headers."""
+        return {}
+
+    def write_error(self, error: ServiceError, request_id: str) -> Response:
+        """Returns the response to a failed request."""
+        return service_problem(error, request_id)
+
+    def write_http_error(self, error: HTTPException, request_id: str) -> Response:
+        """Returns the response to an HTTP error."""
+        return http_problem(error, request_id)
+
+
 PROBE_PATHS = frozenset({"/healthz", "/readyz", METRICS_PATH}) | open_inference_http.PROBE_PATHS
 # Headers that browsers may send and read, in addition to those named elsewhere.
 CORS_REQUEST_HEADERS = ("authorization", "content-type", "traceparent")
@@ -248,6 +273,8 @@ class HttpApi:
         reader: RequestReader,
         parser: BodyParser,
         open_inference: OpenInferenceHttp,
+        deepl: DeepLHttp | None,
+        libretranslate: LibreTranslateHttp | None,
         authenticator: Authenticator,
         load_shedder: LoadShedder,
         admin_authenticator: Authenticator | None,
@@ -256,8 +283,9 @@ class HttpApi:
     ) -> None:
         """Builds the routers of the models and of the Open Inference Protocol.
 
-        Requires at least one model. Without `admin_authenticator` there is no route for reloads. With `open_metrics`,
-        `/metrics` needs no key. Pages of `cors_origins` may send requests from a browser.
+        Requires at least one model. `deepl` and `libretranslate` may be switched off. Without `admin_authenticator`
+        there is no route for reloads. With `open_metrics`, `/metrics` needs no key. Pages of `cors_origins` may send
+        requests from a browser.
         """
         self._dispatcher = dispatcher
         self._models = models
@@ -267,6 +295,11 @@ class HttpApi:
             HttpModels(models, reloader, reloads=admin_authenticator is not None).build(),
             open_inference.build(),
         )
+        self._libretranslate = libretranslate
+        self._deepl = deepl
+        # DeepL owns some paths below /v2.
+        known = (deepl, libretranslate, open_inference, RestInterface())
+        self._interfaces = [each for each in known if each is not None]
         self._reader = reader
         self._parser = parser
         self._authenticator = authenticator
@@ -295,7 +328,7 @@ class HttpApi:
             admin_authenticator=self._admin_authenticator,
             load_shedder=self._load_shedder,
             open_paths=self._open_paths,
-            methods=METHODS,
+            interfaces=self._interfaces,
         )
         app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES, compresslevel=COMPRESSION_LEVEL)
         if self._cors_origins:
@@ -329,6 +362,10 @@ class HttpApi:
         )(self.score)
         for router in self._routers:
             app.include_router(router)
+        if self._deepl is not None:
+            app.include_router(self._deepl.build())
+        if self._libretranslate is not None:
+            app.include_router(self._libretranslate.build(app))
         app.get("/healthz", summary="Liveness: the process responds")(self.healthz)
         app.get("/readyz", summary="Readiness: the server can translate now")(self.readyz)
         app.get(METRICS_PATH, summary="Metrics in Prometheus text format", response_class=PlainTextResponse)(

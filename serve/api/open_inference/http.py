@@ -5,7 +5,7 @@ Errors travel as exceptions to `serve.api.http_api`, which calls `write_error` f
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
@@ -142,29 +142,40 @@ _METHOD = re.compile(rf"{PREFIX}/models/[^/]+(?:/versions/[^/]+)?/(infer|generat
 _METHODS: dict[str, Method] = {"infer": "infer", "generate": "generate", "generate_stream": "generate_stream"}
 
 
-def find_method(path: str) -> Method | None:
-    """Returns the label of a path in the metrics; None if the path is not a translation."""
-    found = _METHOD.fullmatch(path)
-    return None if found is None else _METHODS[found[1]]
-
-
-def write_error(error: ServiceError) -> JSONResponse:
-    """Returns the response to a failed request."""
+def _write_error(error: ServiceError) -> JSONResponse:
     return JSONResponse({"error": str(error)}, error.http_status, error_headers(error))
-
-
-def write_http_error(error: HTTPException) -> JSONResponse:
-    """Returns the response to an HTTP error, such as a wrong path, method or content type."""
-    return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
 
 class OpenInferenceHttp:
     """Builds the routes; its methods are the handlers."""
 
+    reads_keys = False
+
     def __init__(self, open_inference: OpenInference, reader: RequestReader, parser: BodyParser) -> None:
         self._open_inference = open_inference
         self._reader = reader
         self._parser = parser
+
+    def owns(self, path: str) -> bool:
+        """Returns whether a path is below that of the protocol."""
+        return path == PREFIX or path.startswith(f"{PREFIX}/")
+
+    def find_method(self, path: str) -> Method | None:
+        """Returns the label of a path in the metrics; None: it is not a translation."""
+        found = _METHOD.fullmatch(path)
+        return None if found is None else _METHODS[found[1]]
+
+    def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - the id is in its own header
+        """Returns no headers."""
+        return {}
+
+    def write_error(self, error: ServiceError, request_id: str) -> JSONResponse:  # noqa: ARG002 - as above
+        """Returns the response to a failed request."""
+        return _write_error(error)
+
+    def write_http_error(self, error: HTTPException, request_id: str) -> JSONResponse:  # noqa: ARG002 - as above
+        """Returns the response to an HTTP error, such as a wrong path, method or content type."""
+        return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
     def build(self) -> APIRouter:
         """Returns the routes."""
@@ -326,7 +337,7 @@ async def _write_event(inferred: Inferred, _: int) -> bytes:
 
 
 def _write_event_error(error: ServiceError, _request_id: str, _: int) -> bytes:
-    return format_sse_event(data_str=bytes(write_error(error).body).decode())
+    return format_sse_event(data_str=bytes(_write_error(error).body).decode())
 
 
 _EVENT_FORM = EventForm(_write_event, _write_event_error)

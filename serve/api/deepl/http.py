@@ -1,0 +1,227 @@
+"""The routes of DeepL, and how this interface writes errors."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from serve.api.auth import Authenticator
+from serve.api.deepl.documentation import TAG, route_documentation
+from serve.api.deepl.languages import (
+    RESOURCES,
+    list_features,
+    list_resources,
+    list_sources,
+    list_targets,
+    written_code,
+)
+from serve.api.deepl.request import QUALITY, TranslateParameters, refuse, unsupported
+from serve.api.http_problem import error_headers
+from serve.api.http_reader import unless_disconnected
+from serve.api.mixed_texts import Detect, Parts, SourceText, is_wordless, translate_texts
+from serve.api.parameters import ParameterReader, Parameters
+from serve.api.served_languages import ServedLanguages
+from serve.errors import ServiceError, UnauthorizedError
+from serve.observability.metrics import Method
+from serve.registry.dispatcher import Dispatcher
+from serve.registry.registry import ModelRegistry
+from serve.translation.fields import SearchFields
+from serve.translation.request import TranslateRequest
+from serve.translation.response import Translation
+
+KEY_SCHEME = "deepl-auth-key"
+_BEAM_SIZE = 4
+# What clients take as no limit.
+_NO_LIMIT = 1_000_000_000_000
+_TRANSLATE = "/v2/translate"
+# Of DeepL; the other paths below /v2 belong to the Open Inference Protocol.
+_OWN_PATHS = ("/v2/document", "/v2/glossaries", "/v2/glossary-language-pairs", "/v2/write", "/v3")
+
+
+class DeepLHttp:
+    """Builds the routes; its methods are the handlers."""
+
+    reads_keys = True
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        models: ModelRegistry,
+        reader: ParameterReader,
+        authenticator: Authenticator,
+        *,
+        prefix: str,
+        detect: Detect | None,
+    ) -> None:
+        """Creates the interface.
+
+        Args:
+            dispatcher: translates.
+            models: at least one.
+            reader: of parameters.
+            authenticator: of keys in parameters and headers.
+            prefix: before every path; empty: none.
+            detect: detects languages; None: clients must name them.
+        """
+        self._dispatcher = dispatcher
+        self._models = models
+        self._reader = reader
+        self._authenticator = authenticator
+        self._languages = ServedLanguages(models)
+        self._prefix = prefix
+        self._detect = detect
+        self._paths = tuple(f"{prefix}{path}" for path in {*_OWN_PATHS, *(path for _, path, _ in self._routes())})
+
+    def owns(self, path: str) -> bool:
+        """Returns whether a path is one of DeepL's, also if this server lacks its function."""
+        return any(path == own or path.startswith(f"{own}/") for own in self._paths)
+
+    def find_method(self, path: str) -> Method | None:
+        """Returns the label of translations."""
+        return "deepl" if path == f"{self._prefix}{_TRANSLATE}" else None
+
+    def headers(self, request_id: str) -> Mapping[str, str]:
+        """Returns the header that clients show in their errors."""
+        return {"x-trace-id": request_id}
+
+    def write_error(self, error: ServiceError, request_id: str) -> Response:  # noqa: ARG002 - it is in a header
+        """Returns the response to a failed request."""
+        if isinstance(error, UnauthorizedError):
+            return JSONResponse({"message": "Authorization failure, check auth_key"}, HTTPStatus.FORBIDDEN)
+        return JSONResponse({"message": str(error)}, error.http_status, error_headers(error))
+
+    def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
+        """Returns the response to an HTTP error."""
+        return JSONResponse({"message": error.detail}, error.status_code, dict(error.headers or {}))
+
+    def build(self) -> APIRouter:
+        """Returns the routes."""
+        router = APIRouter(tags=[TAG])
+        for method, path, handler in self._routes():
+            documentation = route_documentation(handler.__name__, method)
+            router.add_api_route(f"{self._prefix}{path}", handler, methods=[method], **documentation)
+        return router
+
+    def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
+        for method in ("GET", "POST"):
+            yield method, _TRANSLATE, self.translate
+            yield method, "/v2/languages", self.languages
+            yield method, "/v2/usage", self.usage
+        yield "GET", "/v3/languages", self.languages_by_resource
+        yield "GET", "/v3/languages/resources", self.resources
+
+    async def translate(self, request: Request) -> Response:
+        """Translates each text independently of the others."""
+        parameters, deadline_seconds = await self._receive(request)
+        asked = TranslateParameters.parse(parameters)
+        target, sources = self._find_languages(asked)
+        texts = [SourceText(text, source) for text, source in zip(asked.texts, sources, strict=True)]
+        self._check_pairs(texts, target, given=bool(asked.source))
+        order = TranslateRequest(
+            target_language=target,
+            allow_pivot=True,
+            options=self._search(asked.model_type),
+            split_sentences=asked.split_sentences,
+            format=asked.text_format,
+            ignore_tags=asked.tags.get("ignore_tags", ()),
+            splitting_tags=asked.tags.get("splitting_tags", ()),
+            non_splitting_tags=asked.tags.get("non_splitting_tags", ()),
+            deadline_seconds=deadline_seconds,
+        )
+        parts = Parts(self._dispatcher, request.state.record)
+        translations = await unless_disconnected(request, translate_texts(parts, texts, order))
+        answers = [_answer(asked, *each) for each in zip(texts, translations, strict=True)]
+        return JSONResponse({"translations": answers})
+
+    async def languages(self, request: Request) -> Response:
+        """Lists source languages, or target languages with `type=target`."""
+        parameters, _ = await self._receive(request)
+        side = parameters.first("type") or "source"
+        if side not in ("source", "target"):
+            raise unsupported("type")
+        return JSONResponse(list_sources(self._languages) if side == "source" else list_targets(self._languages))
+
+    async def usage(self, request: Request) -> Response:
+        """Returns the counted characters and their limit."""
+        await self._receive(request)
+        return JSONResponse({"character_count": 0, "character_limit": _NO_LIMIT})
+
+    async def languages_by_resource(self, request: Request) -> Response:
+        """Lists the languages of a resource with their features."""
+        parameters, _ = await self._receive(request)
+        resource = parameters.first("resource")
+        if resource is None:
+            raise refuse("Parameter 'resource' not specified.")
+        if resource not in RESOURCES:
+            raise unsupported("resource")
+        return JSONResponse(list_features(self._languages, detects=self._detect is not None))
+
+    async def resources(self, request: Request) -> Response:
+        """Lists the resources with their features."""
+        await self._receive(request)
+        return JSONResponse(list_resources())
+
+    async def _receive(self, request: Request) -> tuple[Parameters, float]:
+        """Returns the parameters of an authenticated request, and its deadline."""
+        parameters, deadline_seconds = await self._reader.read(request)
+        headers, key = request.headers.getlist("authorization"), parameters.first("auth_key")
+        if not headers and isinstance(key, str):
+            headers = [f"Bearer {key}"]
+        self._authenticator.check_key(*map(_as_bearer, headers))
+        return parameters, deadline_seconds
+
+    def _find_languages(self, asked: TranslateParameters) -> tuple[str, list[str]]:
+        """Returns the target, and the source of each text."""
+        target = self._languages.find(asked.target)
+        if target is None:
+            raise unsupported("target_lang")
+        if asked.source:
+            source = self._languages.find(asked.source)
+            if source is None:
+                raise unsupported("source_lang")
+            return target, [source] * len(asked.texts)
+        return target, [self._detected(text) for text in asked.texts]
+
+    def _detected(self, text: str) -> str:
+        sources = self._languages.sources
+        if is_wordless(text):
+            return "en" if "en" in sources else sources[0]
+        if self._detect is None:
+            raise refuse("Parameter 'source_lang' not specified: this server does not detect languages.")
+        return self._detect(text, sources)[0][0]
+
+    def _check_pairs(self, texts: Sequence[SourceText], target: str, *, given: bool) -> None:
+        for each in texts:
+            if each.language == target and given:
+                raise refuse("Source and target language are equal.")
+            if each.language != target and target not in self._languages.targets_of(each.language):
+                pair = f"source_lang '{written_code(each.language)}', target_lang '{written_code(target)}'"
+                raise refuse(f"Language pair not supported: {pair}.")
+
+    def _search(self, model_type: str) -> SearchFields:
+        """Returns a wide search for quality, as far as it fits into the slots of each model."""
+        if model_type not in QUALITY:
+            return SearchFields()
+        slots = min(each.pipeline.settings.slots for each in self._models)
+        return SearchFields(beam_size=min(_BEAM_SIZE, slots))
+
+
+def _as_bearer(authorization: str) -> str:
+    scheme, _, key = authorization.partition(" ")
+    return f"Bearer {key}" if scheme.lower() == KEY_SCHEME else authorization
+
+
+def _answer(asked: TranslateParameters, source: SourceText, translation: Translation | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "detected_source_language": written_code(source.language),
+        "text": source.text if translation is None else translation.text,
+        "billed_characters": len(source.text),
+    }
+    if asked.model_type:
+        answer["model_type_used"] = asked.model_type.removeprefix("prefer_")
+    if asked.version:
+        answer["tag_handling_version"] = asked.version
+    return answer

@@ -1,0 +1,102 @@
+"""The OpenAPI descriptions of LibreTranslate's routes."""
+
+from http import HTTPStatus
+from typing import Any
+
+from serve.api.http_body import TIMEOUT_PARAMETER
+from serve.api.parameters import FORM, JSON, MULTIPART
+
+TAG = "LibreTranslate"
+
+_TEXT = {"type": "string", "minLength": 1}
+_LANGUAGE = {**_TEXT, "description": "Code of a language, in any case and of any region."}
+_KEY = {"type": "string", "description": "API key, if the server requires one."}
+_DETECTED = {
+    "type": "object",
+    "required": ["confidence", "language"],
+    "properties": {"confidence": {"type": "number"}, "language": {"type": "string"}},
+}
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+_ERROR = {
+    "content": {
+        JSON: {"schema": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}}
+    }
+}
+_STATUSES = {
+    HTTPStatus.BAD_REQUEST: "A parameter is missing or invalid.",
+    HTTPStatus.FORBIDDEN: "The API key is wrong, or the function is off.",
+    HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body exceeds the limit.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content encoding is unknown.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests; retry later.",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "The server failed.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The server starts, stops or has failed.",
+    HTTPStatus.GATEWAY_TIMEOUT: "The deadline passed.",
+}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    int(status): {"description": text, **_ERROR} for status, text in _STATUSES.items()
+}
+
+
+def _object(required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": required.split(), "properties": properties}
+
+
+def _either(one: dict[str, Any]) -> dict[str, Any]:
+    """Returns the schema of one value, or of a list with a value per text."""
+    return {"anyOf": [one, {"type": "array", "items": one}]}
+
+
+def _route(summary: str, response: dict[str, Any], body: dict[str, Any] | None = None) -> dict[str, Any]:
+    ok = {int(HTTPStatus.OK): {"content": {JSON: {"schema": response}}}}
+    if body is None:
+        return {"summary": summary, "responses": ok}
+    content = {media_type: {"schema": body} for media_type in (JSON, FORM, MULTIPART)}
+    extra = {"requestBody": {"content": content}, "parameters": [TIMEOUT_PARAMETER]}
+    return {"summary": summary, "responses": {**ok, **_ERRORS}, "openapi_extra": extra}
+
+
+_ROUTES = {
+    "translate": _route(
+        "Translates a text or a list of texts",
+        _object(
+            "translatedText",
+            translatedText=_either({"type": "string"}),
+            detectedLanguage=_either(_DETECTED),
+            alternatives=_either({"anyOf": [{"type": "string"}, _STRINGS]}),
+        ),
+        _object(
+            "q source target",
+            q=_either(_TEXT),
+            source={**_LANGUAGE, "description": "Code of the source language; `auto` detects it per text."},
+            target=_LANGUAGE,
+            format={"type": "string", "enum": ["text", "html"], "default": "text"},
+            alternatives={"type": "integer", "minimum": 0, "default": 0, "description": "Further translations."},
+            api_key=_KEY,
+        ),
+    ),
+    "detect": _route(
+        "Detects the language of a text",
+        {"type": "array", "items": _DETECTED},
+        _object("q", q=_TEXT, api_key=_KEY),
+    ),
+    "suggest": _route(
+        "Refuses suggestions of better translations",
+        _object("success", success={"type": "boolean"}),
+        _object("q s source target", q=_TEXT, s=_TEXT, source=_LANGUAGE, target=_LANGUAGE, api_key=_KEY),
+    ),
+    "languages": _route(
+        "Lists the languages",
+        {
+            "type": "array",
+            "items": _object("code name targets", code={"type": "string"}, name={"type": "string"}, targets=_STRINGS),
+        },
+    ),
+    "health": _route("Responds while the server runs", _object("status", status={"type": "string"})),
+    "frontend_settings": _route("Returns the settings for pages", {"type": "object"}),
+}
+
+
+def route_documentation(handler: str) -> dict[str, Any]:
+    """Returns FastAPI's arguments for the route of a handler."""
+    return _ROUTES[handler]

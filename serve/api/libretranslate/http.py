@@ -1,0 +1,306 @@
+"""The routes of LibreTranslate, and how this interface writes errors."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from serve.api.auth import Authenticator
+from serve.api.http_problem import error_headers
+from serve.api.http_reader import unless_disconnected
+from serve.api.libretranslate.documentation import TAG, route_documentation
+from serve.api.libretranslate.request import (
+    AUTO,
+    TranslateParameters,
+    refuse,
+    required,
+    stand_ins,
+    unavailable,
+    unsupported,
+    written_code,
+)
+from serve.api.mixed_texts import Detect, Parts, SourceText, is_wordless, translate_texts
+from serve.api.parameters import ParameterReader, Parameters
+from serve.api.served_languages import ServedLanguages
+from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
+from serve.languages.names import language_name
+from serve.observability.metrics import Method
+from serve.registry.dispatcher import Dispatcher
+from serve.registry.registry import ModelRegistry
+from serve.translation.fields import SearchFields
+from serve.translation.request import TranslateRequest
+from serve.translation.response import Translation
+
+_FRONTEND_TIMEOUT_MS = 500
+# Any page may call this interface, as that of LibreTranslate.
+_CORS = MappingProxyType(
+    {
+        "access-control-allow-origin": "*",
+        "access-control-allow-headers": "Authorization, Content-Type",
+        "access-control-allow-methods": "GET, POST",
+        "access-control-max-age": "1728000",
+    }
+)
+_PERCENT = 100
+
+
+class MissingKeyError(UnauthorizedError):
+    """The request has no API key; this interface reports that as an invalid request."""
+
+
+class LibreTranslateHttp:
+    """Builds the routes; its methods are the handlers."""
+
+    reads_keys = True
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        models: ModelRegistry,
+        reader: ParameterReader,
+        authenticator: Authenticator,
+        *,
+        prefix: str,
+        most_alternatives: int,
+        detect: Detect | None,
+        open_to_pages: bool,
+    ) -> None:
+        """Creates the interface.
+
+        Args:
+            dispatcher: translates.
+            models: at least one.
+            reader: of parameters.
+            authenticator: of keys in parameters and headers.
+            prefix: before every path; empty: none.
+            most_alternatives: further translations per text.
+            detect: detects languages; None: clients must name them.
+            open_to_pages: pages of any origin may call the routes.
+        """
+        self._dispatcher = dispatcher
+        self._models = models
+        self._reader = reader
+        self._authenticator = authenticator
+        self._languages = ServedLanguages(models)
+        self._prefix = prefix
+        self._most_alternatives = most_alternatives
+        self._detect = detect
+        self._headers = _CORS if open_to_pages else MappingProxyType({})
+        self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
+
+    def owns(self, path: str) -> bool:
+        """Returns whether a path is one of the routes."""
+        return path in self._paths
+
+    def find_method(self, path: str) -> Method | None:
+        """Returns the label of translations."""
+        return "libretranslate" if path == f"{self._prefix}/translate" else None
+
+    def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - other interfaces have the id in a header
+        """Returns the headers for pages of other origins."""
+        return self._headers
+
+    def write_error(self, error: ServiceError, request_id: str) -> Response:  # noqa: ARG002 - as above
+        """Returns the response to a failed request."""
+        status, text = int(error.http_status), str(error)
+        if isinstance(error, UnauthorizedError):
+            status = HTTPStatus.BAD_REQUEST if isinstance(error, MissingKeyError) else HTTPStatus.FORBIDDEN
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            text = f"Slowdown: {text}"
+        return JSONResponse({"error": text}, status, error_headers(error))
+
+    def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
+        """Returns the response to an HTTP error."""
+        return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
+
+    def build(self, app: FastAPI) -> APIRouter:
+        """Returns the routes of an application, whose OpenAPI document holds them."""
+        router = APIRouter(tags=[TAG])
+        for method, path, handler in self._routes():
+            router.add_api_route(
+                f"{self._prefix}{path}", handler, methods=[method], **route_documentation(handler.__name__)
+            )
+            router.add_api_route(f"{self._prefix}{path}", self.preflight, methods=["OPTIONS"], include_in_schema=False)
+
+        @cache
+        def document() -> bytes:
+            whole = app.openapi()
+            paths = {path: each for path, each in whole["paths"].items() if path in self._paths}
+            return bytes(JSONResponse({**whole, "paths": paths}).body)
+
+        async def spec() -> Response:
+            return Response(document(), media_type="application/json")
+
+        router.add_api_route(f"{self._prefix}/spec", spec, methods=["GET"], include_in_schema=False)
+        self._paths.add(f"{self._prefix}/spec")
+        return router
+
+    def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
+        yield "POST", "/translate", self.translate
+        yield "POST", "/detect", self.detect
+        yield "POST", "/suggest", self.suggest
+        yield "GET", "/languages", self.languages
+        yield "GET", "/health", self.health
+        yield "GET", "/frontend/settings", self.frontend_settings
+
+    async def preflight(self) -> Response:
+        """Lets a page of another origin send its request."""
+        return Response(headers={"allow": "GET, POST, OPTIONS"})
+
+    async def translate(self, request: Request) -> Response:
+        """Translates a text or a list of texts, each independently of the others."""
+        parameters, deadline_seconds = await self._receive(request)
+        asked = TranslateParameters.parse(parameters, self._alternatives_limit())
+        limits = [each.pipeline.limits for each in self._models]
+        asked.check_lengths(max(each.max_texts for each in limits), max(each.max_text_characters for each in limits))
+        target, detected = self._find_languages(asked)
+        asked.check_format(html=any(each.pipeline.settings.alignments for each in self._models))
+        sources = [SourceText(text, code) for text, (code, _) in zip(asked.texts, detected, strict=True)]
+        for each in sources:
+            if each.language != target and target not in self._languages.targets_of(each.language):
+                raise unavailable(each.language, target)
+        order = TranslateRequest(
+            target_language=target, format=asked.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
+        )
+        work = self._translate(sources, order, asked.alternatives, request)
+        translations = await unless_disconnected(request, work)
+        return JSONResponse(_answer(asked, translations, detected))
+
+    async def detect(self, request: Request) -> Response:
+        """Detects the language of a text among the served ones."""
+        parameters, _ = await self._receive(request)
+        text = required(parameters, "q")
+        return JSONResponse([_detection(*each) for each in self._candidates(text)])
+
+    async def suggest(self, request: Request) -> Response:
+        """Refuses suggestions of better translations: the server does not keep them."""
+        await self._receive(request)
+        raise refuse("Suggestions are disabled on this server.", HTTPStatus.FORBIDDEN)
+
+    async def languages(self) -> Response:
+        """Lists the languages with the targets of each."""
+        listed = [
+            {
+                "code": written_code(code),
+                "name": language_name(code),
+                "targets": sorted(map(written_code, {code, *self._languages.targets_of(code)})),
+            }
+            for code in self._languages.sources
+        ]
+        return JSONResponse(listed)
+
+    async def health(self) -> Response:
+        """Responds while the event loop runs; `/healthz` and `/readyz` also check the models."""
+        return JSONResponse({"status": "ok"})
+
+    async def frontend_settings(self) -> Response:
+        """Returns the settings for pages."""
+        targets = self._languages.targets
+        target = "en" if "en" in targets else targets[0]
+        settings = {
+            "charLimit": max(each.pipeline.limits.max_text_characters for each in self._models),
+            "frontendTimeout": _FRONTEND_TIMEOUT_MS,
+            "apiKeys": self._authenticator.has_keys,
+            "keyRequired": self._authenticator.has_keys,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "language": {
+                "source": {"code": AUTO, "name": "Auto Detect"},
+                "target": {"code": written_code(target), "name": language_name(target)},
+            },
+        }
+        return JSONResponse(settings)
+
+    async def _receive(self, request: Request) -> tuple[Parameters, float]:
+        """Returns the parameters of an authenticated request, and its deadline."""
+        parameters, deadline_seconds = await self._reader.read(request)
+        key = parameters.first("api_key")
+        try:
+            if isinstance(key, str) and key:
+                self._authenticator.check_key(f"Bearer {key}")
+            else:
+                self._authenticator.check_key(*request.headers.getlist("authorization"))
+        except UnauthorizedError as error:
+            if key or "authorization" in request.headers:
+                raise UnauthorizedError("Invalid API key") from error
+            raise MissingKeyError("Please contact the server operator to get an API key") from error
+        return parameters, deadline_seconds
+
+    def _alternatives_limit(self) -> int:
+        """Returns how many alternatives a search finds: a text must fit into the slots of one engine."""
+        slots = min(each.pipeline.settings.slots for each in self._models)
+        return min(self._most_alternatives, slots - 1)
+
+    def _find_languages(self, asked: TranslateParameters) -> tuple[str, list[tuple[str, float]]]:
+        """Returns the target, and the source of each text with its probability."""
+        source = None if asked.source == AUTO else self._languages.find(asked.source, stand_ins(asked.source))
+        if source is None and not (asked.source == AUTO and self._detect is not None):
+            raise unsupported(asked.source)
+        target = self._languages.find(asked.target, stand_ins(asked.target))
+        if target is None:
+            raise unsupported(asked.target)
+        if source is not None:
+            return target, [(source, 1.0)] * len(asked.texts)
+        return target, [self._candidates(text)[0] for text in asked.texts]
+
+    def _candidates(self, text: str) -> list[tuple[str, float]]:
+        """Returns the languages that a text may have with their probabilities, at least one."""
+        sources = self._languages.sources
+        if is_wordless(text):
+            return [("en" if "en" in sources else sources[0], 0.0)]
+        if self._detect is None:
+            raise unsupported(AUTO)
+        found = self._detect(text, sources)
+        return [each for each in found if each[1] > 0] or found[:1]
+
+    async def _translate(
+        self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request
+    ) -> list[Translation | None]:
+        parts = Parts(self._dispatcher, request.state.record)
+        if not alternatives or order.format == "html":
+            return await translate_texts(parts, texts, order)
+        rows = alternatives + 1
+        several = replace(order, options=SearchFields(beam_size=rows, hypotheses=rows))
+        translations = list[Translation | None]()
+        for each in texts:
+            try:
+                translations += await translate_texts(parts, [each], several)
+            except InvalidRequestError as error:
+                if error.field != "options.hypotheses":
+                    raise
+                # A text of several sentences has no alternatives.
+                translations += await translate_texts(parts, [each], order)
+        return translations
+
+
+def _answer(
+    asked: TranslateParameters, translations: Sequence[Translation | None], detected: Sequence[tuple[str, float]]
+) -> dict[str, Any]:
+    texts = [
+        text if translation is None else translation.text
+        for text, translation in zip(asked.texts, translations, strict=True)
+    ]
+    answer: dict[str, list[Any]] = {"translatedText": texts}
+    if asked.source == AUTO:
+        answer["detectedLanguage"] = [_detection(*each) for each in detected]
+    if asked.alternatives:
+        answer["alternatives"] = [
+            _distinct(text, translation) for text, translation in zip(texts, translations, strict=True)
+        ]
+    return answer if asked.batch else {name: values[0] for name, values in answer.items()}
+
+
+def _distinct(best: str, translation: Translation | None) -> list[str]:
+    others = () if translation is None else translation.alternatives
+    return [text for text in dict.fromkeys(each.text for each in others) if text != best]
+
+
+def _detection(code: str, probability: float) -> dict[str, Any]:
+    return {"confidence": round(_PERCENT * probability, 1), "language": written_code(code)}
