@@ -20,6 +20,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _RepairWay:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RepairWayEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RepairWay.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REPAIR_WAY_UNSPECIFIED: _RepairWay.ValueType  # 0
+    """Never sent."""
+    REPAIR_WAY_DECODED: _RepairWay.ValueType  # 1
+    """The sentence was decoded again with a prefix that ends with the placeholder."""
+    REPAIR_WAY_PLACED: _RepairWay.ValueType  # 2
+    """It stands where the alignment puts it."""
+    REPAIR_WAY_UNTRANSLATED: _RepairWay.ValueType  # 3
+    """The sentence was not translated."""
+
+class RepairWay(_RepairWay, metaclass=_RepairWayEnumTypeWrapper):
+    """How a placeholder came back."""
+
+REPAIR_WAY_UNSPECIFIED: RepairWay.ValueType  # 0
+"""Never sent."""
+REPAIR_WAY_DECODED: RepairWay.ValueType  # 1
+"""The sentence was decoded again with a prefix that ends with the placeholder."""
+REPAIR_WAY_PLACED: RepairWay.ValueType  # 2
+"""It stands where the alignment puts it."""
+REPAIR_WAY_UNTRANSLATED: RepairWay.ValueType  # 3
+"""The sentence was not translated."""
+Global___RepairWay: _TypeAlias = RepairWay  # noqa: Y015
+
 class _FinishReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -88,6 +116,8 @@ class TranslateRequest(_message.Message):
     IGNORE_TAGS_FIELD_NUMBER: _builtins.int
     SPLITTING_TAGS_FIELD_NUMBER: _builtins.int
     NON_SPLITTING_TAGS_FIELD_NUMBER: _builtins.int
+    PLACEHOLDERS_FIELD_NUMBER: _builtins.int
+    PRESERVE_FORMATTING_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the source language, for example "en". May be empty if target_language determines it."""
     target_language: _builtins.str
@@ -107,6 +137,10 @@ class TranslateRequest(_message.Message):
     """Format of the texts: "text", "html" or "xml"; empty: text. A translation of HTML or XML has each tag of its text at
     the place that the alignment gives. Requires a server with alignments; excludes target_prefix and
     options.alignments.
+    """
+    preserve_formatting: _builtins.bool
+    """Whether letter case, final punctuation, emoji, marks of direction and no-break spaces follow the text; otherwise as
+    placeholders.
     """
     @_builtins.property
     def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -134,6 +168,13 @@ class TranslateRequest(_message.Message):
     def non_splitting_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of tags that do not end a sentence, at most 64."""
 
+    @_builtins.property
+    def placeholders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Kinds of placeholders that a translation must have as often as its text: "all", or "tag", "url", "email",
+        "mustache", "interpolation", "brace", "printf", "path", "mention", "hashtag". Empty: none. Requires a server with
+        alignments; excludes target_prefix and options.alignments.
+        """
+
     def __init__(
         self,
         *,
@@ -149,10 +190,12 @@ class TranslateRequest(_message.Message):
         ignore_tags: _abc.Iterable[_builtins.str] | None = ...,
         splitting_tags: _abc.Iterable[_builtins.str] | None = ...,
         non_splitting_tags: _abc.Iterable[_builtins.str] | None = ...,
+        placeholders: _abc.Iterable[_builtins.str] | None = ...,
+        preserve_formatting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "options", b"options", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "ignore_tags", b"ignore_tags", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "ignore_tags", b"ignore_tags", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
@@ -564,6 +607,7 @@ class Translation(_message.Message):
     ALTERNATIVES_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
+    REPAIRS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     CACHED_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
@@ -604,6 +648,10 @@ class Translation(_message.Message):
     def alignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alignment]:
         """One per sentence, in their order; only with options.alignments."""
 
+    @_builtins.property
+    def repairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Repair]:
+        """Placeholders that the model lost, and how they came back."""
+
     def __init__(
         self,
         *,
@@ -616,6 +664,7 @@ class Translation(_message.Message):
         alternatives: _abc.Iterable[Global___Alternative] | None = ...,
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
         alignments: _abc.Iterable[Global___Alignment] | None = ...,
+        repairs: _abc.Iterable[Global___Repair] | None = ...,
         seed: _builtins.int | None = ...,
         cached: _builtins.bool | None = ...,
         sentences: _builtins.int = ...,
@@ -623,7 +672,7 @@ class Translation(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "cached", b"cached", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
@@ -649,6 +698,7 @@ class Alternative(_message.Message):
     TARGET_TOKENS_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
+    REPAIRS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -667,6 +717,10 @@ class Alternative(_message.Message):
     def alignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alignment]:
         """One per sentence; only with options.alignments."""
 
+    @_builtins.property
+    def repairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Repair]:
+        """Placeholders that the model lost, and how they came back."""
+
     def __init__(
         self,
         *,
@@ -677,14 +731,41 @@ class Alternative(_message.Message):
         target_tokens: _builtins.int = ...,
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
         alignments: _abc.Iterable[Global___Alignment] | None = ...,
+        repairs: _abc.Iterable[Global___Repair] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "score", b"score", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Alternative: _TypeAlias = Alternative  # noqa: Y015
+
+@_typing.final
+class Repair(_message.Message):
+    """A placeholder that the model lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACEHOLDER_FIELD_NUMBER: _builtins.int
+    WAY_FIELD_NUMBER: _builtins.int
+    placeholder: _builtins.str
+    """The placeholder."""
+    way: Global___RepairWay.ValueType
+    """How it came back."""
+    def __init__(
+        self,
+        *,
+        placeholder: _builtins.str = ...,
+        way: Global___RepairWay.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["placeholder", b"placeholder", "way", b"way"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Repair: _TypeAlias = Repair  # noqa: Y015
 
 @_typing.final
 class TokenScore(_message.Message):

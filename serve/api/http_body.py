@@ -84,6 +84,16 @@ class TranslateBody(Fields):
     ignore_tags: TagNames = Field([], description="Tags whose content is not translated; only with HTML and XML.")
     splitting_tags: TagNames = Field([], description="Tags that end a sentence; only with HTML and XML.")
     non_splitting_tags: TagNames = Field([], description="Tags that do not end a sentence; only with HTML and XML.")
+    placeholders: TagNames = Field(
+        [],
+        description="Kinds of placeholders that a translation must have as often as its text: `all`, or their "
+        "names. Requires a server with alignments.",
+    )
+    preserve_formatting: bool = Field(
+        False,
+        description="Whether letter case, final punctuation, emoji and no-break spaces follow the text. Requires a "
+        "server with alignments.",
+    )
 
 
 class TextPair(Fields):

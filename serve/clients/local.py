@@ -33,7 +33,7 @@ class LocalTranslator:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields, *, markup: bool = False
+        cls, bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields, *, aligned: bool = False
     ) -> AsyncIterator[Self]:
         """Starts the engines and stops them. Never sheds up to `in_flight` concurrent texts.
 
@@ -42,7 +42,7 @@ class LocalTranslator:
             in_flight: maximum number of concurrent texts.
             timeout_seconds: timeout of each text.
             options: search options of all texts.
-            markup: whether texts have markup.
+            aligned: whether texts have markup, placeholders or formatting.
 
         Raises:
             BundleError: if the bundle cannot be served.
@@ -50,11 +50,10 @@ class LocalTranslator:
         from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
 
         configure_logs("console")
-        aligned = options.attended or markup
         settings = ServeSettings(
             bundle=bundle,
             queue_limit=in_flight * options.rows,
-            alignments=aligned,
+            alignments=aligned or options.attended,
             max_text_characters=MAX_TEXT_CHARACTERS,
         )
         async with open_dispatcher(settings) as dispatcher:

@@ -25,6 +25,8 @@ class Wanted(TypedDict, total=False):
         format: of the texts: text (the default), html or xml.
         ignore_tags: names of tags whose content is not translated.
         splitting_tags, non_splitting_tags: names of tags that end a sentence, or do not.
+        placeholders: kinds of placeholders that translations must have; `all`: every kind.
+        preserve_formatting: letter case, final punctuation, emoji and no-break spaces follow the text.
     """
 
     source_language: str
@@ -37,6 +39,8 @@ class Wanted(TypedDict, total=False):
     ignore_tags: Sequence[str]
     splitting_tags: Sequence[str]
     non_splitting_tags: Sequence[str]
+    placeholders: Sequence[str]
+    preserve_formatting: bool
 
 
 class HasTimeRemaining(Protocol):

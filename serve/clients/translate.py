@@ -206,6 +206,8 @@ class TranslateCommand(ConnectionOptions):
     ignore_tags: tuple[str, ...] = Field((), description="Tags whose content is not translated, in HTML and XML.")
     splitting_tags: tuple[str, ...] = Field((), description="Tags that end a sentence, in HTML and XML.")
     non_splitting_tags: tuple[str, ...] = Field((), description="Tags that end no sentence, in HTML and XML.")
+    placeholders: tuple[str, ...] = Field((), description="Kinds of placeholders that translations must have, or all.")
+    preserve_formatting: bool = Field(False, description="Letter case, final punctuation and emoji follow the text.")
     options: SearchFlags = Field(SearchFlags(), description="Beam search, sampling, lengths and extra output.")
     scores: bool = Field(False, description="Write the score and a tab before each translation.")
     stream: bool = Field(
@@ -248,8 +250,9 @@ class TranslateCommand(ConnectionOptions):
 
     def _open_translator(self) -> AbstractAsyncContextManager[AsyncTranslationClient | LocalTranslator]:
         if self.bundle is not None:
+            aligned = self.format != "text" or bool(self.placeholders) or self.preserve_formatting
             return LocalTranslator.open(
-                self.bundle, self.in_flight, self.timeout_seconds, self.options, markup=self.format != "text"
+                self.bundle, self.in_flight, self.timeout_seconds, self.options, aligned=aligned
             )
         return AsyncTranslationClient.open(str(self.server), self.connection(timeout_seconds=self.timeout_seconds))
 

@@ -6,7 +6,7 @@ mark is an inline tag, or something in the text that is not translated.
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -16,16 +16,22 @@ from serve.markup.tokens import Kind, Token
 
 # White space of HTML and XML; others, such as U+00A0, are characters of the text.
 SPACES = "\t\n\f\r "
+_LINE_PART = re.compile(r"[^\r\n\t\v\f\x85\u2028\u2029]+")
 _RUN = re.compile(rf"[{SPACES}]+|[^{SPACES}]+")
 
 
 class MarkKind(Enum):
-    """Kinds of marks: the two tags of an element, something without text, and text that is not translated."""
+    """Kinds of marks.
+
+    They are the two tags of an element, something without text, text that is not translated, and a space that replaces
+    the one at its place.
+    """
 
     OPEN = auto()
     CLOSE = auto()
     POINT = auto()
     KEPT = auto()
+    SPACE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,14 @@ class Block:
         return self.kept[index] if index >= 0 and place < self.kept[index].place_end else None
 
 
+def read_lines(text: str, parts: Iterable[tuple[int, int]]) -> Iterator[Block]:
+    """Yields the blocks of parts of a plain text: lines, and what is between tabs. Their white space stays."""
+    for part in parts:
+        for found in _LINE_PART.finditer(text, *part):
+            if found[0].strip():
+                yield Block(found[0], (), ((0, *found.span()),), ())
+
+
 class BlockReader:
     """Reads the blocks of a document.
 
@@ -95,7 +109,7 @@ class BlockReader:
     """
 
     def __init__(
-        self, text: str, tokens: Sequence[Token], tree: Tree, options: MarkupOptions, opaque: Collection[int]
+        self, text: str, tokens: Sequence[Token], tree: Tree, options: MarkupOptions, opaque: Container[int]
     ) -> None:
         """Starts at the beginning.
 

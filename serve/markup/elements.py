@@ -10,7 +10,7 @@ from typing import Literal
 
 from serve.markup.tokens import Kind, MarkupError, Token, names
 
-MarkupFormat = Literal["html", "xml"]
+MarkupFormat = Literal["text", "html", "xml"]
 # Browsers stop at 512. Each level of a sentence takes a frame of the interpreter's stack.
 MOST_LEVELS = 200
 ROOT = 0

@@ -39,6 +39,11 @@ def place_tags(sentence: MarkedSentence, translation: str, alignment: Alignment,
     return _render(placed, everything, translation, escaper)
 
 
+def find_place(sentence: MarkedSentence, translation: str, alignment: Alignment, node: Node) -> int:
+    """Returns where the translation of a node of the sentence begins, by the alignment."""
+    return _Placer(sentence.text, translation, alignment).find_start(node)
+
+
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A node and its characters of the translation; an empty interval is a gap.
@@ -173,10 +178,22 @@ class _Placer:
                 kinds = (words, tokens) if between_words else (tokens, words)
                 gaps = next((each for each in kinds if each.allowed.any()), None)
                 gap = (start, start) if gaps is None else gaps.best(*self._sides(node.start))
+                if node.kind is MarkKind.SPACE:
+                    placed.append(Placed(gap, node.before, "", kept=True, children=()))
+                    continue
                 place, pads = self._pad(node, gap)
                 last[gap] = place = max(place, last.get(gap, 0))
                 placed.append(self._placed(node, (place, place), pads))
         return tuple(sorted(placed, key=lambda each: each.interval))
+
+    def find_start(self, node: Node) -> int:
+        """Returns where the interval of a node begins, or else its gap."""
+        everything = 0, len(self._translation)
+        score, interval = self._largest_sum(node, everything, ())
+        if score > 0:
+            return interval[0]
+        gaps = _Gaps.of(self._translation, self._words, everything, ())
+        return gaps.best(*self._sides(node.start))[1] if gaps.allowed.any() else everything[1]
 
     def _placed(self, node: Node, interval: Interval, pads: tuple[str, str]) -> Placed:
         before, after = f"{pads[0]}{node.before}", f"{node.after}{pads[1]}"
@@ -194,7 +211,8 @@ class _Placer:
             elif not node.ends:
                 end = self._best_side(node, (start, end))[0]
                 places[index] = end, interval[1]
-        whole = [index for index, node in enumerate(nodes) if node.kind is not MarkKind.POINT and index not in places]
+        spanning = MarkKind.OPEN, MarkKind.KEPT
+        whole = [index for index, node in enumerate(nodes) if node.kind in spanning and index not in places]
         free = start, end
         taken = list[Interval]()
         scored = [(self._best_interval(nodes[index], free, taken)[0], index) for index in whole]
@@ -302,7 +320,14 @@ class _Placer:
             pads = " " * glued, " " * (spaced_after and not glued)
         else:
             pads = "", " " * (spaced_after and glued)
-        return place, pads
+        return place, self._apart(node, place, pads) if node.kind is MarkKind.KEPT else pads
+
+    def _apart(self, node: Node, place: int, pads: tuple[str, str]) -> tuple[str, str]:
+        """Returns the white space that also keeps kept text apart from words that it does not touch in the source."""
+        source, text = self._source, self._translation
+        left = text[:place][-1:].isalnum() and not source[: node.start][-1:].isalnum()
+        right = text[place : place + 1].isalnum() and not source[node.end : node.end + 1].isalnum()
+        return pads[0] or " " * left, pads[1] or " " * right
 
 
 def _splits_word(text: str, place: int) -> bool:

@@ -61,13 +61,14 @@ def _html_name(text: str) -> str:
 class Escaper:
     """Escapes text; characters that a document always spells as references stay spelled that way."""
 
-    def __init__(self, document: str, references: Sequence[Reference], text: str) -> None:
+    def __init__(self, document: str, references: Sequence[Reference], text: str, *, plain: bool = False) -> None:
         """Learns the spellings of a document.
 
         Args:
             document: with markup.
             references: of its text.
             text: of the document, with references replaced.
+            plain: whether the document has no markup; nothing is escaped then.
         """
         spelled = dict[str, str]()
         for each in references:
@@ -78,7 +79,7 @@ class Escaper:
         always = {value: spelling for value, spelling in spelled.items() if text.count(value) <= counts[value]}
         # Markup is escaped in any case, but as the document does it.
         marks = {value: spelling for value, spelling in spelled.items() if value in _ESCAPES}
-        self._table = str.maketrans({**_ESCAPES, **always, **marks})
+        self._table = str.maketrans({} if plain else {**_ESCAPES, **always, **marks})
 
     def escape(self, text: str) -> str:
         """Returns the text with references in place of `&`, `<`, `>` and the spelled characters."""

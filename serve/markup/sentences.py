@@ -6,18 +6,35 @@ and ends in another one has an open side in both.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from serve.markup.blocks import SPACES, Block, BlockReader, Mark, MarkKind
+from serve.markup.blocks import SPACES, Block, BlockReader, Mark, MarkKind, read_lines
 from serve.markup.elements import MarkupOptions, build_tree
 from serve.markup.html import scan_html
-from serve.markup.references import Escaper
+from serve.markup.references import Escaper, Reference
 from serve.markup.xml import scan_xml
 
 Spans = Sequence[tuple[int, int]]
 # Returns the sentences of each plain text: their first characters, and the characters after their last ones.
 Split = Callable[[Sequence[str]], Sequence[Spans]]
+ReadBlocks = Callable[[Container[int]], tuple[list[Block], Sequence[Reference]]]
+
+
+class Marking:
+    """What a text has besides its markup: here, nothing."""
+
+    def parts(self, text: str) -> Spans:
+        """Returns the parts of a plain text that are translated."""
+        return [(0, len(text))]
+
+    def mark(self, block: Block, opaque: Container[int]) -> Block:  # noqa: ARG002 - of subclasses
+        """Returns the block with more marks, given the kept texts that are points, by their elements."""
+        return block
+
+
+UNMARKED = Marking()
+
 
 # Where a tag stands: in an earlier sentence, before this one, in it, after it, or in a later one.
 _EARLIER, _BEFORE, _INSIDE, _AFTER, _LATER = range(5)
@@ -50,10 +67,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class MarkedSentence:
-    """A sentence: its plain text, and what its translation must contain."""
+    """A sentence: its plain text, and what its translation must contain.
+
+    Attributes:
+        source: the characters of the document, with all its tags.
+    """
 
     text: str
     nodes: tuple[Node, ...]
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +93,57 @@ class Document:
     escaper: Escaper
 
 
-def read_document(text: str, options: MarkupOptions, split: Split) -> Document:
+def read_document(text: str, options: MarkupOptions, split: Split, marking: Marking = UNMARKED) -> Document:
     """Returns the sentences of a document.
 
     Args:
         text: a document or a fragment of one.
         options: format and tags.
         split: finds the sentences in the texts of all blocks.
+        marking: of the text.
 
     Raises:
         MarkupError: if the document is malformed or exceeds a limit.
     """
+    read_blocks = _block_reader(text, options, marking)
+    cut = set[int]()
+    # A sentence must not end inside of kept text. If it would, the text becomes a point, which may join sentences.
+    for opaque in (cut, cut, _Everything()):
+        read, references = read_blocks(opaque)
+        read = [marking.mark(block, opaque) for block in read]
+        blocks = list(zip(read, split([block.text for block in read]), strict=True))
+        found = {mark.element for block, spans in blocks for mark in block.kept if _is_cut(mark, spans)}
+        if not found:
+            break
+        cut |= found
+    escaper = Escaper(text, references, "".join(block.text for block in read), plain=options.format == "text")
+    return _Assembly(text).assemble(blocks, escaper)
+
+
+class _Everything:
+    """Contains every element."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def _block_reader(text: str, options: MarkupOptions, marking: Marking) -> ReadBlocks:
+    """Returns a function that reads the blocks of a document, given the elements that are points."""
+    if options.format == "text":
+        parts = marking.parts(text)
+        return lambda _: (list(read_lines(text, parts)), ())
     tokens = list(scan_html(text)) if options.format == "html" else scan_xml(text)
     tree = build_tree(text, tokens, options)
-    opaque = set[int]()
-    # A sentence must not end inside of kept text. If it would, the text becomes a point, which may join sentences.
-    for everything in (False, False, True):
-        if everything:
-            opaque = set(range(len(tree.elements)))
+
+    def read(opaque: Container[int]) -> tuple[list[Block], Sequence[Reference]]:
         reader = BlockReader(text, tokens, tree, options, opaque)
-        read = list(reader.read())
-        blocks = list(zip(read, split([block.text for block in read]), strict=True))
-        cut = {mark.element for block, spans in blocks for mark in block.marks if _is_cut(mark, spans)}
-        if not cut:
-            break
-        opaque |= cut
-    escaper = Escaper(text, reader.references, "".join(block.text for block in read))
-    return _Assembly(text).assemble(blocks, escaper)
+        return list(reader.read()), reader.references
+
+    return read
 
 
 def _is_cut(mark: Mark, spans: Spans) -> bool:
     """Returns whether no sentence holds all of a kept text."""
-    if mark.kind is not MarkKind.KEPT:
-        return False
     index = bisect_left(spans, mark.place_end, key=lambda span: span[1])
     return index == len(spans) or spans[index][0] > mark.place
 
@@ -135,7 +175,13 @@ class _Assembly:
         self._end_gap(start)
         self._end = end
         self._moved = reader.moved
-        self._sentences.append(MarkedSentence(block.text[slice(*span)], tuple(nodes)))
+        before = (mark for mark in reader.moved if mark.start < start)
+        after = (mark for mark in reader.moved if mark.start >= end)
+        parts = (*self._texts(before), self._text[start:end], *self._texts(after))
+        self._sentences.append(MarkedSentence(block.text[slice(*span)], tuple(nodes), "".join(parts)))
+
+    def _texts(self, marks: Iterable[Mark]) -> list[str]:
+        return [self._text[mark.start : mark.end] for mark in sorted(marks, key=lambda mark: mark.start)]
 
     def _end_gap(self, end: int) -> None:
         """Adds the gap up to a place, without the tags that belong to the sentences around it."""

@@ -1,4 +1,4 @@
-"""Markup of requests: options from clients, and the tags of one sentence on their way through the translation."""
+"""Markup and placeholders of requests: options from clients, and those of one sentence through its translation."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,12 @@ from typing import Protocol, get_args
 from serve.alignment import Alignment
 from serve.errors import InvalidRequestError
 from serve.markup.elements import MarkupFormat, MarkupOptions
-from serve.markup.placement import place_tags
 from serve.markup.references import Escaper
 from serve.markup.sentences import MarkedSentence
+from serve.placeholders.check import Repair, forced_prefix, lost_nodes
+from serve.placeholders.marks import Marker
+from serve.placeholders.patterns import KINDS, Finder, PlaceholderKind
+from serve.placeholders.render import Rendering
 from serve.translation.fields import shown
 
 PLAIN = "text"
@@ -20,12 +23,47 @@ SMALL_MARKUP_BYTES = 1024
 # Sentences whose tags take about a millisecond to place.
 FEW_TAGGED_SENTENCES = 3
 TAG_FIELDS = ("ignore_tags", "splitting_tags", "non_splitting_tags")
-_FORMATS = (PLAIN, *get_args(MarkupFormat))
+_FORMATS = get_args(MarkupFormat)
+# Every kind of placeholder.
+ALL = "all"
 _TAG_NAME = re.compile(r"[^\s<>&\"'/=]{1,128}")
 
 
-def read_markup(text_format: str, tags: Mapping[str, Sequence[str]]) -> MarkupOptions | None:
-    """Returns the options of markup; None: plain text.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read texts whose translations need more than words.
+
+    Attributes:
+        markup: format and tags.
+        placeholders: kinds of placeholders that stay; empty: none.
+        rendering: of their sentences.
+    """
+
+    markup: MarkupOptions
+    placeholders: frozenset[PlaceholderKind]
+    rendering: Rendering
+
+    @property
+    def marker(self) -> Marker:
+        """Marks the blocks of a text."""
+        branching = "brace" in self.placeholders
+        return Marker(Finder(self.placeholders), formatting=self.rendering.formatting, branching=branching)
+
+
+def read_placeholders(names: Sequence[str]) -> frozenset[PlaceholderKind]:
+    """Returns kinds of placeholders.
+
+    Raises:
+        InvalidRequestError: naming the first invalid kind.
+    """
+    for index, name in enumerate(names):
+        if name not in (*KINDS, ALL):
+            raise InvalidRequestError(f"placeholders[{index}]", f"{shown(name)}, expected {ALL} or {', '.join(KINDS)}")
+    return frozenset(kind for kind in KINDS if kind in names or ALL in names)
+
+
+def read_markup(text_format: str, tags: Mapping[str, Sequence[str]]) -> MarkupOptions:
+    """Returns format and tags of texts.
 
     Args:
         text_format: of the texts; empty: plain text.
@@ -48,7 +86,7 @@ def read_markup(text_format: str, tags: Mapping[str, Sequence[str]]) -> MarkupOp
         return MarkupOptions("xml", **{field: frozenset(names) for field, names in tags.items()})
     if text_format == "html":
         return MarkupOptions("html", **{field: frozenset(map(str.lower, names)) for field, names in tags.items()})
-    return None
+    return MarkupOptions("text")
 
 
 class Aligned(Protocol):
@@ -65,19 +103,40 @@ class Aligned(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SentenceMarkup:
-    """The tags of one sentence."""
+    """The tags and placeholders of one sentence."""
 
     sentence: MarkedSentence
     escaper: Escaper
+    rendering: Rendering
 
     @property
     def has_tags(self) -> bool:
-        """Whether the translation needs an alignment: without tags inside, it is only escaped."""
+        """Whether the translation needs an alignment."""
         return bool(self.sentence.nodes)
 
-    def render(self, translation: Aligned) -> str:
-        """Returns the translation with its tags."""
-        if not self.has_tags:
-            return self.escaper.escape(translation.text)
-        (alignment,) = translation.alignments or (Alignment((), (), (), ()),)
-        return place_tags(self.sentence, translation.text, alignment, self.escaper)
+    @property
+    def grows(self) -> bool:
+        """Whether the parts of a translation are known before all of it: it is only escaped."""
+        return not self.has_tags and self.rendering == Rendering()
+
+    def render(self, translation: Aligned) -> tuple[str, tuple[Repair, ...]]:
+        """Returns the translation with its tags and placeholders, and those that the model lost."""
+        if self.grows:
+            return self.escaper.escape(translation.text), ()
+        return self.rendering.render(self.sentence, translation.text, _alignment(translation), self.escaper)
+
+    def lost(self, text: str) -> list[str]:
+        """Returns the placeholders that a translation lacks."""
+        if self.rendering.finder is None:
+            return []
+        return [self.sentence.text[node.start : node.end] for node in lost_nodes(self.sentence, text)]
+
+    def prefix(self, translation: Aligned) -> str:
+        """Returns the start of a translation that has the first lost placeholder of this one."""
+        (lost, *_) = lost_nodes(self.sentence, translation.text)
+        return forced_prefix(self.sentence, translation.text, _alignment(translation), lost)
+
+
+def _alignment(translation: Aligned) -> Alignment:
+    (alignment,) = translation.alignments or (Alignment((), (), (), ()),)
+    return alignment

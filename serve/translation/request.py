@@ -14,12 +14,13 @@ from typing import Self
 from serve.alignment import AlignmentUnit
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
-from serve.markup.elements import MarkupOptions
+from serve.placeholders.patterns import Finder
+from serve.placeholders.render import Rendering
 from serve.scheduler.sequence import FairnessKey
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.blank import is_blank
 from serve.translation.fields import OPTIONS, SearchFields, shown
-from serve.translation.markup import PLAIN, TAG_FIELDS, SentenceMarkup, read_markup
+from serve.translation.markup import PLAIN, TAG_FIELDS, Reading, SentenceMarkup, read_markup, read_placeholders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class TranslateRequest:
         split_sentences: translate sentence by sentence; otherwise each text, or block of markup, is one sentence.
         format: of the texts: text, html or xml.
         ignore_tags, splitting_tags, non_splitting_tags: see `MarkupOptions`.
+        placeholders: kinds of placeholders that translations must have.
+        preserve_formatting: whether letter case, final punctuation, emoji and no-break spaces follow the text.
         deadline_seconds: on the clock of `time.monotonic`; None: the server's default timeout.
         priority: a higher one starts earlier.
         fairness_key: stream of the request, which then waits for room instead of being refused; None: no stream.
@@ -51,6 +54,8 @@ class TranslateRequest:
     ignore_tags: Sequence[str] = ()
     splitting_tags: Sequence[str] = ()
     non_splitting_tags: Sequence[str] = ()
+    placeholders: Sequence[str] = ()
+    preserve_formatting: bool = False
     deadline_seconds: float | None = None
     priority: int = 0
     fairness_key: FairnessKey | None = None
@@ -264,7 +269,7 @@ class ModelRequest:
         texts: at least one.
         direction: with the tokens before every source.
         deadline_seconds: on the clock of `time.monotonic`.
-        markup: of the texts; None: plain text.
+        reading: of markup, placeholders and formatting; None: plain text.
         split_sentences, priority, fairness_key: as of a `TranslateRequest`.
     """
 
@@ -272,7 +277,7 @@ class ModelRequest:
     direction: BundleDirection
     plan: SearchPlan
     deadline_seconds: float
-    markup: MarkupOptions | None = None
+    reading: Reading | None = None
     split_sentences: bool = False
     priority: int = 0
     fairness_key: FairnessKey | None = None
@@ -339,7 +344,7 @@ class RequestLimits:
             direction,
             self.search.plan(request.options),
             deadline_seconds,
-            self._markup(request),
+            self._reading(request),
             request.split_sentences,
             request.priority,
             request.fairness_key,
@@ -361,19 +366,28 @@ class RequestLimits:
         self._check_texts(texts)
         return ModelRequest(texts, direction, self.search.scoring_plan(), deadline_seconds)
 
-    def _markup(self, request: TranslateRequest) -> MarkupOptions | None:
-        tags = {name: getattr(request, name) for name in TAG_FIELDS}
-        markup = read_markup(request.format, tags)
-        if markup is None:
+    def _reading(self, request: TranslateRequest) -> Reading | None:
+        markup = read_markup(request.format, {name: getattr(request, name) for name in TAG_FIELDS})
+        placeholders = read_placeholders(request.placeholders)
+        given: list[tuple[str, object, str]] = []
+        if markup.format != PLAIN:
+            given.append(("format", request.format, PLAIN))
+        if placeholders:
+            given.append(("placeholders", list(request.placeholders), "none"))
+        if request.preserve_formatting:
+            given.append(("preserve_formatting", True, "false"))
+        if not given:
             return None
+        field, value, plain = given[0]
         if not self.search.aligned:
-            expected = ALIGNED.format("text")
-            raise InvalidRequestError("format", f"{shown(request.format)}, expected {expected}")
+            raise InvalidRequestError(field, f"{shown(value)}, expected {ALIGNED.format(plain)}")
+        what = f"with format {value}" if field == "format" else f"with {field}"
         if any(request.target_prefix):
-            raise InvalidRequestError("target_prefix", f"expected none with format {request.format}")
+            raise InvalidRequestError("target_prefix", f"expected none {what}")
         if request.options.alignments is not None:
-            raise _refused("alignments", request.options.alignments, f"none with format {request.format}")
-        return markup
+            raise _refused("alignments", request.options.alignments, f"none {what}")
+        finder = Finder(placeholders) if placeholders else None
+        return Reading(markup, placeholders, Rendering(finder, request.preserve_formatting))
 
     def _check_count(self, field: str, count: int) -> None:
         if not 1 <= count <= self.max_texts:

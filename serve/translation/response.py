@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.alignment import ALIGN, Alignment, AlignmentUnit
 from serve.observability.usage import RequestUsage, Timings
+from serve.placeholders.check import Repair
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.translation.request import SearchPlan, TargetVocabulary
@@ -33,6 +34,7 @@ class Alternative:
         target_tokens: length of the translation, the end token excluded.
         tokens: score per token, the end token last if it was reached.
         alignments: one per sentence, in their order.
+        repairs: placeholders that the model lost; None: no placeholders were asked for, or none was lost.
     """
 
     text: str
@@ -42,6 +44,7 @@ class Alternative:
     target_tokens: int
     tokens: tuple[TokenScore, ...] | None = None
     alignments: tuple[Alignment, ...] | None = None
+    repairs: tuple[Repair, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,12 +158,14 @@ class Found(NamedTuple):
         spec: of its sequence; with alignments also if only its tags need one.
         hypotheses: at least one, best first.
         cached: as of a `Translation`.
+        repairs: of the best one, by decoding again.
     """
 
     text: str
     spec: SequenceSpec
     hypotheses: Sequence[Hypothesis]
     cached: bool | None
+    repairs: tuple[Repair, ...] = ()
 
 
 class ResponseBuilder:
@@ -188,6 +193,7 @@ class ResponseBuilder:
             alternatives=tuple(Alternative(**other) for other in others),
             seed=spec.options.seed if spec.options.sampled else None,
             cached=found.cached,
+            repairs=found.repairs or None,
         )
 
     def score(self, found: Found) -> TranslationScore:

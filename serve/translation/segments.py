@@ -24,6 +24,7 @@ from serve.alignment import Alignment
 from serve.errors import InvalidRequestError
 from serve.markup.sentences import read_document
 from serve.markup.tokens import MarkupError
+from serve.placeholders.check import Repair
 from serve.search.hypothesis import FinishReason
 from serve.translation.blank import BLANK_CHARACTERS, is_blank
 from serve.translation.fields import OPTIONS
@@ -105,11 +106,17 @@ class SegmentedText:
         edges = list(accumulate(map(len, chain.from_iterable(zip(self.gaps, self.sentences, strict=False)))))
         return list(zip(edges[::2], edges[1::2], strict=True))
 
-    def render(self, translations: Sequence[Alternative]) -> str:
-        """Joins one translation per sentence with the white space and the markup of the text."""
+    def render(self, translations: Sequence[Alternative]) -> tuple[str, tuple[Repair, ...]]:
+        """Joins one translation per sentence with the white space and the markup of the text.
+
+        Returns:
+            the text, and the placeholders that the model lost.
+        """
         if not self.markup:
-            return self.join([each.text for each in translations])
-        return self.join([markup.render(each) for markup, each in zip(self.markup, translations, strict=True)])
+            return self.join([each.text for each in translations]), ()
+        rendered = [markup.render(each) for markup, each in zip(self.markup, translations, strict=True)]
+        repairs = ((*(each.repairs or ()), *more) for each, (_, more) in zip(translations, rendered, strict=True))
+        return self.join([text for text, _ in rendered]), tuple(chain.from_iterable(repairs))
 
     def join(self, translations: Sequence[str]) -> str:
         """Joins one translation per sentence with the white space of the text."""
@@ -298,15 +305,16 @@ class TextSplitter:
     def _segmented(self, text: str, most_sentences: int) -> SegmentedText:
         request = self._request
         sentences = partial(self._sentences, request.direction.source)
-        if request.markup is None:
+        reading = request.reading
+        if reading is None:
             return sentences(text, most_sentences)
         split = BlockSplitter(sentences if request.split_sentences else whole, most_sentences)
-        document = read_document(text, request.markup, split)
+        document = read_document(text, reading.markup, split, reading.marker)
         return SegmentedText(
             tuple(sentence.text for sentence in document.sentences),
             document.gaps,
             split.cut_sentences,
-            tuple(SentenceMarkup(sentence, document.escaper) for sentence in document.sentences),
+            tuple(SentenceMarkup(sentence, document.escaper, reading.rendering) for sentence in document.sentences),
         )
 
     def _sentences(self, language: str, text: str, most_sentences: int) -> SegmentedText:
@@ -412,4 +420,5 @@ def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Tran
 
 def _joined(segmented: SegmentedText, translations: Sequence[Alternative]) -> dict[str, Any]:
     """Returns the fields of a joined translation that depend on its text."""
-    return {"text": segmented.render(translations), "alignments": segmented.join_alignments(translations)}
+    text, repairs = segmented.render(translations)
+    return {"text": text, "alignments": segmented.join_alignments(translations), "repairs": repairs or None}

@@ -8,16 +8,18 @@ runtime.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.engine.readiness import Readiness
-from serve.errors import InvalidRequestError
+from serve.errors import InvalidRequestError, QueueFullError
 from serve.observability.metrics import Metrics
 from serve.observability.traces import current_trace
 from serve.observability.usage import Timings
+from serve.placeholders.check import Repair, RepairWay
 from serve.scheduler.admission import Reservation
 from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
@@ -31,6 +33,8 @@ from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
 from serve.translation.turns import SMALL_TEXT_BYTES, Pace, map_texts, normalized_bytes, run_turn
 
+# Rounds of decoding sentences again that lack placeholders.
+MOST_REPAIRS = 3
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
 
@@ -155,7 +159,8 @@ class Translator:
             tokenized = await self._tokenize(segmented.request)
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
-            return await self._joined(segmented, await self._translated(tokenized, submission.sequences))
+            found = await self._completed(tokenized, self._found(tokenized, submission.sequences))
+            return await self._joined(segmented, await self._translated(tokenized, submission.sequences, found))
 
     async def stream(
         self, request: ModelRequest, reserved: Reservation | None = None
@@ -163,11 +168,20 @@ class Translator:
         """Yields deltas of the translations, then the response of `translate`.
 
         Deltas that are not consumed in time are merged. With several hypotheses, the best one is known only at the end:
-        its text comes in one delta. Closing the generator (`contextlib.aclosing`) frees the slots within one step.
+        its text comes in one delta, as does a text with placeholders. Closing the generator (`contextlib.aclosing`)
+        frees the slots within one step.
 
         Raises:
             ServiceError: if the translation fails, possibly after some deltas.
         """
+        if request.reading is not None and request.reading.placeholders:
+            response = await self.translate(request, reserved)
+            for index, each in enumerate(response.translations):
+                yield TranslationDelta(
+                    text_index=index, text=each.text, target_tokens=each.target_tokens, finish_reason=each.finish_reason
+                )
+            yield response
+            return
         with reserved or await self.reserve(request) as reservation:
             segmented = await self._split(request, reservation)
             streams = segmented.streams()
@@ -191,7 +205,8 @@ class Translator:
                     if submission.done:
                         break
                     await submission.change()
-            yield await self._joined(segmented, await self._translated(tokenized, submission.sequences))
+            found = self._found(tokenized, submission.sequences)
+            yield await self._joined(segmented, await self._translated(tokenized, submission.sequences, found))
 
     async def score(self, request: ModelRequest) -> ScoreResponse:
         """Scores the translation of every text, each as one sentence; otherwise as `translate`.
@@ -203,16 +218,17 @@ class Translator:
             tokenized = await self._tokenize(request)
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
-            scores = await self._built(self._responses.score, tokenized, submission.sequences)
+            found = self._found(tokenized, submission.sequences)
+            scores = await _built(self._responses.score, found)
             return self._observed(ScoreResponse(scores, _timings(tokenized, submission.sequences)))
 
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
         """Splits the texts into sentences, and extends the reservation if there are more sentences than texts."""
-        if not request.split_sentences and request.markup is None:
+        if not request.split_sentences and request.reading is None:
             return SegmentedRequest.whole(request)
         most_sentences = self._scheduler.capacity_rows // request.plan.options.rows
         splitter = TextSplitter(request, partial(self._fits, request.direction.source_prefix), most_sentences)
-        small_bytes = SMALL_TEXT_BYTES if request.markup is None else SMALL_MARKUP_BYTES
+        small_bytes = SMALL_TEXT_BYTES if request.reading is None else SMALL_MARKUP_BYTES
         texts = await map_texts(splitter.split, request.texts, request.deadline_seconds, small_bytes)
         segmented = SegmentedRequest.of(request, texts)
         if len(segmented.request.texts) > len(texts):
@@ -292,7 +308,7 @@ class Translator:
         if ended:
             return self._last_delta(tokenized, index, text_stream, submission.sequences[place].hypotheses)
         markup = tokenized.request.texts[index].markup
-        if markup is not None and markup.has_tags:
+        if markup is not None and not markup.grows:
             return None  # tags may enclose any part of the translation
         target_ids = submission.tokens[place].copy()  # the engine appends concurrently
         text = text_stream.grow(target_ids)
@@ -304,9 +320,9 @@ class Translator:
         self, tokenized: TokenizedRequest, index: int, text_stream: TextStream, hypotheses: Sequence[Hypothesis]
     ) -> TranslationDelta:
         best, sentence = hypotheses[0], tokenized.request.texts[index]
-        if sentence.markup is not None and sentence.markup.has_tags:
+        if sentence.markup is not None and not sentence.markup.grows:
             found = Found(sentence.text, tokenized.specs[index], hypotheses[:1], None)
-            text = sentence.markup.render(self._responses.translation(found, tokenized.request.plan))
+            text, _ = sentence.markup.render(self._responses.translation(found, tokenized.request.plan))
         else:
             text = text_stream.end(self._tokenizer.decode(best.target_ids))
             text = text if sentence.markup is None else sentence.markup.escaper.escape(text)
@@ -317,13 +333,72 @@ class Translator:
             finish_reason=best.finish_reason,
         )
 
+    async def _completed(self, tokenized: TokenizedRequest, found: list[Found]) -> list[Found]:
+        """Decodes sentences that lack placeholders again, each with a prefix that ends with a lost one."""
+        request = tokenized.request
+        if request.reading is None or not request.reading.placeholders or request.plan.options.hypotheses > 1:
+            return found
+        for _ in range(MOST_REPAIRS):
+            again = await self._lacking(tokenized, found)
+            if not again:
+                break
+            specs = [spec for _, _, spec in again]
+            try:
+                with Submission(self._scheduler, specs, deadline_seconds=request.deadline_seconds) as submission:
+                    await submission.finish()
+            except QueueFullError:
+                break  # without room, they are placed by alignment
+            better = list(filter(None, map(partial(self._better, request, found), again, submission.sequences)))
+            for index, changed in better:
+                found[index] = changed
+            if not better:
+                break
+        return found
+
+    async def _lacking(
+        self, tokenized: TokenizedRequest, found: Sequence[Found]
+    ) -> list[tuple[int, Sequence[str], SequenceSpec]]:
+        """Returns index, lost placeholders and new sequence of each sentence that lacks some."""
+        again, pace = list[tuple[int, Sequence[str], SequenceSpec]](), Pace()
+        for index, each in enumerate(found):
+            text = tokenized.request.texts[index]
+            translation = self._responses.translation(each, tokenized.request.plan)
+            lost = [] if text.markup is None else text.markup.lost(translation.text)
+            if text.markup is not None and lost and self._can_write(lost[0]):
+                prefixed = replace(text, target_prefix=text.markup.prefix(translation))
+                # A prefix may exceed the longest translation.
+                with suppress(InvalidRequestError):
+                    again.append((index, lost, self._spec(tokenized.request, prefixed)))
+            await pace.keep()
+        return again
+
+    def _can_write(self, text: str) -> bool:
+        """Returns whether the model has tokens for a text."""
+        return text in self._tokenizer.decode(self._tokenizer.encode_target(text))
+
+    def _better(
+        self,
+        request: ModelRequest,
+        found: Sequence[Found],
+        again: tuple[int, Sequence[str], SequenceSpec],
+        sequence: DecodingSequence,
+    ) -> tuple[int, Found] | None:
+        """Returns index and result of a sentence that lacks fewer placeholders than before."""
+        index, lost, _ = again
+        markup = request.texts[index].markup
+        still = [] if markup is None else markup.lost(self._tokenizer.decode(sequence.best.target_ids))
+        if len(still) >= len(lost):
+            return None
+        repairs = (*found[index].repairs, Repair(lost[0], RepairWay.DECODED))
+        return index, found[index]._replace(hypotheses=tuple(sequence.hypotheses), repairs=repairs)
+
     async def _translated(
-        self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]
+        self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...], found: Sequence[Found]
     ) -> TranslationResponse:
         """Returns the response for the sentences and counts it."""
         started_seconds = time.monotonic()
         build = partial(self._responses.translation, plan=tokenized.request.plan)
-        translations = await self._built(build, tokenized, sequences)
+        translations = await _built(build, found)
         if trace := current_trace():
             trace.add_phase("detokenize", started_seconds, time.monotonic(), {"texts": len(translations)})
         return self._observed(TranslationResponse(translations, _timings(tokenized, sequences)))
@@ -333,19 +408,6 @@ class Translator:
         if segmented.slow_to_join:
             return await run_turn(segmented.request.deadline_seconds, segmented.join, response)
         return segmented.join(response)
-
-    async def _built(
-        self,
-        build: Callable[[Found], Result],
-        tokenized: TokenizedRequest,
-        sequences: tuple[DecodingSequence, ...],
-    ) -> tuple[Result, ...]:
-        """Returns what `build` makes of each sentence."""
-        results, pace = list[Result](), Pace()
-        for each in self._found(tokenized, sequences):
-            results.append(build(each))
-            await pace.keep()
-        return tuple(results)
 
     def _found(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> list[Found]:
         """Returns the result of each sentence, and stores new ones in the cache."""
@@ -372,3 +434,12 @@ def _timings(tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...
         inference_seconds=max((each.finished_seconds - each.started_seconds for each in sequences), default=0.0),
         total_seconds=time.monotonic() - tokenized.started_seconds,
     )
+
+
+async def _built(build: Callable[[Found], Result], found: Sequence[Found]) -> tuple[Result, ...]:
+    """Returns what `build` makes of each sentence."""
+    results, pace = list[Result](), Pace()
+    for each in found:
+        results.append(build(each))
+        await pace.keep()
+    return tuple(results)

@@ -3,7 +3,15 @@
 import json
 from typing import Any, Literal
 
-from protos.translation_pb2 import Alignment, Alternative, FinishReason, ScoreRequest, TranslateRequest, Translation
+from protos.translation_pb2 import (
+    Alignment,
+    Alternative,
+    FinishReason,
+    RepairWay,
+    ScoreRequest,
+    TranslateRequest,
+    Translation,
+)
 from tests.support.live import LiveService
 
 JSON = {"content-type": "application/json"}
@@ -74,6 +82,11 @@ def _alternative(found: Translation | Alternative) -> Answer:
         answer["tokens"] = _tokens(found)
     if found.alignments:
         answer["alignments"] = [_alignment(each) for each in found.alignments]
+    if found.repairs:
+        answer["repairs"] = [
+            {"placeholder": each.placeholder, "way": RepairWay.Name(each.way).removeprefix("REPAIR_WAY_").lower()}
+            for each in found.repairs
+        ]
     return answer
 
 

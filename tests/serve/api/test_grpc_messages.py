@@ -150,6 +150,8 @@ def test_a_request_has_the_fields_of_its_message() -> None:
         "ignore_tags": ["a"],
         "splitting_tags": ["b", "c"],
         "non_splitting_tags": ["d"],
+        "placeholders": ["all"],
+        "preserve_formatting": True,
     }
     key = FairnessKey()
     read = read_translate_request(messages.TranslateRequest(**sent), 7.0, key)

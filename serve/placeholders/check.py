@@ -1,0 +1,87 @@
+"""Checks that a translation has the placeholders of its text, and finds what is lost or surplus."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from serve.alignment import Alignment, Span
+from serve.markup.blocks import MarkKind
+from serve.markup.placement import find_place
+from serve.markup.sentences import MarkedSentence, Node
+from serve.placeholders.patterns import Finder
+
+
+class RepairWay(StrEnum):
+    """How a lost placeholder came back: decoded with a forced prefix, placed by alignment, or the text was kept."""
+
+    DECODED = "decoded"
+    PLACED = "placed"
+    UNTRANSLATED = "untranslated"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A placeholder that the model lost, and how it came back."""
+
+    placeholder: str
+    way: RepairWay
+
+
+def kept_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yields the kept texts of a sentence, in their order."""
+    for node in nodes:
+        if node.kind is MarkKind.KEPT:
+            yield node
+        yield from kept_nodes(node.children)
+
+
+def lost_nodes(sentence: MarkedSentence, translation: str) -> list[Node]:
+    """Returns the kept texts that the translation lacks."""
+    left = Counter[str]()
+    texts = {sentence.text[node.start : node.end] for node in kept_nodes(sentence.nodes)}
+    rest = translation
+    # A longer one may contain a shorter one.
+    for text in sorted(texts, key=len, reverse=True):
+        left[text] = rest.count(text)
+        rest = rest.replace(text, "\0")
+    lost = list[Node]()
+    for node in kept_nodes(sentence.nodes):
+        text = sentence.text[node.start : node.end]
+        if left[text]:
+            left[text] -= 1
+        else:
+            lost.append(node)
+    return lost
+
+
+def forced_prefix(sentence: MarkedSentence, translation: str, alignment: Alignment, lost: Node) -> str:
+    """Returns the start of a translation that has a lost text where the alignment of this translation puts it."""
+    before = translation[: find_place(sentence, translation, alignment, lost)].rstrip()
+    spaced = sentence.text[lost.start - 1 : lost.start].isspace()
+    return f"{before}{' ' * (spaced and bool(before))}{sentence.text[lost.start : lost.end]}"
+
+
+def without_surplus(
+    sentence: MarkedSentence, translation: str, alignment: Alignment, finder: Finder
+) -> tuple[str, Alignment]:
+    """Returns a translation and its alignment without placeholders that the sentence does not have."""
+    room = Counter(sentence.text[node.start : node.end] for node in kept_nodes(sentence.nodes))
+    cuts = list[tuple[int, int]]()
+    for found in finder.find(translation):
+        text = translation[found.start : found.end]
+        if room[text]:
+            room[text] -= 1
+        else:
+            spaced = translation[found.start - 1 : found.start] == " " or found.start == 0
+            cuts.append((found.start, found.end + (spaced and translation[found.end : found.end + 1] == " ")))
+    if not cuts:
+        return translation, alignment
+
+    def moved(place: int) -> int:
+        return place - sum(min(end, place) - start for start, end in cuts if start < place)
+
+    edges = [0, *(place for cut in cuts for place in cut), len(translation)]
+    parts = (translation[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
+    spans = tuple(Span(moved(span.start), moved(span.end)) for span in alignment.target)
+    return "".join(parts), replace(alignment, target=spans)

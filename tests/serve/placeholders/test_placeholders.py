@@ -1,0 +1,144 @@
+"""Whatever the model returns, a translation has the placeholders of its text."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve.alignment import Alignment
+from serve.markup.elements import MarkupFormat, MarkupOptions
+from serve.markup.sentences import read_document
+from serve.placeholders.formatting import format_as
+from serve.placeholders.icu import find_texts
+from serve.placeholders.marks import Marker
+from serve.placeholders.patterns import KINDS, Finder
+from serve.placeholders.render import Rendering
+from tests.support.markup import split, tokens_of
+
+FINDER = Finder(KINDS)
+PLACEHOLDERS = ["%s", "%1$d", "%%", "%(name)s", "{}", "{0}", "{name!r:>5}", "{{ user }}", "${HOME}", "#{x}", "@anna"]
+PLACEHOLDERS += ["#tag", "https://a.example/b?c=d", "a.b@c.example", "/usr/bin/x", '<x id="1"/>', "{0, number, #.##}"]
+TEXTS = st.lists(
+    st.sampled_from([*PLACEHOLDERS, "ab", "cd.", "e,", "Fg!", "7", "\U0001f600", "\u00a0", "\u200f"]),
+    min_size=1,
+    max_size=8,
+).map(" ".join)
+
+
+def translate(text: str, markup_format: MarkupFormat, seed: int, noise: float) -> str:
+    """Translates by a model that reorders, drops, repeats and invents tokens."""
+    marker = Marker(FINDER, formatting=True, branching=True)
+    random = np.random.default_rng(seed)
+    rendering = Rendering(FINDER, formatting=True)
+    document = read_document(text, MarkupOptions(markup_format), split, marker)
+    parts = list[str]()
+    for gap, sentence in zip(document.gaps, document.sentences, strict=False):
+        tokens = tokens_of(sentence.text)
+        order = random.permutation(np.repeat(np.arange(len(tokens)), random.choice([0, 1, 1, 2], len(tokens))))
+        words = [sentence.text[slice(*tokens[index])] for index in order]
+        if random.random() < noise:
+            words.append(str(random.choice(PLACEHOLDERS)))
+        translation = " ".join(words)
+        rows = tokens_of(translation)
+        attention = random.dirichlet(np.ones(len(tokens)), len(rows)) if tokens else np.zeros((len(rows), 0))
+        alignment = Alignment.of(tokens, rows, attention)
+        parts += gap, rendering.render(sentence, translation, alignment, document.escaper)[0]
+    return "".join((*parts, document.gaps[-1]))
+
+
+def test_a_translation_has_the_placeholders_of_its_text(*, thorough: bool) -> None:
+    @settings(max_examples=2000 if thorough else 200)
+    @given(TEXTS, st.sampled_from(["text", "html"]), st.integers(0, 2**16), st.sampled_from([0.0, 0.5]))
+    def check(text: str, markup_format: MarkupFormat, seed: int, noise: float) -> None:
+        translated = translate(text, markup_format, seed, noise)
+        assert FINDER.texts(translated) == FINDER.texts(text)
+        for character in "\u00a0\u200f\U0001f600":
+            assert translated.count(character) == text.count(character)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        ("{n, plural, one {# file} other {# files}}", ["# file", "# files"]),
+        ("A {n, plural, offset:1 =0 {no {x}} other {'{'b}}. C", ["A ", "no {x}", "'{'b", ". C"]),
+        ("{g, select, male {{n, plural, other {his}}} other {their}}", ["his", "their"]),
+        ("{n, plural, one {a}", ["{n, plural, one {a}"]),
+        ("a {0} b", ["a {0} b"]),
+        ("{n, plural, other {" * 50, ["{n, plural, other {" * 50]),
+    ],
+)
+def test_branches_of_messages_are_translated(text: str, texts: list[str]) -> None:
+    assert [text[slice(*span)] for span in find_texts(text)] == texts
+
+
+@given(st.lists(st.sampled_from(["{", "}", "'", "n", ", plural,", " other ", "#", "a b"]), max_size=20).map("".join))
+def test_any_text_is_a_message_or_plain(text: str) -> None:
+    spans = find_texts(text)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize("text", PLACEHOLDERS)
+def test_a_placeholder_is_found(text: str) -> None:
+    assert FINDER.texts(f"ab {text} cd") == [text]
+
+
+@pytest.mark.parametrize(
+    "text", ["100 % done", "and/or", "a < b", "1/2", "5%d", "km/h", "a@b", "#1", "$5", "&#39;", "{", "C: d", "x:/"]
+)
+def test_ordinary_text_has_no_placeholder(text: str) -> None:
+    assert FINDER.texts(text) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("hello", "Hallo.", "hallo"),
+        ("Hello!", "hallo.", "Hallo!"),
+        ("HELLO WORLD", "hallo %s, gro\u00df", "HALLO %s, GRO\u1e9e"),
+        ("Hello?", "\u4f60\u597d\uff1f", "\u4f60\u597d\uff1f"),
+        ("7 dogs:", "7 Hunde.", "7 Hunde:"),
+        ("%s hello", "hallo %s.", "hallo %s"),
+    ],
+)
+def test_case_and_final_punctuation_follow_the_text(source: str, translation: str, expected: str) -> None:
+    assert format_as(source, translation) == expected
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "{",
+        "{{",
+        "{a",
+        "${",
+        "$(",
+        "$(a ",
+        "%",
+        "%1",
+        "%(a",
+        "<a ",
+        "</a",
+        "http://",
+        "www.",
+        "a.",
+        "a@",
+        "@a-",
+        "#1",
+        "/.",
+    ],
+)
+def test_hostile_text_takes_time_in_proportion_to_its_size(part: str) -> None:
+    """Time in proportion to the square of the size would exceed the time limit of tests."""
+    text = part * (1_000_000 // len(part))
+    assert sum(each.end - each.start for each in FINDER.find(text)) <= len(text)
+    find_texts(f"{{n, plural, other {{{text}")
+
+
+def test_a_document_with_many_placeholders_is_read(*, thorough: bool) -> None:
+    text = "ab %s cd {0}, \U0001f600 " * (20_000 if thorough else 2000)
+    document = read_document(text, MarkupOptions("text"), split, Marker(FINDER, formatting=True, branching=True))
+    assert sum(sentence.text.count("%s") for sentence in document.sentences) == text.count("%s")
