@@ -75,6 +75,7 @@ def _join_texts(first: Translation, last: Translation) -> Translation:
         last,
         source_tokens=first.source_tokens,
         alignments=_compose(first, last),
+        repairs=((*(first.repairs or ()), *(last.repairs or ())) or None),
         alternatives=tuple(replace(each, alignments=_compose(first, each)) for each in last.alternatives),
         finish_reason=finish_reason,
         cached=cached,

@@ -1,11 +1,13 @@
 """Requests with placeholders and formatting over both interfaces and in streams."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.live import LiveService
+from model.tokenizer.tokenizer import Tokenizer
+from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service
 from tests.support.wire import refusal_of_both, translate_over_both
 
 OPTIONS = {"max_target_tokens": 6}
@@ -31,6 +33,18 @@ def test_a_stream_with_placeholders_has_one_delta_per_text(letters_live: LiveSer
     *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]
     assert [each["text"] for each in deltas] == [each["text"] for each in result["translations"]]
     assert result["translations"] == translate_over_both(letters_live, request)
+
+
+def test_a_pivot_lists_the_repairs_of_both_translations(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    for name, prefix in (("en-de", 9), ("fr-en", 10)):
+        put_bundle(tmp_path / name, tokenizer, direction(name, prefix), aligned=True)
+    request = {"text": ["red %s house"], "placeholders": ["all"], "options": OPTIONS}
+    languages = {"source_language": "fr", "target_language": "de", "allow_pivot": True}
+    with run_service(tmp_path, [], load=load_fakes, alignments=True) as live:
+        (translation,) = translate_over_both(live, {**request, **languages})
+        (first,) = translate_over_both(live, {**request, "target_language": "en", "source_language": "fr"})
+    assert translation["text"].count("%s") == first["text"].count("%s") == 1
+    assert translation["repairs"][: len(first["repairs"])] == first["repairs"]
 
 
 def test_formatting_follows_the_text(letters_live: LiveService) -> None:
