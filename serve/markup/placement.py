@@ -325,9 +325,14 @@ class _Placer:
     def _apart(self, node: Node, place: int, pads: tuple[str, str]) -> tuple[str, str]:
         """Returns the white space that also keeps kept text apart from words that it does not touch in the source."""
         source, text = self._source, self._translation
-        left = text[:place][-1:].isalnum() and not source[: node.start][-1:].isalnum()
+        left = _before(text, place).isalnum() and not _before(source, node.start).isalnum()
         right = text[place : place + 1].isalnum() and not source[node.end : node.end + 1].isalnum()
         return pads[0] or " " * left, pads[1] or " " * right
+
+
+def _before(text: str, place: int) -> str:
+    """Returns the character before a place, if there is one."""
+    return text[max(0, place - 1) : place]
 
 
 def _splits_word(text: str, place: int) -> bool:

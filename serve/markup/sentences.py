@@ -25,7 +25,7 @@ class Marking:
     """What a text has besides its markup: here, nothing."""
 
     def parts(self, text: str) -> Spans:
-        """Returns the parts of a plain text that are translated."""
+        """Returns the parts of a plain text, or of that of a block, that are translated; they are in order."""
         return [(0, len(text))]
 
     def mark(self, block: Block, opaque: Container[int]) -> Block:  # noqa: ARG002 - of subclasses
@@ -111,13 +111,23 @@ def read_document(text: str, options: MarkupOptions, split: Split, marking: Mark
     for opaque in (cut, cut, _Everything()):
         read, references = read_blocks(opaque)
         read = [marking.mark(block, opaque) for block in read]
-        blocks = list(zip(read, split([block.text for block in read]), strict=True))
+        blocks = list(zip(read, _split_parts(read, split, marking), strict=True))
         found = {mark.element for block, spans in blocks for mark in block.kept if _is_cut(mark, spans)}
         if not found:
             break
         cut |= found
     escaper = Escaper(text, references, "".join(block.text for block in read), plain=options.format == "text")
     return _Assembly(text).assemble(blocks, escaper)
+
+
+def _split_parts(blocks: Sequence[Block], split: Split, marking: Marking) -> list[Spans]:
+    """Returns the sentences of each block: those of its parts."""
+    parts = [(index, *part) for index, block in enumerate(blocks) for part in marking.parts(block.text)]
+    sentences: list[list[tuple[int, int]]] = [[] for _ in blocks]
+    texts = [blocks[index].text[start:end] for index, start, end in parts]
+    for (index, first, _), spans in zip(parts, split(texts), strict=True):
+        sentences[index] += ((first + start, first + end) for start, end in spans)
+    return list[Spans](sentences)
 
 
 class _Everything:

@@ -58,7 +58,7 @@ def lost_nodes(sentence: MarkedSentence, translation: str) -> list[Node]:
 def forced_prefix(sentence: MarkedSentence, translation: str, alignment: Alignment, lost: Node) -> str:
     """Returns the start of a translation that has a lost text where the alignment of this translation puts it."""
     before = translation[: find_place(sentence, translation, alignment, lost)].rstrip()
-    spaced = sentence.text[lost.start - 1 : lost.start].isspace()
+    spaced = sentence.text[max(0, lost.start - 1) : lost.start].isspace()
     return f"{before}{' ' * (spaced and bool(before))}{sentence.text[lost.start : lost.end]}"
 
 

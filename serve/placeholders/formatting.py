@@ -1,6 +1,5 @@
 """Formatting of a sentence as in its text: letter case, and punctuation at the end."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ from serve.placeholders.patterns import KINDS, Finder
 
 # Marks of other scripts, and the mark that means the same in Latin script.
 _SAME = str.maketrans("\u3002\uff0e\u0964\uff01\uff1f\u061f\uff1a\uff1b\u061b\uff0c\u3001\u060c", "...!??:;;,,,")
-_FINAL = re.compile(r"[.!?:;,\u2026\u3002\uff0e\u0964\uff01\uff1f\u061f\uff1a\uff1b\u061b\uff0c\u3001\u060c]*+\s*+\Z")
+_FINAL = ".!?:;,\u2026\u3002\uff0e\u0964\uff01\uff1f\u061f\uff1a\uff1b\u061b\uff0c\u3001\u060c"
 # Fewer capital letters may be an abbreviation.
 _FEWEST_CAPITALS = 4
 _PLACEHOLDERS = Finder(KINDS)
@@ -41,8 +40,8 @@ def _with_end(source: str, translation: str) -> str:
 
 
 def _final(text: str) -> str:
-    place = _FINAL.search(text)
-    return place[0].strip() if place else ""
+    bare = text.rstrip()
+    return bare[len(bare.rstrip(_FINAL)) :]
 
 
 def _with_start(source: str, translation: str) -> str:

@@ -28,7 +28,7 @@ from serve.placeholders.check import Repair
 from serve.search.hypothesis import FinishReason
 from serve.translation.blank import BLANK_CHARACTERS, is_blank
 from serve.translation.fields import OPTIONS
-from serve.translation.markup import FEW_TAGGED_SENTENCES, SentenceMarkup
+from serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, SentenceMarkup
 from serve.translation.request import ModelRequest, SearchPlan, TextRequest
 from serve.translation.response import Alternative, Translation, TranslationDelta, TranslationResponse
 
@@ -362,8 +362,9 @@ class SegmentedRequest:
 
     @property
     def slow_to_join(self) -> bool:
-        """Whether joining takes long, because many sentences have tags."""
-        return sum(markup.has_tags for text in self.texts for markup in text.markup) > FEW_TAGGED_SENTENCES
+        """Whether joining takes long, because many sentences need more than escapes, or long ones."""
+        sizes = [len(markup.sentence.source) for text in self.texts for markup in text.markup if not markup.grows]
+        return len(sizes) > FEW_TAGGED_SENTENCES or sum(sizes) > SMALL_MARKUP_BYTES
 
     def empty_deltas(self) -> Iterator[TranslationDelta]:
         """Yields the only delta of each text without a sentence, such as an image in HTML."""
