@@ -338,33 +338,40 @@ class Translator:
         request = tokenized.request
         if request.reading is None or not request.reading.placeholders or request.plan.options.hypotheses > 1:
             return found
+        changed: Sequence[int] = range(len(found))
         for _ in range(MOST_REPAIRS):
-            again = await self._lacking(tokenized, found)
+            again = await self._lacking(tokenized, found, changed)
             if not again:
                 break
             specs = [spec for _, _, spec in again]
             try:
-                with Submission(self._scheduler, specs, deadline_seconds=request.deadline_seconds) as submission:
+                with Submission(
+                    self._scheduler,
+                    specs,
+                    deadline_seconds=request.deadline_seconds,
+                    priority=request.priority,
+                    fairness_key=request.fairness_key,
+                    patient=True,
+                ) as submission:
                     await submission.finish()
             except QueueFullError:
                 break  # without room, they are placed by alignment
             better = list(filter(None, map(partial(self._better, request, found), again, submission.sequences)))
-            for index, changed in better:
-                found[index] = changed
-            if not better:
-                break
+            for index, result in better:
+                found[index] = result
+            changed = [index for index, _ in better]
         return found
 
     async def _lacking(
-        self, tokenized: TokenizedRequest, found: Sequence[Found]
+        self, tokenized: TokenizedRequest, found: Sequence[Found], indices: Sequence[int]
     ) -> list[tuple[int, Sequence[str], SequenceSpec]]:
-        """Returns index, lost placeholders and new sequence of each sentence that lacks some."""
+        """Returns index, lost placeholders and new sequence of each of some sentences that lacks placeholders."""
         again, pace = list[tuple[int, Sequence[str], SequenceSpec]](), Pace()
-        for index, each in enumerate(found):
-            text = tokenized.request.texts[index]
-            translation = self._responses.translation(each, tokenized.request.plan)
-            lost = [] if text.markup is None else text.markup.lost(translation.text)
+        for index in indices:
+            text, best = tokenized.request.texts[index], found[index].hypotheses[0]
+            lost = [] if text.markup is None else text.markup.lost(self._tokenizer.decode(best.target_ids))
             if text.markup is not None and lost and self._can_write(lost[0]):
+                translation = self._responses.translation(found[index], tokenized.request.plan)
                 prefixed = replace(text, target_prefix=text.markup.prefix(translation))
                 # A prefix may exceed the longest translation.
                 with suppress(InvalidRequestError):

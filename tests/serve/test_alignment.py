@@ -72,7 +72,7 @@ def test_a_token_has_its_visible_characters_and_one_without_any_those_of_the_nex
 def test_token_weights_are_the_attention(source: tuple[str, Spans], target: tuple[str, Spans]) -> None:
     attention = random_attention(target[1], source[1])
     alignment = align_tokens(*source, *target, attention)
-    assert alignment.weights == tuple(map(tuple, attention.tolist()))
+    assert list(map(list, alignment.weights)) == attention.tolist()
     assert (len(alignment.source), len(alignment.target)) == (len(source[1]), len(target[1]))
 
 
