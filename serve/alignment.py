@@ -65,8 +65,8 @@ class Alignment:
     @classmethod
     def of(cls, source: Offsets, target: Offsets, weights: Weights) -> "Alignment":
         """Returns the alignment with these weights, [T, S]."""
-        # The precision of the model and of gRPC: all interfaces return the same numbers. Arrays are an eighth of the size
-        # of tuples.
+        # The precision of the model and of gRPC: all interfaces return the same numbers. Arrays take an eighth of the
+        # memory of tuples.
         rows = tuple(array("f", row.tobytes()) for row in weights.astype(np.float32))
         return cls(_spans(source), _spans(target), rows, tuple(_links(weights)))
 
