@@ -102,8 +102,11 @@ class Marker(Marking):
 
     def _find(self, text: str) -> Iterator[tuple[MarkKind, int, int]]:
         """Yields what the text has to keep, and its characters."""
+        parts = self.parts(text)
         for each in self._finder.find(text):
-            yield MarkKind.KEPT, each.start, each.end
+            part = bisect_right(parts, each.start, key=itemgetter(0)) - 1
+            if part >= 0 and each.end <= parts[part][1]:  # syntax of branches stays without marks
+                yield MarkKind.KEPT, each.start, each.end
         if self._formatting:
             for kind, expression in ((MarkKind.POINT, _UNREAD), (MarkKind.SPACE, _NO_BREAK_SPACE)):
                 for found in expression.finditer(text):

@@ -26,6 +26,19 @@ def test_placeholders_come_back_with_what_was_repaired(
     assert {each["placeholder"] for each in repairs} <= set(kept)
 
 
+@pytest.mark.parametrize("markup_format", ["text", "html"])
+def test_only_the_texts_of_the_branches_of_a_message_are_translated(
+    letters_live: LiveService, markup_format: str
+) -> None:
+    message = "{{n, plural, one {{{}}} other {{{}}}}}"
+    request = {"text": [message.format("a", "ab ba")], "format": markup_format, "placeholders": ["all"]}
+    (translation,) = translate_over_both(letters_live, {**request, "options": OPTIONS})
+    branches = [
+        translate_over_both(letters_live, {"text": [each], "options": OPTIONS})[0]["text"] for each in ("a", "ab ba")
+    ]
+    assert translation["text"] == message.format(*branches)
+
+
 def test_a_stream_with_placeholders_has_one_delta_per_text(letters_live: LiveService) -> None:
     request: dict[str, Any] = {"text": ["ab %s ba", "b"], "placeholders": ["printf"], "options": OPTIONS}
     content = letters_live.post(request, path="/v1/translate/stream").text
