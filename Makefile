@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: figures setup optimum nginx demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
+.PHONY: figures setup optimum nginx chromium demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -81,8 +81,17 @@ quality: $(DEMO)/verified
 nginx:
 	tests/unpack_nginx.sh .nginx
 
+# The tests of the page need a browser.
+chromium:
+	tests/install_chromium.sh
+
+# Checks the types of the page's scripts.
+TYPESCRIPT ?= 7.0.2
+.node/node_modules/.bin/tsc:
+	npm install --no-audit --no-fund --no-save --prefix .node typescript@$(TYPESCRIPT)
+
 # One process per CPU; the tests of a file run in one process, because they share slow fixtures.
-test: setup optimum nginx
+test: setup optimum nginx chromium
 	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses auto --dist loadfile
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.
@@ -97,11 +106,12 @@ endurance: setup
 floods: setup
 	$(BIN)/pytest tests/reliability/test_floods.py --thorough --flood-seconds=$(FLOOD_SECONDS) --timeout=0 --promises=-
 
-check: setup
+check: setup .node/node_modules/.bin/tsc
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	.node/node_modules/.bin/tsc --project serve/page/jsconfig.json
 
 # Files, lines, imports and the path of a request through the code.
 figures: setup

@@ -138,6 +138,7 @@ class Service:
             admin_authenticator=self._security.admin_authenticator,
             open_metrics=settings.open_metrics,
             cors_origins=settings.cors_origins,
+            page=settings.page,
         )
         self.http_app = http_api.build()
         self._http = HttpServer(self.http_app, metrics.http_connections, limits, self._security.tls)

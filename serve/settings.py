@@ -229,9 +229,9 @@ class ModelSettings(BaseModel):
         ge=1,
         description="Tokens that run together, source plus longest target (default: no limit)",
     )
-    alignments: bool = Field(
-        False,
-        description="Serve alignments and markup; requires a bundle exported with --align",
+    alignments: bool | None = Field(
+        None,
+        description="Serve alignments and markup (default: if the bundle has alignment heads)",
     )
     max_texts: int = Field(64, ge=1, description="Texts per request, at most slots plus queue")
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters per text")
@@ -285,6 +285,7 @@ class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
         pattern=PATH,
         description="Prefix of the routes of DeepL; off: none of them",
     )
+    page: bool = Field(True, description="Serve a page for people at /")
     max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message, also after decompression")
     stream_unanswered_texts: int | None = Field(
         None,

@@ -53,6 +53,7 @@ from serve.api.sse import TRANSLATION_EVENTS, EventStream
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
 from serve.observability.logs import RequestRecord, choose_request_id, record_request
 from serve.observability.metrics import Method, ServiceMetrics
+from serve.page.static_files import build_static
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.registry import ModelDescription, ModelRegistry
@@ -280,20 +281,23 @@ class HttpApi:
         admin_authenticator: Authenticator | None,
         open_metrics: bool,
         cors_origins: Sequence[str] = (),
+        page: bool = False,
     ) -> None:
-        """Builds the routers of the models and of the Open Inference Protocol.
+        """Builds the routers of the models, of the Open Inference Protocol and of the page.
 
         Requires at least one model. `deepl` and `libretranslate` may be switched off. Without `admin_authenticator`
         there is no route for reloads. With `open_metrics`, `/metrics` needs no key. Pages of `cors_origins` may send
-        requests from a browser.
+        requests from a browser. With `page`, `/` is a page for people.
         """
         self._dispatcher = dispatcher
         self._models = models
         self._lifecycle = lifecycle
         self._metrics = metrics
+        static = build_static(page=page)
         self._routers = (
             HttpModels(models, reloader, reloads=admin_authenticator is not None).build(),
             open_inference.build(),
+            static.router,
         )
         self._libretranslate = libretranslate
         self._deepl = deepl
@@ -305,7 +309,7 @@ class HttpApi:
         self._authenticator = authenticator
         self._admin_authenticator = admin_authenticator
         self._load_shedder = load_shedder
-        self._open_paths = PROBE_PATHS if open_metrics else PROBE_PATHS - {METRICS_PATH}
+        self._open_paths = static.open_paths | (PROBE_PATHS if open_metrics else PROBE_PATHS - {METRICS_PATH})
         self._cors_origins = cors_origins
 
     def build(self) -> FastAPI:

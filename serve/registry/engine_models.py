@@ -43,7 +43,7 @@ def load_models(
     """
     if settings.device == "cuda":
         return load_on_gpus(settings, bundle)
-    sessions = change(load_sessions(bundle, settings.engine_threads, aligned=settings.alignments))
+    sessions = change(load_sessions(bundle, settings.engine_threads, aligned=bool(settings.alignments)))
     return [sessions.runtime(settings.slots, prefetched_rows(settings.slots)) for _ in range(settings.engine_count)]
 
 
@@ -56,7 +56,7 @@ def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
     models: list[Model] = []
     for number, gpu in zip(range(settings.engine_count), cycle(range(len(gpus())))):
         sessions = DeviceSessions.load(
-            bundle, Device("cuda", gpu), aligned=settings.alignments, memory_bytes=settings.device_memory_bytes
+            bundle, Device("cuda", gpu), aligned=bool(settings.alignments), memory_bytes=settings.device_memory_bytes
         )
         try:
             models.append(sessions.runtime(settings.slots, prefetched_rows(settings.slots)))

@@ -198,7 +198,7 @@ class ModelLoader:
 
 
 def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
-    """Returns settings with a resolved device, and engines and slots that fit its memory.
+    """Returns settings with a resolved device, engines and slots that fit its memory, and whether there are alignments.
 
     Raises:
         DeviceError: if the bundle cannot run on the device.
@@ -212,6 +212,12 @@ def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
         slots=settings.slots,
         memory_bytes=settings.device_memory_bytes,
     )
+    aligned = bool(bundle.manifest.alignment_heads) if settings.alignments is None else settings.alignments
     return settings.model_copy(
-        update={"device": placement.kind, "engines": placement.engines, "slots": placement.slots}
+        update={
+            "device": placement.kind,
+            "engines": placement.engines,
+            "slots": placement.slots,
+            "alignments": aligned,
+        }
     )

@@ -121,7 +121,7 @@ class Pipeline:
             search=SearchLimits(
                 max_target_tokens=manifest.max_target_tokens,
                 max_rows=settings.slots,
-                aligned=settings.alignments,
+                aligned=bool(settings.alignments),
                 vocabulary=vocabulary,
             ),
         )

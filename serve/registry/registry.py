@@ -83,7 +83,7 @@ def describe(name: str, manifest_sha256: str, pipeline: Pipeline) -> ModelDescri
             ModelDirection(source_language=each.source, target_language=each.target) for each in manifest.directions
         ),
         precision=manifest.precision,
-        alignments=settings.alignments,
+        alignments=bool(settings.alignments),
         manifest_sha256=manifest_sha256,
         limits=ModelLimits(
             max_source_tokens=manifest.max_source_tokens,

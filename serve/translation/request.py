@@ -99,7 +99,7 @@ class TargetVocabulary:
 
 
 # What a server without alignments expects.
-ALIGNED = "{}: start the server with --alignments, on a bundle of `dragoman export --align LAYER:HEAD`"
+ALIGNED = "{}: serve a bundle of `dragoman export --align LAYER:HEAD`, without --no-alignments"
 # Short enough to copy by hand, and exact as a double.
 SEED_BITS = 32
 

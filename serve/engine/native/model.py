@@ -84,7 +84,7 @@ def loop_config(settings: ServeSettings, bundle: Bundle) -> LoopConfig:
         vocabulary=manifest.vocabulary_size,
         max_source_tokens=manifest.max_source_tokens,
         max_target_tokens=manifest.max_target_tokens,
-        aligned=settings.alignments,
+        aligned=bool(settings.alignments),
         seconds_bounds=LATENCY_BUCKETS,
         sequence_bounds=SEQUENCE_BUCKETS,
     )

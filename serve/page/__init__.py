@@ -1,0 +1,1 @@
+"""The page at `/`: a translator in the browser, from files of this package."""

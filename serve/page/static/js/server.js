@@ -1,0 +1,107 @@
+/** Calls of this server's REST interface. */
+
+import { readEvents } from "./sse.js";
+
+/**
+ * @typedef {{start: number, end: number}} Span characters in code points
+ * @typedef {{source: Span[], target: Span[], weights: number[][], links: {source: number, target: number}[]}} Alignment
+ * @typedef {{piece: string, log_probability: number}} Token
+ * @typedef {{text: string, score: number, normalized_score: number, tokens?: Token[], alignments?: Alignment[],
+ *   alternatives?: Translation[], finish_reason: string, source_tokens: number, target_tokens: number,
+ *   sentences: number}} Translation
+ * @typedef {{tokenize_seconds: number, queue_seconds: number, inference_seconds: number, total_seconds: number}} Timings
+ * @typedef {{translations: Translation[], timings: Timings, model: string,
+ *   pivot?: {language: string, model: string}}} Answer
+ * @typedef {{name: string, state: string, alignments: boolean, precision: string,
+ *   directions: {source_language: string, target_language: string}[],
+ *   limits: {max_text_characters: number, engine_slots: number, slots: number, queue_limit: number}}} Model
+ * @typedef {Record<string, any>} Body fields of a request
+ */
+
+const KEY = "dragoman.key";
+
+/** An error response; `status` is 0 if there was none. */
+export class ServerError extends Error {
+  /**
+   * @param {string} message
+   * @param {number} status
+   * @param {string} reason
+   */
+  constructor(message, status, reason) {
+    super(message);
+    this.status = status;
+    this.reason = reason;
+  }
+}
+
+/** The API key lives as long as the tab. */
+export const key = {
+  get: () => sessionStorage.getItem(KEY) ?? "",
+  /** @param {string} value */
+  set: (value) => sessionStorage.setItem(KEY, value),
+};
+
+/**
+ * @param {string} path
+ * @param {Body | null} body
+ * @param {AbortSignal} [signal]
+ */
+async function send(path, body, signal) {
+  /** @type {Record<string, string>} */
+  const headers = key.get() ? { authorization: `Bearer ${key.get()}` } : {};
+  if (body) headers["content-type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ServerError("", 0, "unreachable");
+  }
+  if (response.ok) return response;
+  const problem = await response.json().catch(() => ({}));
+  throw new ServerError(problem.detail ?? response.statusText, response.status, problem.reason ?? "");
+}
+
+/** @returns {Promise<Model[]>} */
+export const listModels = async () => (await (await send("/v1/models", null)).json()).models;
+
+/** @returns {Promise<string>} */
+export const readMetrics = async () => (await send("/metrics", null)).text();
+
+/**
+ * @param {Body} body
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Answer>}
+ */
+export const translate = async (body, signal) => (await send("/v1/translate", body, signal)).json();
+
+/**
+ * Returns the number of tokens of a translation.
+ * @param {Body} direction
+ * @param {string} text
+ * @param {string} translation
+ * @returns {Promise<number>}
+ */
+export async function countTokens(direction, text, translation) {
+  const answer = await (await send("/v1/score", { ...direction, pairs: [{ text, translation }] })).json();
+  return answer.scores[0].tokens.length - 1; // without the end token
+}
+
+/**
+ * Translates one text; passes each growth of the translation.
+ * @param {Body} body
+ * @param {(text: string) => void} grow
+ * @param {AbortSignal} signal
+ * @returns {Promise<Answer>}
+ */
+export async function stream(body, grow, signal) {
+  const response = await send("/v1/translate/stream", body, signal);
+  if (response.body)
+    for await (const { event, data } of readEvents(response.body)) {
+      const content = JSON.parse(data);
+      if (event === "delta") grow(content.text);
+      if (event === "result") return content;
+      if (event === "error") throw new ServerError(content.detail, content.status, content.reason);
+    }
+  throw new ServerError("", 0, "unreachable");
+}

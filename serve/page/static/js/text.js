@@ -1,0 +1,45 @@
+/** Text in code points, as the server counts, and in DOM nodes. */
+
+/** @param {string} text */
+export const countCharacters = (text) => [...text].length;
+
+/** Cuts texts at offsets in code points. */
+export class CodePoints {
+  /** @param {string} text */
+  constructor(text) {
+    this.points = [...text];
+  }
+
+  /**
+   * @param {number} start
+   * @param {number} [end]
+   */
+  slice(start, end) {
+    return this.points.slice(start, end).join("");
+  }
+}
+
+/**
+ * Creates an element. Text becomes a text node, never markup.
+ * @param {string} name
+ * @param {Record<string, string>} [attributes]
+ * @param {...(Node | string)} children
+ */
+export function element(name, attributes = {}, ...children) {
+  const created = document.createElement(name);
+  for (const [attribute, value] of Object.entries(attributes)) created.setAttribute(attribute, value);
+  created.append(...children);
+  return created;
+}
+
+/**
+ * @template {HTMLElement} T
+ * @param {string} id
+ * @param {new () => T} kind
+ * @returns {T}
+ */
+export function byId(id, kind) {
+  const found = document.getElementById(id);
+  if (!(found instanceof kind)) throw new Error(`#${id}: expected ${kind.name}`);
+  return found;
+}

@@ -1,0 +1,60 @@
+"""A server of the included model, and a real browser: Debian's Chromium, which `make test` installs."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from serve.registry.engine_models import load_engines
+from tests.support.live import LiveService, run_service
+from tests.support.paths import ROOT
+
+CHROMIUM = "chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over the green grass."
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveService]:
+    """A service of the included model."""
+    with run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True, slots=8, engines=1) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def address(live: LiveService) -> str:
+    """The address of its page."""
+    return f"http://127.0.0.1:{live.service.http_port}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser without a window."""
+    if shutil.which(CHROMIUM) is None:
+        pytest.skip(f"needs {CHROMIUM}, which tests/install_chromium.sh installs")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The page, ready to type from English to German; fails if the browser reports a problem."""
+    opened = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en-US")
+    problems: list[str] = []
+    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.goto(f"{address}/#en/de/")
+    opened.wait_for_function("document.querySelector('#target-language').value === 'de'")
+    yield opened
+    opened.close()
+    # The browser reports as an error that the preview may not run a script.
+    assert [each for each in problems if "sandboxed" not in each] == []
+
+
+def translate(page: Page, text: str = SENTENCES) -> None:
+    """Types a text and waits for the words of its translation."""
+    page.fill("#source", text)
+    page.wait_for_selector("#target .word")

@@ -1,0 +1,71 @@
+"""The files of the page and of the API documentation: tags, compression, headers, keys, and no other origin."""
+
+import gzip
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from serve.page.assets import CONTENT_SECURITY_POLICY, read_assets
+from tests.support.live import run_service
+
+# The page with everything that it loads, compressed.
+MOST_BYTES = 60_000
+
+
+def test_the_page_is_light() -> None:
+    files = read_assets("serve.page", "static")
+    assert sum(len(file.compressed) for file in files.values()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("path", ["/", "/page/style.css", "/page/js/main.js", "/page/icon.svg", "/docs"])
+def test_a_file_is_sent_once_and_then_only_its_tag(address: str, path: str) -> None:
+    with httpx.Client(base_url=address) as client:
+        plain = client.get(path, headers={"accept-encoding": "identity"})
+        packed = client.get(path, headers={"accept-encoding": "gzip"})
+        assert plain.content == packed.content
+        assert packed.headers["content-encoding"] == "gzip"
+        assert plain.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+        again = client.get(path, headers={"if-none-match": plain.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_compressed_file_is_the_file() -> None:
+    for file in read_assets("serve.page", "static").values():
+        assert gzip.decompress(file.compressed) == file.content
+
+
+def test_the_documentation_loads_nothing_from_elsewhere(browser: Browser, address: str) -> None:
+    opened = browser.new_page()
+    hosts: set[str] = set()
+    problems: list[str] = []
+    opened.on("request", lambda request: hosts.add(httpx.URL(request.url).host))
+    opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    opened.goto(f"{address}/docs")
+    expect(opened.locator(".opblock-summary-path", has_text="/v1/translate").first).to_be_visible()
+    opened.close()
+    assert hosts == {"127.0.0.1"}
+    assert problems == []
+
+
+def test_the_page_needs_no_key_and_asks_for_one(bundle_path: Path, browser: Browser) -> None:
+    with run_service(bundle_path, api_keys="secret") as live:
+        address = f"http://127.0.0.1:{live.service.http_port}"
+        assert httpx.get(f"{address}/docs").status_code == 401
+        opened = browser.new_page()
+        opened.goto(address)
+        expect(opened.locator("#key-dialog")).to_be_visible()
+        opened.fill("#key", "secret")
+        opened.keyboard.press("Enter")
+        expect(opened.locator("#source-language option").first).to_be_attached()
+        assert opened.evaluate("[sessionStorage.length, Object.values(localStorage).includes('secret')]") == [1, False]
+        opened.close()
+
+
+def test_a_setting_turns_the_page_off(bundle_path: Path) -> None:
+    with run_service(bundle_path, page=False) as live:
+        address = f"http://127.0.0.1:{live.service.http_port}"
+        assert httpx.get(address).status_code == 404
+        assert httpx.get(f"{address}/page/style.css").status_code == 404
+        assert httpx.get(f"{address}/docs").status_code == 200
