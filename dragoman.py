@@ -39,7 +39,7 @@ COMMANDS = {
     "remove": ("hub.commands:RemoveCommand", "remove installed models"),
     "serve": ("hub.serve_command:ServeModelsCommand", "serve models, by name or bundle, over gRPC and REST"),
     "demo": ("serve.demo:DemoCommand", "serve a bundle and translate a few sentences"),
-    "translate": ("hub.translate_command:TranslateByNameCommand", "translate standard input line by line"),
+    "translate": ("hub.translate_command:TranslateByNameCommand", "translate files, or standard input line by line"),
     "align": ("export.align:AlignCommand", "link words by attention; measure the alignment error rate"),
     "evaluate": ("export.evaluate.command:EvaluateCommand", "measure translation quality: BLEU, chrF, significance"),
     "attention": ("examples.attention.command:AttentionCommand", "compare kinds of attention: maps, costs, quality"),

@@ -4,11 +4,14 @@ from serve.clients.translate import TranslateCommand
 
 
 class TranslateByNameCommand(TranslateCommand):
-    """Translate standard input line by line, or as one document.
+    """Translate files, or standard input line by line or as one document.
 
-    Writes one translation per line, in input order; blank lines stay blank. With --alignments, a tab and the links
-    follow, such as 0:3-0:5: characters of the line and of its translation. Stops with exit status 1 at the first line
-    that cannot be translated and names it. Without --server and --bundle, --model is a name as for `dragoman pull`.
+    A translated file goes into the folder --out, or next to its source with the target language in its name.
+
+    From standard input, writes one translation per line, in input order; blank lines stay blank. With --alignments, a
+    tab and the links follow, such as 0:3-0:5: characters of the line and of its translation. Stops with exit status 1
+    at the first line or file that cannot be translated and names it. Without --server and --bundle,
+    --model is a name as for `dragoman pull`.
     """
 
     def cli_cmd(self) -> None:

@@ -1,4 +1,4 @@
-"""`dragoman translate`: translates standard input to standard output, line by line or as one document.
+"""`dragoman translate`: translates files, or standard input to standard output line by line or as one document.
 
 The output has one line per input line, in the same order, for comparison with a reference. A bounded window of lines is
 in flight, however long the input. The event loop reads the input: a thread blocked in a read could not be stopped.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from pydantic import ConfigDict, Field
-from pydantic_settings import SettingsConfigDict
+from pydantic_settings import CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
 from serve.bundle.bundle import BundleError
@@ -23,6 +23,9 @@ from serve.clients.errors import NotTranslatedError
 from serve.clients.local import LocalTranslator
 from serve.clients.messages import Wanted
 from serve.clients.options import ConnectionOptions
+from serve.clients.translate_files import DocumentFileError, output_paths, read_document, translate_document
+from serve.documents.document import Languages, Segment
+from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS
 from serve.files import FileError
 from serve.translation.blank import is_blank
 from serve.translation.fields import SearchFields
@@ -168,11 +171,13 @@ FLAGS = {f"options.{name}": name for name in (each.replace("_", "-") for each in
 
 
 class TranslateCommand(ConnectionOptions):
-    """Translate standard input line by line, or as one document.
+    """Translate files, or standard input line by line or as one document.
 
-    Writes one translation per line, in input order; blank lines stay blank. With --alignments, a tab and the links
-    follow, such as 0:3-0:5: characters of the line and of its translation. Stops with exit status 1 at the first line
-    that cannot be translated and names it.
+    A translated file goes into the folder --out, or next to its source with the target language in its name.
+
+    From standard input, writes one translation per line, in input order; blank lines stay blank. With --alignments, a
+    tab and the links follow, such as 0:3-0:5: characters of the line and of its translation. Stops with exit status 1
+    at the first line or file that cannot be translated and names it.
     """
 
     model_config = SettingsConfigDict(
@@ -186,11 +191,14 @@ class TranslateCommand(ConnectionOptions):
     HELP_GROUPS: ClassVar[dict[str, str]] = {
         "server": "server or bundle",
         "model": "translation",
-        "document": "input",
+        "out": "input",
         "scores": "output",
         "in_flight": "requests",
     }
 
+    files: CliPositionalArg[tuple[Path, ...]] = Field(
+        (), description="Documents: txt, md, html, srt, vtt, po, json, arb, yaml"
+    )
     server: str | None = Field(None, description="Address of a running server's gRPC interface.")
     bundle: Path | None = Field(None, description="Folder of one or several bundles, to translate without a server.")
     model: str = Field("", description="Name of the model. Default: the first one with the direction.")
@@ -201,6 +209,7 @@ class TranslateCommand(ConnectionOptions):
         True,
         description="Translate a line sentence by sentence. If off, each line is one sentence.",
     )
+    out: Path | None = Field(None, description="Folder for translated files.")
     document: bool = Field(False, description="Translate the whole input as one text instead of line by line.")
     format: Literal["text", "html", "xml"] = Field("text", description="Format of each line or of the document.")
     ignore_tags: tuple[str, ...] = Field((), description="Tags whose content is not translated, in HTML and XML.")
@@ -224,9 +233,11 @@ class TranslateCommand(ConnectionOptions):
         if self.stream and self.scores:
             problem = "expected at most one of them: a score precedes its translation but is known after it"
             raise SystemExit(f"dragoman translate: --stream, --scores: {problem}")
+        if self.files and self.out is None and not self.target_language:
+            raise SystemExit("dragoman translate: --out, --target-language: expected one of them with files")
         try:
-            asyncio.run(self._translate())
-        except LineError as error:
+            asyncio.run(self._translate_files() if self.files else self._translate())
+        except (LineError, DocumentFileError) as error:
             raise SystemExit(f"dragoman translate: {error}") from error
         except BrokenPipeError:
             _abandon_output()
@@ -237,7 +248,7 @@ class TranslateCommand(ConnectionOptions):
             raise SystemExit(f"dragoman translate: {error}") from error
 
     async def _translate(self) -> None:
-        async with self._open_translator() as translator:
+        async with self._open_translator(markup=self.format != "text") as translator:
             # On a terminal, the translations themselves show the progress.
             with tqdm(unit=" lines", disable=True if sys.stdout.isatty() else None) as bar:
                 lines = (read_whole if self.document else read_lines)(STANDARD_INPUT)
@@ -248,9 +259,31 @@ class TranslateCommand(ConnectionOptions):
                         sys.stdout.buffer.flush()
                         bar.update(piece.endswith("\n"))
 
-    def _open_translator(self) -> AbstractAsyncContextManager[AsyncTranslationClient | LocalTranslator]:
+    async def _translate_files(self) -> None:
+        outputs = output_paths(self.files, self.out, self.target_language)
+        languages = Languages(self.source_language, self.target_language)
+        documents = [read_document(file, languages) for file in self.files]
+        markup = any(segment.format != "text" for document in documents for segment in document.segments)
+        async with self._open_translator(markup=markup) as translator:
+
+            async def translate(segment: Segment) -> str:
+                tags = {"ignore_tags": IGNORE_TAGS, "non_splitting_tags": NON_SPLITTING_TAGS}
+                wanted = self._wanted | {"format": segment.format} | (tags if segment.format == "xml" else {})
+                (translation,) = (await translator.translate(segment.text, **cast("Wanted", wanted))).translations
+                return translation.text
+
+            for file, document, output in zip(self.files, documents, outputs, strict=True):
+                await translate_document(file, document, output, translate, self.in_flight)
+
+    @property
+    def _wanted(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in Wanted.__annotations__}
+
+    def _open_translator(
+        self, *, markup: bool
+    ) -> AbstractAsyncContextManager[AsyncTranslationClient | LocalTranslator]:
         if self.bundle is not None:
-            aligned = self.format != "text" or bool(self.placeholders) or self.preserve_formatting
+            aligned = markup or bool(self.placeholders) or self.preserve_formatting
             return LocalTranslator.open(
                 self.bundle, self.in_flight, self.timeout_seconds, self.options, aligned=aligned
             )
@@ -259,7 +292,7 @@ class TranslateCommand(ConnectionOptions):
     def _output(
         self, translator: AsyncTranslationClient | LocalTranslator, lines: AsyncIterator[Line]
     ) -> AsyncGenerator[str]:
-        wanted = cast("Wanted", {name: getattr(self, name) for name in Wanted.__annotations__})
+        wanted = cast("Wanted", self._wanted)
         if self.stream:
             return stream_lines(partial(translator.stream, **wanted), lines)
 

@@ -1,0 +1,93 @@
+"""Files of `dragoman translate`: reads documents and writes them translated, with a progress bar."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from tqdm import tqdm
+
+from serve.clients.errors import NotTranslatedError
+from serve.documents.document import Document, DocumentError, Languages, Segment
+from serve.documents.translation import translate_segments
+
+
+class DocumentFileError(Exception):
+    """A file that is not translated; the message has its path."""
+
+
+def output_paths(files: Sequence[Path], out: Path | None, target_language: str) -> list[Path]:
+    """Returns where the translations of files go: into a folder, or next to each file with the language in its name.
+
+    Raises:
+        DocumentFileError: if two files have the same path, or it is that of a source.
+    """
+    paths = [
+        file.with_name(f"{file.stem}.{target_language}{file.suffix}") if out is None else out / file.name
+        for file in files
+    ]
+    sources, taken = {file.resolve() for file in files}, set[Path]()
+    for file, path in zip(files, paths, strict=True):
+        if (resolved := path.resolve()) in sources | taken:
+            raise DocumentFileError(f"{file}: its translation would overwrite {path}")
+        taken.add(resolved)
+    return paths
+
+
+def read_document(file: Path, languages: Languages) -> Document:
+    """Reads a file.
+
+    Raises:
+        DocumentFileError: if it cannot be read.
+    """
+    from serve.documents.formats import parse_document  # noqa: PLC0415 - keeps --help quick
+
+    with _named_errors(file):
+        return parse_document(file.name, file.read_bytes(), languages)
+
+
+async def translate_document(
+    file: Path, document: Document, out: Path, translate: Callable[[Segment], Awaitable[str]], in_flight: int
+) -> None:
+    """Translates the document of a file.
+
+    Raises:
+        DocumentFileError: if it cannot be translated or written.
+    """
+    with _named_errors(file):
+        segments = document.segments
+        with tqdm(desc=file.name, total=len(set(segments)), unit=" segments", disable=None) as bar:
+            translations = await translate_segments(segments, translate, in_flight, bar.update)
+        _write(out, document.write(translations))
+
+
+@contextmanager
+def _named_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (DocumentError, NotTranslatedError) as error:
+        raise DocumentFileError(f"{file}: {error}") from error
+    except OSError as error:
+        raise DocumentFileError(f"{error.filename or file}: {error.strerror}") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes a file at once: it is never seen incomplete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        try:
+            file.write(content)
+            file.close()
+            Path(file.name).chmod(0o666 & ~_umask())
+            Path(file.name).replace(path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                Path(file.name).unlink()
+            raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

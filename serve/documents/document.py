@@ -1,0 +1,54 @@
+"""What every format of documents is: segments to translate, and a way to write their translations."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+SegmentFormat = Literal["text", "html", "xml"]
+
+
+class DocumentError(Exception):
+    """A document that cannot be read or written; the message is for the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """The languages of a translation: ISO 639-1 codes, or empty if unknown."""
+
+    source: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A text that is translated on its own.
+
+    Attributes:
+        format: of the text. In `xml`, the tags are those of `serve.documents.inline`.
+    """
+
+    text: str
+    format: SegmentFormat = "text"
+
+
+class Document(Protocol):
+    """A parsed document."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, in the order of the document."""
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """Returns the document with one translation per segment.
+
+        Raises:
+            DocumentError: if the encoding of the document lacks a character.
+        """
+
+
+Parse = Callable[[bytes, Languages], Document]
+
+
+def is_translatable(text: str) -> bool:
+    """Returns whether a text has a letter."""
+    return any(map(str.isalpha, text))

@@ -1,0 +1,44 @@
+"""Which format a file has, by the end of its name."""
+
+from pathlib import PurePath
+
+from serve.documents.document import Document, DocumentError, Languages, Parse
+from serve.documents.gettext import parse_po
+from serve.documents.html import parse_html
+from serve.documents.json import parse_arb, parse_json
+from serve.documents.markdown import parse_markdown
+from serve.documents.plain import parse_plain
+from serve.documents.subtitles import parse_srt, parse_vtt
+from serve.documents.yaml import parse_yaml
+
+FORMATS: dict[str, Parse] = {
+    ".txt": parse_plain,
+    ".md": parse_markdown,
+    ".html": parse_html,
+    ".htm": parse_html,
+    ".srt": parse_srt,
+    ".vtt": parse_vtt,
+    ".po": parse_po,
+    ".pot": parse_po,
+    ".json": parse_json,
+    ".arb": parse_arb,
+    ".yaml": parse_yaml,
+    ".yml": parse_yaml,
+}
+
+
+def parse_document(name: str, content: bytes, languages: Languages) -> Document:
+    """Parses a file.
+
+    Args:
+        name: of the file.
+        content: of the file.
+        languages: of the translation.
+
+    Raises:
+        DocumentError: if the format is unknown or the file malformed.
+    """
+    parse = FORMATS.get(PurePath(name).suffix.lower())
+    if parse is None:
+        raise DocumentError(f"unknown format, expected a name that ends in one of {' '.join(FORMATS)}")
+    return parse(content, languages)

@@ -1,0 +1,106 @@
+"""Gettext PO: translates messages without a translation and marks them as fuzzy; all other entries stay."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from serve.documents.document import Document, DocumentError, Languages, Segment, is_translatable
+from serve.documents.splice import Part, Span, SplicedDocument, decode
+
+_KEYWORD = re.compile(r"(?P<NAME>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]+(?P<TEXT>\".*\")[ \t]*\r?\Z")
+_CONTINUED = re.compile(r"[ \t]*(?P<TEXT>\".*\")[ \t]*\r?\Z")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+_WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+
+
+@dataclass(slots=True)
+class _Field:
+    """A keyword of an entry: its text, and the characters of the text with its quotes."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A message.
+
+    Attributes:
+        start: place of its first keyword.
+        flags: place after its line of flags; None: no such line.
+    """
+
+    start: int
+    flags: int | None = None
+    fields: dict[str, _Field] = field(default_factory=dict)
+
+
+def parse_po(content: bytes, _languages: Languages) -> Document:
+    """Parses a PO file or a template."""
+    text, encode = decode(content)
+    parts = [part for entry in _entries(text) for part in _parts(entry)]
+    return SplicedDocument(text, parts, encode)
+
+
+def _entries(text: str) -> Iterator[_Entry]:
+    entry: _Entry | None = None
+    flags: int | None = None
+    last: _Field | None = None
+    place = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        bare = line.removeprefix("\ufeff")
+        keyword, continued = _KEYWORD.match(bare), _CONTINUED.match(bare)
+        if keyword:
+            name = keyword["NAME"]
+            if entry is None or name == "msgctxt" or (name == "msgid" and set(entry.fields) != {"msgctxt"}):
+                if entry is not None:
+                    yield entry
+                entry, flags = _Entry(place + len(line) - len(bare), flags), None
+            offset = place + len(line) - len(bare)
+            last = _Field(_read(keyword["TEXT"], number), offset + keyword.start("TEXT"), offset + keyword.end("TEXT"))
+            entry.fields[name] = last
+        elif continued and last is not None:
+            last.text += _read(continued["TEXT"], number)
+            last.end = place + continued.end("TEXT")
+        elif bare.startswith("#"):
+            flags = place + len(line.rstrip("\r")) if bare.startswith("#,") else flags
+            last = None
+        elif bare.strip():
+            raise DocumentError(f"line {number}: not PO: expected a keyword, a text or a comment")
+        place += len(line) + 1
+    if entry is not None:
+        yield entry
+
+
+def _read(quoted: str, number: int) -> str:
+    if _QUOTED.fullmatch(quoted) is None:
+        raise DocumentError(f"line {number}: not PO: expected a text in quotes")
+    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), quoted[1:-1])
+
+
+def _parts(entry: _Entry) -> Iterator[Part]:
+    """Yields the parts of an entry without a translation: of its message, and of its plural."""
+    translations = {name: each for name, each in entry.fields.items() if name.startswith("msgstr")}
+    if "msgid" not in entry.fields or not translations or any(each.text for each in translations.values()):
+        return
+    place, mark = (entry.start, "#, fuzzy\n") if entry.flags is None else (entry.flags, ", fuzzy")
+    first, *others = [(each.start, each.end) for each in translations.values()]
+    if is_translatable(message := entry.fields["msgid"].text):
+        yield _part(message, [first], (place, mark))
+    if others and "msgid_plural" in entry.fields and is_translatable(plural := entry.fields["msgid_plural"].text):
+        yield _part(plural, others, None)
+
+
+def _part(message: str, spans: list[Span], fuzzy: tuple[int, str] | None) -> Part:
+    bare = message.strip()
+    before, _, after = message.partition(bare)
+
+    def render(translation: str) -> list[str]:
+        written = f'"{(before + translation + after).translate(_WRITTEN)}"'
+        return [*([fuzzy[1]] if fuzzy else []), *([written] * len(spans))]
+
+    places = [(fuzzy[0], fuzzy[0])] if fuzzy else []
+    return Part(Segment(bare), [*places, *spans], render, replaces=False)

@@ -1,0 +1,86 @@
+"""HTML: each block of text is a segment with its tags."""
+
+import re
+from collections.abc import Callable, Iterator
+from html import escape
+
+from serve.documents.document import Document, DocumentError, Languages, Segment, is_translatable
+from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
+from serve.markup.blocks import Block, BlockReader
+from serve.markup.elements import MarkupOptions, build_tree
+from serve.markup.html import scan_html
+from serve.markup.tokens import MarkupError, Token
+
+# Each takes about 300 bytes.
+MOST_TOKENS = 1_000_000
+_OPTIONS = MarkupOptions("html")
+_CHARSET = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([A-Za-z0-9_-]+)", re.IGNORECASE)
+# Where browsers look for the encoding.
+_HEAD_BYTES = 1024
+# Encodings with the same ASCII characters as UTF-8, by the names of Python.
+_ENCODINGS = {
+    "iso-8859-1": "cp1252",  # as browsers read it
+    "latin1": "cp1252",
+    "us-ascii": "cp1252",
+    **{f"iso-8859-{number}": f"iso8859-{number}" for number in (2, 5, 7, 9, 15)},
+    **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
+    **{name: name for name in ("koi8-r", "koi8-u", "gb18030", "gbk", "big5", "shift_jis", "euc-jp", "euc-kr")},
+}
+
+
+def parse_html(content: bytes, _languages: Languages) -> Document:
+    """Parses a page or a part of one."""
+    text, encode = _decode(content)
+    return SplicedDocument(text, list(html_parts(text)), encode)
+
+
+def html_parts(text: str, offset: int = 0) -> Iterator[Part]:
+    """Yields the parts of a page.
+
+    Args:
+        text: the page.
+        offset: place of the page in the document.
+
+    Raises:
+        DocumentError: if the page exceeds a limit.
+    """
+    tokens = _scan(text)
+    try:
+        tree = build_tree(text, tokens, _OPTIONS)
+    except MarkupError as error:
+        raise DocumentError(str(error)) from error
+    for block in BlockReader(text, tokens, tree, _OPTIONS, ()).read():
+        if is_translatable(block.text):
+            start, end = _span(block)
+            yield _part(text[start:end], block, (offset + start, offset + end))
+
+
+def _part(raw: str, block: Block, span: Span) -> Part:
+    # Most blocks are plain text, which needs no alignment.
+    if block.marks or "&" in raw:
+        return Part(Segment(raw, "html"), [span], lambda translation: (translation,))
+    return Part(Segment(block.text.strip()), [span], lambda translation: (escape(translation, quote=False),))
+
+
+def _scan(text: str) -> list[Token]:
+    tokens = list[Token]()
+    for token in scan_html(text):
+        tokens.append(token)
+        if len(tokens) > MOST_TOKENS:
+            raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
+    return tokens
+
+
+def _span(block: Block) -> Span:
+    """Returns the characters of a block with its tags, without white space around them."""
+    pieces = block.pieces[block.text.startswith(" ") : len(block.pieces) - block.text.endswith(" ")]
+    places = [(start, end) for _, start, end in pieces] + [(mark.start, mark.end) for mark in block.marks]
+    return min(start for start, _ in places), max(end for _, end in places)
+
+
+def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
+    found = _CHARSET.search(content[:_HEAD_BYTES])
+    encoding = _ENCODINGS.get(found[1].decode().lower()) if found else None
+    if encoding is None or content.startswith(b"\xef\xbb\xbf"):
+        return decode(content)
+    return decode_as(content, encoding, "xmlcharrefreplace")

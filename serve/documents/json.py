@@ -1,0 +1,83 @@
+"""JSON: each text that is a value is a segment; names stay.
+
+In ARB files (`.arb`), members with names that begin with `@` stay, too.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from json.decoder import scanstring  # type: ignore[attr-defined]
+
+from serve.documents.document import Document, DocumentError, Languages, Segment, is_translatable
+from serve.documents.splice import Part, Span, SplicedDocument, decode
+
+_TOKEN = re.compile(r"[\s:]*+(?P<MARK>[\"{}\[\],]|[^\s\"{}\[\],:]++)")
+
+
+def parse_json(content: bytes, _languages: Languages) -> Document:
+    """Parses a JSON file."""
+    return _parse(content, "")
+
+
+def parse_arb(content: bytes, _languages: Languages) -> Document:
+    """Parses an ARB file."""
+    return _parse(content, "@")
+
+
+def _parse(content: bytes, kept: str) -> Document:
+    text, encode = decode(content)
+    try:
+        json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"not JSON: {error}") from error
+    return SplicedDocument(text, [_part(text, *each) for each in _values(text, kept)], encode)
+
+
+def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
+    """Yields the texts that are values, and their characters with the quotes.
+
+    Args:
+        text: valid JSON.
+        kept: members with names that begin with it stay; empty: none.
+    """
+    # For each open bracket, whether what is inside stays.
+    stays, waiting, position = [False], False, 0
+    while found := _TOKEN.match(text, position):
+        mark, position = found["MARK"], found.end()
+        if mark == '"':
+            start = found.start("MARK")
+            value, position = scanstring(text, position, True)
+            if _is_name(text, position):
+                waiting = bool(kept) and value.startswith(kept)
+            elif not (waiting or stays[-1]) and _is_text(value):
+                yield value, (start, position)
+        elif mark in "{[":
+            stays.append(stays[-1] or waiting)
+            waiting = False
+        elif mark in "}]":
+            stays.pop()
+        elif mark == ",":
+            waiting = False
+
+
+def _is_name(text: str, position: int) -> bool:
+    while text[position : position + 1].isspace():
+        position += 1
+    return text[position : position + 1] == ":"
+
+
+def _is_text(value: str) -> bool:
+    # Half of a surrogate pair is no character.
+    return is_translatable(value) and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _part(text: str, value: str, span: Span) -> Part:
+    raw = text[slice(*span)]
+    as_ascii = raw.isascii() and "\\u" in raw
+    bare = value.strip()
+    before, _, after = value.partition(bare)
+
+    def render(translation: str) -> tuple[str]:
+        return (json.dumps(f"{before}{translation}{after}", ensure_ascii=as_ascii),)
+
+    return Part(Segment(bare), [span], render)

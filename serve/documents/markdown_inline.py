@@ -1,0 +1,166 @@
+"""The text of Markdown with emphasis, links, code and HTML, as items of a segment."""
+
+import re
+from collections.abc import Collection
+from html import unescape
+
+from markdown_it.common.utils import normalizeReference
+
+from serve.documents.inline import Item, ItemKind
+from serve.markup.html import VOID
+
+_TOKEN = re.compile(
+    r"\\(?P<ESCAPE>[!-/:-@\[-`{-~])"
+    r"|(?P<TICKS>`++)"
+    r"|<(?P<ADDRESS>[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*|[^\s<>@]+@[^\s<>]+)>"
+    r"|<(?P<SLASH>/?)(?P<TAG>[A-Za-z][A-Za-z0-9-]*)(?P<REST>\b[^<>]*)>"
+    r"|(?P<COMMENT><!--.*?-->)"
+    r"|(?P<REFERENCE>&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
+    r"|(?P<URL>https?://[^\s<>()\[\]*`]+)"
+    r"|(?P<NOTE>\[\^[^\]\s]+\])"
+    r"|(?P<OPEN>!?\[)"
+    r"|(?P<CLOSE>\])"
+    r"|(?P<MARKS>\*++|_++|~~)"
+    r"|(?P<BREAK>[ \t]*\n[ \t]*)"
+    r"|(?P<TEXT>[^\\`<&!\[\]*_~\n \th]+|h+(?!ttp)|.)",
+    re.DOTALL,
+)
+_DESTINATION = re.compile(r"\]\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)", re.DOTALL)
+_LABEL = re.compile(r"\]\[([^\[\]]*)\]")
+_TASK = re.compile(r"\[[ xX]\](?=\s)")
+_SPECIAL = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?[A-Za-z0-9]+;)|~(?=~)")
+_BLOCK_START = re.compile(r"(?:#{1,6}|[-+]|\d{1,9}(?=[.)]))(?=[.)\s]|$)|>|~~~|=+$|-+$")
+
+
+class InlineReader:
+    """Reads the text of a block."""
+
+    def __init__(self, raw: str, labels: Collection[str]) -> None:
+        """Starts at the beginning; `labels` are those of the reference definitions."""
+        self._raw = raw
+        self._labels = labels
+        self._items = list[Item]()
+        # Index of the item and place of each open bracket.
+        self._brackets = list[tuple[int, int]]()
+        self._marks = list[str]()
+
+    def read(self) -> list[Item]:
+        """Returns the items."""
+        position = 0
+        if task := _TASK.match(self._raw):
+            self._add(ItemKind.POINT, task[0])
+            position = task.end()
+        while position < len(self._raw):
+            token = _TOKEN.match(self._raw, position)
+            if token is None:
+                raise AssertionError("every character is a token")
+            position = self._read(token)
+        return self._items
+
+    def _add(self, kind: ItemKind, raw: str, key: str = "") -> None:
+        self._items.append(Item(kind, raw, key))
+
+    def _read(self, token: re.Match[str]) -> int:
+        """Adds the items of a token; returns the place after it."""
+        match token.lastgroup:
+            case "TICKS":
+                return self._read_code(token)
+            case "CLOSE":
+                return self._close_bracket(token.start())
+            case "OPEN":
+                self._brackets.append((len(self._items), token.end()))
+                self._add(ItemKind.TEXT, token[0])
+            case "MARKS":
+                self._read_marks(token)
+            case "REST":
+                self._read_tag(token)
+            case "ADDRESS" | "URL":
+                self._add(ItemKind.KEPT, token[0], token[str(token.lastgroup)])
+            case "COMMENT" | "NOTE":
+                self._add(ItemKind.POINT, token[0])
+            case "BREAK":
+                self._add(ItemKind.TEXT, " ")
+            case "REFERENCE":
+                self._add(ItemKind.TEXT, unescape(token[0]))
+            case _:
+                self._add(ItemKind.TEXT, token["ESCAPE"] or token[0])
+        return token.end()
+
+    def _read_code(self, token: re.Match[str]) -> int:
+        ticks = token[0]
+        end = re.compile(rf"(?<!`){ticks}(?!`)").search(self._raw, token.end())
+        if end is None:
+            self._add(ItemKind.TEXT, ticks)
+            return token.end()
+        code = self._raw[token.end() : end.start()]
+        self._add(ItemKind.KEPT, self._raw[token.start() : end.end()], " ".join(code.split()) or ticks)
+        return end.end()
+
+    def _read_tag(self, token: re.Match[str]) -> None:
+        name = token["TAG"].lower()
+        if name in VOID or token["REST"].endswith("/"):
+            self._add(ItemKind.POINT, token[0])
+        else:
+            self._add(ItemKind.CLOSE if token["SLASH"] else ItemKind.OPEN, token[0], f"<{name}>")
+
+    def _close_bracket(self, place: int) -> int:
+        if not self._brackets:
+            self._add(ItemKind.TEXT, "]")
+            return place + 1
+        index, start = self._brackets.pop()
+        raw, end = self._link_end(self._raw[start:place], place)
+        if raw is None:
+            self._add(ItemKind.TEXT, "]")
+            return end
+        key = f"[{index}]"
+        self._items[index] = Item(ItemKind.OPEN, self._items[index].raw, key)
+        self._add(ItemKind.CLOSE, raw, key)
+        return end
+
+    def _link_end(self, text: str, place: int) -> tuple[str | None, int]:
+        """Returns the end of a link, and the place after it; None: it is none."""
+        if found := _DESTINATION.match(self._raw, place):
+            return found[0], found.end()
+        found = _LABEL.match(self._raw, place)
+        if found and normalizeReference(found[1] or text) in self._labels:
+            return f"][{found[1] or text}]", found.end()
+        # The text of such a link is its label.
+        return (f"][{text}]" if normalizeReference(text) in self._labels else None), place + 1
+
+    def _read_marks(self, token: re.Match[str]) -> None:
+        mark, rest = token[0][0], len(token[0])
+        before, after = self._raw[token.start() - 1 : token.start()], self._raw[token.end() : token.end() + 1]
+        opens, closes = _flanks(before, after), _flanks(after, before)
+        if mark == "_":
+            opens, closes = opens and not before.isalnum(), closes and not after.isalnum()
+        while rest:
+            if closes and self._marks and self._marks[-1][0] == mark and len(self._marks[-1]) <= rest:
+                key, kind = self._marks.pop(), ItemKind.CLOSE
+            else:
+                key, kind = mark * min(rest, 2), ItemKind.OPEN if opens else ItemKind.TEXT
+                if opens:
+                    self._marks.append(key)
+            self._add(kind, key, key)
+            rest -= len(key)
+
+
+def _flanks(outside: str, inside: str) -> bool:
+    """Returns whether a mark may stand between two characters: a simplified rule of CommonMark."""
+    if not inside or inside.isspace():
+        return False
+    return inside.isalnum() or not outside.isalnum()
+
+
+def write_text(text: str, *, in_cell: bool = False) -> str:
+    """Returns text with a backslash before characters that mean something in Markdown."""
+    escaped = _SPECIAL.sub(r"\\\g<0>", text)
+    return escaped.replace("|", r"\|") if in_cell else escaped
+
+
+def write_block(raw: str) -> str:
+    """Returns the text of a paragraph that must not begin another kind of block."""
+    found = _BLOCK_START.match(raw)
+    if not found:
+        return raw
+    place = found.end() if found[0].isdigit() else found.start()
+    return f"{raw[:place]}\\{raw[place:]}"

@@ -1,0 +1,184 @@
+"""Subtitles: SubRip and WebVTT. Times, settings and tags stay; sentences that run over cues are one segment.
+
+The translation of such a segment goes back to its cues in proportion to their texts, and is wrapped again.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape, unescape
+from textwrap import wrap
+
+from serve.documents.document import Document, Languages
+from serve.documents.inline import Inline, Item, ItemKind
+from serve.documents.splice import Part, Span, SplicedDocument, decode
+
+# The usual longest line, and the longest pause inside of a sentence.
+LINE_CHARACTERS = 42
+PAUSE_SECONDS = 1.5
+# Cues of one segment.
+MOST_CUES = 5
+_CUE = re.compile(
+    r"^[ \t]*(?P<START>[\d:]+[,.]\d+)[ \t]+-->[ \t]+(?P<END>[\d:]+[,.]\d+)[^\r\n]*(?:\r\n|\r|\n)"
+    r"(?P<TEXT>(?:[^\r\n]+(?:\r\n|\r|\n|\Z))+)",
+    re.MULTILINE,
+)
+_TAG = re.compile(r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z]+)[^<>]*>|\{\\[^{}]*\}|<[\d:.]+>")
+_SENTENCE_END = re.compile(r"[.!?…:;♪)\]\"'”»]$")
+_SPEAKER = re.compile(r"[-\u2013\u2014♪]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cue:
+    """A cue: its times in seconds, its characters in the document, and its text."""
+
+    start: float
+    end: float
+    span: Span
+    inline: Inline
+
+    @property
+    def text(self) -> str:
+        return "".join(item.raw for item in self.inline.items if item.kind is ItemKind.TEXT)
+
+
+def parse_srt(content: bytes, _languages: Languages) -> Document:
+    """Parses SubRip subtitles."""
+    return _parse(content, vtt=False)
+
+
+def parse_vtt(content: bytes, _languages: Languages) -> Document:
+    """Parses WebVTT subtitles."""
+    return _parse(content, vtt=True)
+
+
+def _parse(content: bytes, *, vtt: bool) -> Document:
+    text, encode = decode(content)
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    return SplicedDocument(text, [_part(group, line_end, vtt=vtt) for group in _groups(_cues(text, vtt=vtt))], encode)
+
+
+def _cues(text: str, *, vtt: bool) -> Iterator[_Cue]:
+    """Yields the cues with text; lines of several speakers stay apart."""
+    for found in _CUE.finditer(text):
+        start, end = _seconds(found["START"]), _seconds(found["END"])
+        place = found.start("TEXT")
+        for raw in _speeches(found["TEXT"].rstrip("\r\n")):
+            inline = Inline.of(list(_items(raw, vtt=vtt)))
+            if inline.is_translatable:
+                yield _Cue(start, end, (place, place + len(raw)), inline)
+            place += len(raw)
+
+
+def _speeches(text: str) -> list[str]:
+    """Returns the text cut before each line that begins with a dash."""
+    if _SPEAKER.match(text) is None:
+        return [text]
+    return re.split(r"(?<=\n)(?=[-\u2013\u2014♪])", text)
+
+
+def _items(raw: str, *, vtt: bool) -> Iterator[Item]:
+    position = 0
+    for tag in _TAG.finditer(raw):
+        yield from _text_items(raw[position : tag.start()], vtt=vtt)
+        position = tag.end()
+        if tag["NAME"] is None:
+            yield Item(ItemKind.POINT, tag[0])
+        else:
+            yield Item(ItemKind.CLOSE if tag["SLASH"] else ItemKind.OPEN, tag[0], tag["NAME"].lower())
+    yield from _text_items(raw[position:], vtt=vtt)
+
+
+def _text_items(raw: str, *, vtt: bool) -> Iterator[Item]:
+    if not raw:
+        return
+    edge = re.match(r"([-\u2013\u2014♪][ \t]*)?(.*?)(\s*)\Z", raw, re.DOTALL)
+    if edge is None:
+        raise AssertionError("every text matches")
+    if edge[1]:
+        yield Item(ItemKind.POINT, edge[1])
+    bare = re.sub(r"[ \t]*[\r\n]+[ \t]*", " ", edge[2])
+    yield Item(ItemKind.TEXT, unescape(bare) if vtt else bare)
+    yield Item(ItemKind.TEXT, edge[3])
+
+
+def _seconds(time: str) -> float:
+    seconds = 0.0
+    for part in time.replace(",", ".").split(":"):
+        seconds = 60 * seconds + float(part or 0)
+    return seconds
+
+
+def _groups(cues: Iterator[_Cue]) -> Iterator[list[_Cue]]:
+    """Yields cues that share a sentence. Only cues without tags inside share one."""
+    group = list[_Cue]()
+    for cue in cues:
+        if group and not (len(group) < MOST_CUES and _continues(group[-1], cue)):
+            yield group
+            group = []
+        group.append(cue)
+    if group:
+        yield group
+
+
+def _continues(before: _Cue, cue: _Cue) -> bool:
+    return (
+        before.inline.is_plain
+        and cue.inline.is_plain
+        and 0 <= cue.start - before.end <= PAUSE_SECONDS
+        and not _SENTENCE_END.search(before.text.rstrip())
+        and not _SPEAKER.match(cue.inline.before.lstrip())
+    )
+
+
+def _part(group: Sequence[_Cue], line_end: str, *, vtt: bool) -> Part:
+    spans = [cue.span for cue in group]
+    if len(group) == 1:
+        inline = group[0].inline
+
+        def render_one(translation: str) -> tuple[str]:
+            raw = inline.render(translation, lambda text: escape(text, quote=False) if vtt else text)
+            return (_wrap(raw, line_end),)
+
+        return Part(inline.segment, spans, render_one)
+    segment = Inline("", (Item(ItemKind.TEXT, " ".join(cue.text for cue in group)),), "").segment
+
+    def render(translation: str) -> list[str]:
+        texts = divide(translation, [len(cue.text) for cue in group])
+        return [
+            _wrap(cue.inline.before + (escape(text, quote=False) if vtt else text) + cue.inline.after, line_end)
+            for cue, text in zip(group, texts, strict=True)
+        ]
+
+    return Part(segment, spans, render)
+
+
+def divide(text: str, weights: Sequence[int]) -> list[str]:
+    """Divides a text between words in proportion to weights; each part has a word if there are enough of them."""
+    words = text.split()
+    if len(words) < len(weights):
+        words = list(text)
+    joint = " " if " " in text else ""
+    parts, first, done = list[str](), 0, 0
+    for number, weight in enumerate(weights[:-1]):
+        done += weight
+        goal = len(text) * done / sum(weights)
+        latest = len(words) - (len(weights) - 1 - number)
+        ends = range(first + 1, max(first + 2, latest + 1))
+        end = min(ends, key=lambda end: abs(len(joint.join(words[:end])) - goal))
+        parts.append(joint.join(words[first:end]))
+        first = end
+    return [*parts, joint.join(words[first:])]
+
+
+def _wrap(raw: str, line_end: str) -> str:
+    """Wraps a text into lines of about equal length; white space around it stays."""
+    bare = raw.strip()
+    length = len(_TAG.sub("", bare))
+    if length <= LINE_CHARACTERS:
+        return raw
+    start = raw.index(bare)
+    lines = -(-length // LINE_CHARACTERS)
+    width = max(length // lines + LINE_CHARACTERS // 4, LINE_CHARACTERS // 2)
+    wrapped = line_end.join(wrap(bare, width, break_long_words=False, break_on_hyphens=False))
+    return raw[:start] + wrapped + raw[start + len(bare) :]

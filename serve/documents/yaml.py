@@ -1,0 +1,114 @@
+"""YAML: each text that is a value is a segment; names, comments and styles stay."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+
+from serve.documents.document import Document, DocumentError, Languages, Segment, is_translatable
+from serve.documents.splice import Part, SplicedDocument, decode
+
+_TEXT = "tag:yaml.org,2002:str"
+MOST_LEVELS = 200
+_RESOLVER = yaml.SafeLoader("")
+# Texts that are safe without quotes in any place.
+_PLAIN = re.compile(r"[A-Za-z\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},&*!|>'\"%@`\n]*")
+
+
+def parse_yaml(content: bytes, _languages: Languages) -> Document:
+    """Parses a YAML file."""
+    text, encode = decode(content)
+    return SplicedDocument(text, list(_parts(text)), encode)
+
+
+def _parts(text: str) -> Iterator[Part]:
+    try:
+        for event in _values(text.replace("\ufeff", " ", 1)):
+            part = _part(text, event)
+            if part is not None:
+                yield part
+    except (yaml.YAMLError, RecursionError) as error:
+        raise DocumentError(f"not YAML: {error}") from error
+
+
+@dataclass(slots=True)
+class _Level:
+    """A collection that is being read; in a mapping, whether a name comes next."""
+
+    mapping: bool
+    name_next: bool = True
+
+
+def _values(text: str) -> Iterator[yaml.ScalarEvent]:
+    """Yields the scalars that are values. Events, unlike nodes, need no recursion."""
+    levels = [_Level(mapping=False)]
+    for event in yaml.parse(text, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionEndEvent):
+            levels.pop()
+            continue
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        level = levels[-1]
+        is_name = level.mapping and level.name_next
+        level.name_next = not level.name_next
+        if isinstance(event, yaml.CollectionStartEvent):
+            levels.append(_Level(isinstance(event, yaml.MappingStartEvent)))
+            # The parser takes quadratic time for deep levels.
+            if len(levels) > MOST_LEVELS:
+                raise DocumentError(f"not YAML that can be read: more than {MOST_LEVELS} levels")
+        elif isinstance(event, yaml.ScalarEvent) and not is_name:
+            yield event
+
+
+def _is_text(event: yaml.ScalarEvent) -> bool:
+    if not is_translatable(event.value):
+        return False
+    if event.tag is not None:
+        return event.tag in (_TEXT, "!")
+    return _resolves_to_text(event.value, event.implicit)
+
+
+def _resolves_to_text(value: str, implicit: tuple[bool, bool]) -> bool:
+    tag: object = _RESOLVER.resolve(yaml.ScalarNode, value, implicit)  # type: ignore[no-untyped-call]
+    return tag == _TEXT
+
+
+def _part(text: str, event: yaml.ScalarEvent) -> Part | None:
+    if not _is_text(event):
+        return None
+    if event.start_mark is None or event.end_mark is None:
+        raise AssertionError("every event of a text has its places")
+    start, end = event.start_mark.index, event.end_mark.index
+    raw, bare = text[start:end], event.value.strip()
+    before, _, after = event.value.partition(bare)
+
+    def render(translation: str) -> tuple[str]:
+        return (_write(raw, f"{before}{translation}{after}"),)
+
+    return Part(Segment(bare), [(start, end)], render)
+
+
+def _write(raw: str, value: str) -> str:
+    """Returns a scalar in the style of another one, if it can have this style."""
+    if raw.startswith(("|", ">")):
+        return _write_block(raw, value)
+    if raw.startswith("'") and "\n" not in value:
+        return "'{}'".format(value.replace("'", "''"))
+    if not raw.startswith('"') and _PLAIN.fullmatch(value) and _is_plain_text(value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_block(raw: str, value: str) -> str:
+    header, _, body = raw.partition("\n")
+    indent = min((len(line) - len(line.lstrip(" ")) for line in body.split("\n") if line.strip()), default=2)
+    ends = body[len(body.rstrip("\r\n")) :]
+    # The lines of a folded text are those of its paragraphs.
+    lines = value.rstrip("\n").replace("\n", "\n\n" if header.startswith(">") else "\n").split("\n")
+    return "\n".join((header, *(f"{' ' * indent}{line}" if line else "" for line in lines))) + ends
+
+
+def _is_plain_text(value: str) -> bool:
+    return not value.endswith(" ") and _resolves_to_text(value, (True, False))

@@ -1,0 +1,37 @@
+"""Where `dragoman translate` writes files, and that it writes whole ones."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from serve.clients.translate_files import DocumentFileError, output_paths, read_document, translate_document
+from serve.documents.document import Languages, Segment
+
+
+async def capitals(segment: Segment) -> str:
+    return segment.text.upper()
+
+
+def test_a_file_is_translated_next_to_its_source_or_into_a_folder(tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_text("one\none\n\ntwo\n", encoding="utf-8")
+    for out, expected in ((None, tmp_path / "a.de.txt"), (tmp_path / "out", tmp_path / "out" / "a.txt")):
+        (path,) = output_paths([source], out, "de")
+        assert path == expected
+        asyncio.run(translate_document(source, read_document(source, Languages("en", "de")), path, capitals, 4))
+        assert path.read_text(encoding="utf-8") == "ONE\nONE\n\nTWO\n"
+
+
+def test_no_translation_overwrites_a_source_or_another_one(tmp_path: Path) -> None:
+    with pytest.raises(DocumentFileError, match="would overwrite"):
+        output_paths([tmp_path / "a.txt"], tmp_path, "de")
+    with pytest.raises(DocumentFileError, match="would overwrite"):
+        output_paths([tmp_path / "b" / "a.txt", tmp_path / "c" / "a.txt"], tmp_path, "de")
+
+
+def test_a_malformed_file_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "a.json"
+    source.write_text("{", encoding="utf-8")
+    with pytest.raises(DocumentFileError, match=r"a\.json: not JSON"):
+        read_document(source, Languages())

@@ -1,0 +1,206 @@
+"""Documents of every text format: what is translated, and what stays."""
+
+import json
+
+import polib
+import pytest
+import yaml
+
+from serve.documents.document import DocumentError, Languages, Segment
+from serve.documents.formats import FORMATS, parse_document
+from serve.documents.subtitles import divide
+
+LANGUAGES = Languages("en", "de")
+DOCUMENTS = {
+    "a.txt": "\ufeffHello there.\r\n  World \n\n123\n",
+    "a.md": (
+        "---\ntitle: x\n---\n# Title *x* #\n\nSome **bold** and `code` with a [link](http://x.y/(a)) in\ntwo lines.\n\n"
+        "> quote\n> more  \n> end\n\n| a b | c \\| d |\n|---|---|\n| x | y |\n\n```\nkept\n```\n\n"
+        "<p>Hello <b>you</b></p>\n\n- [ ] task, see [this][ref] or [ref]\n\n[ref]: http://x\n"
+    ),
+    "a.html": (
+        "<html><head><title>T &amp; x</title></head><body><p>Two\n lines</p><p>A <b>bold</b> move</p>"
+        "<script>kept</script><p translate=no>kept</p></body>"
+    ),
+    "a.srt": (
+        "1\r\n00:00:01,000 --> 00:00:02,000\r\n<i>Hello my\r\nfriend,</i>\r\n\r\n2\r\n00:00:02,100 --> 00:00:03,000\r\n"
+        "<i>how are you?</i>\r\n\r\n3\r\n00:00:05,000 --> 00:00:06,000\r\n- One.\r\n- Two.\r\n"
+    ),
+    "a.vtt": "WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000 align:left\n<v Bob>Hi &amp; <i>bye</i> now\n",
+    "a.json": '{"a": "Hello \\u00fc", "b": ["x y", 1, {"c": "\\"q\\" "}], "d": null}',
+    "a.arb": '{"@@locale": "en", "a": "Hello", "@a": {"description": "kept"}}',
+    "a.yaml": (
+        '# c\nen:\n  a: plain text # c\n  b: "dq"\n  d: |\n    block\n\n    more\n  e: >-\n    folded\n    text\n'
+        "  f: &x [one two, 'it''s']\n  g: *x\n  h: yes\n"
+    ),
+}  # fmt: skip
+
+
+def write(name: str, text: str, translate: dict[str, str]) -> str:
+    """Returns a document with the given translations, and its own texts where there are none."""
+    document = parse_document(name, text.encode(), LANGUAGES)
+    return document.write([translate.get(each.text, each.text) for each in document.segments]).decode()
+
+
+def texts(name: str, text: str) -> list[str]:
+    return [each.text for each in parse_document(name, text.encode(), LANGUAGES).segments]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_whose_texts_do_not_change_keeps_every_byte(name: str) -> None:
+    assert write(name, DOCUMENTS[name], {}) == DOCUMENTS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.txt", ["Hello there.", "World"]),
+        (
+            "a.md",
+            [
+                'Title <g id="2">x</g>',
+                'Some <g id="2">bold</g> and <k id="8">code</k> with a <g id="15">link</g> in two lines.',
+                "quote more",
+                "end",
+                "a b",
+                "c | d",
+                "x",
+                "y",
+                "Hello <b>you</b>",
+            ],
+        ),
+        ("a.html", ["T &amp; x", "Two lines", "A <b>bold</b> move"]),
+        ("a.srt", ["Hello my friend, how are you?", "One.", "Two."]),
+        ("a.vtt", ['Hi &amp; <g id="2">bye</g> now']),
+        ("a.json", ["Hello ü", "x y", '"q"']),
+        ("a.arb", ["Hello"]),
+        ("a.yaml", ["plain text", "dq", "block\n\nmore", "folded text", "one two", "it's"]),
+    ],
+)
+def test_segments_are_what_people_read(name: str, expected: list[str]) -> None:
+    assert texts(name, DOCUMENTS[name])[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "translations", "expected"),
+    [
+        ("a.md", "A *b* c.\n", {'A <g id="2">b</g> c.': 'X_ <g id="2">*y*</g>'}, "X\\_ *\\*y\\**\n"),
+        ("a.md", "> a\n> b\n", {"a b": "# x"}, "> \\# x\n"),
+        ("a.md", "|a|\n|-|\n|b|\n", {"a": "x|y", "b": "z"}, "|x\\|y|\n|-|\n|z|\n"),
+        ("a.md", "[a][]\n\n[a]: x\n", {"a": "y"}, "[y][a]\n\n[a]: x\n"),
+        ("a.html", "<p> a </p>", {"a": "1 < 2 & 3"}, "<p> 1 &lt; 2 &amp; 3 </p>"),
+        ("a.json", '["\\u00fcx"]', {"üx": "ö"}, '["\\u00f6"]'),
+        ("a.yaml", "a: text # c\n", {"text": "x: y"}, 'a: "x: y" # c\n'),
+        ("a.yaml", "a: text\n", {"text": "yes"}, 'a: "yes"\n'),
+        ("a.yaml", "a: 'text'\n", {"text": "it's"}, "a: 'it''s'\n"),
+        ("a.yaml", "a: |\n    text\nb: c\n", {"text": "x\ny"}, "a: |\n    x\n    y\nb: c\n"),
+    ],
+)
+def test_a_translation_never_becomes_markup(name: str, text: str, translations: dict[str, str], expected: str) -> None:
+    assert write(name, text, translations) == expected
+
+
+def test_a_sentence_over_cues_goes_back_to_its_cues() -> None:
+    translation = {"Hello my friend, how are you?": "Hallo mein Freund, wie geht es dir?"}
+    written = write("a.srt", DOCUMENTS["a.srt"], translation)
+    assert "<i>Hallo mein Freund,</i>" in written
+    assert "<i>wie geht es dir?</i>" in written
+
+
+def test_a_long_subtitle_is_wrapped() -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\nShort.\n"
+    written = write("a.srt", text, {"Short.": "These are many more words than fit into one line of a subtitle."})
+    lines = written.splitlines()[2:]
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 42
+
+
+@pytest.mark.parametrize("weights", [[1], [1, 1], [5, 1, 3]])
+@pytest.mark.parametrize("text", ["one", "one two three", "一二三四五"])
+def test_a_divided_text_keeps_its_words(text: str, weights: list[int]) -> None:
+    parts = divide(text, weights)
+    assert len(parts) == len(weights)
+    assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+
+
+PO = """msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+#, c-format
+msgid "Hello %s\\n"
+msgstr ""
+
+#: a.c:1
+msgctxt "menu"
+msgid ""
+"on"
+"e"
+msgid_plural "many"
+msgstr[0] ""
+msgstr[1] ""
+
+msgid "done"
+msgstr "fertig"
+
+#~ msgid "old"
+#~ msgstr "alt"
+"""
+
+
+def test_po_gets_fuzzy_translations_where_it_had_none() -> None:
+    assert texts("a.po", PO) == ["Hello %s", "one", "many"]
+    written = write("a.po", PO, {"Hello %s": 'Hallo "%s"', "one": "eins", "many": "viele"})
+    before, after = polib.pofile(PO), polib.pofile(written)
+    assert [(each.msgctxt, each.msgid, each.occurrences) for each in after] == [
+        (each.msgctxt, each.msgid, each.occurrences) for each in before
+    ]
+    hello, one, done, old = after
+    assert (hello.msgstr, hello.flags) == ('Hallo "%s"\n', ["c-format", "fuzzy"])
+    assert (one.msgstr_plural, one.flags) == ({0: "eins", 1: "viele"}, ["fuzzy"])
+    assert (done.msgstr, done.fuzzy, old.obsolete) == ("fertig", False, True)
+
+
+def test_written_files_are_read_by_their_libraries() -> None:
+    assert json.loads(write("a.json", DOCUMENTS["a.json"], {"x y": 'a "b"\n'}))["b"][0] == 'a "b"\n'
+    read = yaml.safe_load(write("a.yaml", DOCUMENTS["a.yaml"], {"plain text": "- x", "folded text": "y z"}))["en"]
+    assert (read["a"], read["e"], read["g"]) == ("- x", "y z", ["one two", "it's"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.txt", b"\xff", "byte 0xff at offset 0, expected UTF-8"),
+        ("a.exe", b"", "unknown format"),
+        ("a.json", b'{"a": ', "not JSON"),
+        ("a.json", b"[" * 100_000, "not JSON"),
+        ("a.yaml", b"a: [", "not YAML"),
+        ("a.yaml", b"[" * 100_000, "not YAML"),
+        ("a.po", b"hello", "line 1: not PO"),
+        ("a.html", b"<b>" * 300, "levels of elements"),
+    ],
+)
+def test_a_malformed_document_is_refused_by_what_is_wrong(name: str, content: bytes, problem: str) -> None:
+    with pytest.raises(DocumentError, match=problem):
+        parse_document(name, content, LANGUAGES)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_long_run_of_marks_is_no_problem(suffix: str) -> None:
+    try:
+        document = parse_document(f"a{suffix}", b"<" * 300_000, LANGUAGES)
+    except DocumentError:
+        return
+    assert document.segments == []
+
+
+def test_aliases_of_yaml_are_not_expanded() -> None:
+    laughs = "a0: &a0 ha ha\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
+    document = parse_document("a.yaml", laughs.encode(), LANGUAGES)
+    assert document.segments == [Segment("ha ha")]
+
+
+def test_a_file_in_utf_16_stays_in_it() -> None:
+    content = "\ufeffHello\n".encode("utf-16-le")
+    document = parse_document("a.txt", content, LANGUAGES)
+    assert document.write(["Grüße"]) == "\ufeffGrüße\n".encode("utf-16-le")
