@@ -33,8 +33,9 @@ from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Manifest
 from serve.engine.native.model import open_model, runs_natively
 from serve.native.loop import LoopModel
+from serve.runtime.host import HostSessions
 from serve.runtime.placement import choose_device
-from serve.runtime.sessions import HostSessions, load_sessions
+from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.settings import ServeSettings
 

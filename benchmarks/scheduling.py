@@ -38,7 +38,8 @@ from benchmarks.systems.engine import (
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Precision
-from serve.runtime.sessions import HostSessions, load_sessions
+from serve.runtime.host import HostSessions
+from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec, SequenceState
 from serve.system import available_cpus
 

@@ -36,7 +36,7 @@ class GraphDecoder:
         """Encodes B sources; discards the previous ones."""
         source_ids, self._source_lengths = pad(sources, self._pad_id)  # [B, S], [B]
         self._position = 0
-        self._runtime.encode(source_ids, self._source_lengths, np.arange(len(sources)))
+        self._runtime.encode(source_ids, self._source_lengths, [[row] for row in range(len(sources))])
 
     def step(self, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Reads the last token of each row, int64 [B]; returns logits, float32 [B, V], valid until the next step."""
@@ -47,7 +47,8 @@ class GraphDecoder:
         """Reads the last token of each row, int64 [B]; returns the scores of the next tokens."""
         positions = np.full(len(token_ids), self._position, np.int32)
         self._position += 1
-        return self._runtime.step(token_ids, positions, self._source_lengths, scored_rows=scored_rows)
+        rows = np.arange(len(token_ids))
+        return self._runtime.step(rows, token_ids, positions, self._source_lengths, scored_rows=scored_rows)
 
     def translate(
         self, sources: Sequence[tuple[int, ...]], advance: Callable[[int], object] = lambda _: None
@@ -67,9 +68,7 @@ class GraphDecoder:
         targets: list[list[int]] = [[] for _ in sources]
         scores: list[list[float]] = [[] for _ in sources]
         for _ in range(self.max_target_tokens):
-            step = self._score(token_ids)
-            token_ids = step.greedy(rows)
-            token_scores = step.of(rows, token_ids)
+            token_scores, token_ids = (best[:, 0] for best in self._score(token_ids).best(rows, 1))
             for row in running.tolist():
                 scores[row].append(float(token_scores[row]))
             running = running[token_ids[running] != self._eos_id]

@@ -21,10 +21,9 @@ from prometheus_client import CollectorRegistry
 from benchmarks.systems.translating import LENGTH_PENALTY, SourceSentence
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
-from serve.runtime.cpu import prefetched_rows
+from serve.runtime.host import HostSessions
 from serve.runtime.model import Model, Scores
 from serve.runtime.placement import ModelSessions
-from serve.runtime.sessions import HostSessions
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.options import SearchOptions
@@ -115,7 +114,7 @@ class WatchedEngine(Engine):
         metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self.scheduler = Scheduler(slots, slots, prefill_token_budget, metrics)
         self.stopwatch = Stopwatch()
-        runtime = watched(sessions, self.stopwatch.measure).runtime(slots, prefetched_rows(slots))
+        runtime = watched(sessions, self.stopwatch.measure).runtime(slots)
         super().__init__(runtime, self.scheduler, metrics, sessions.manifest)
         for part in PHASES.keys() - set(RUNS):
             thing = self if hasattr(self, part) else runtime
@@ -161,7 +160,7 @@ class LiveEngines:
             engine.start()
 
     def _open_model(self, sessions: ModelSessions) -> Model:
-        return sessions.runtime(self.slots, prefetched_rows(self.slots))
+        return sessions.runtime(self.slots)
 
     def submit(self, specs: Sequence[SequenceSpec], on_finish: Callable[[DecodingSequence], None]) -> None:
         """Submits sequences together; an engine's thread calls `on_finish` when one has ended."""
@@ -205,9 +204,9 @@ class CountedEngines(LiveEngines):
         model = super()._open_model(watched(cast("HostSessions", sessions), stopwatch.measure))
         step = model.step
 
-        def count(token_ids: NDArray[np.int64], *arrays: Any, occupied: int = 0, **options: Any) -> Scores:
-            self.steps.append(Occupancy(min(max(len(token_ids), occupied), self.slots), self._scheduler.waiting))
-            return step(token_ids, *arrays, occupied=occupied, **options)
+        def count(rows: NDArray[np.int64], *arrays: Any, **options: Any) -> Scores:
+            self.steps.append(Occupancy(len(rows), self._scheduler.waiting))
+            return step(rows, *arrays, **options)
 
         model.step = count  # type: ignore[method-assign]
         return model

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 from export.answer import Answer
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
-from serve.runtime.cpu import prefetched_rows
 from serve.runtime.placement import ModelSessions
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
@@ -33,8 +32,7 @@ class SyncEngine:
         """
         metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self._scheduler = Scheduler(slots, 0, PREFILL_TOKENS, metrics)
-        model = sessions.runtime(slots, prefetched_rows(slots))
-        self._engine = Engine(model, self._scheduler, metrics, sessions.manifest)
+        self._engine = Engine(sessions.runtime(slots), self._scheduler, metrics, sessions.manifest)
 
     def translate(
         self,

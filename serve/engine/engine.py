@@ -1,7 +1,10 @@
 """Continuous batching: one thread advances every running sequence by one token at each step.
 
 Sequences join and leave between steps. The scheduler decides which ones join, the model computes, `selection` chooses
-tokens, `rows` holds the state of each row. The engine handles token ids only, neither texts nor requests.
+tokens, `running` holds the hypotheses of a sequence. The engine handles token ids only, neither texts nor requests.
+
+It is the readable version of the native loop (`serve/native/src/loop`): both return the same bits. It serves where the
+native loop cannot, as on GPUs.
 """
 
 import math
@@ -9,14 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from serve.bundle.manifest import Manifest
 from serve.engine.prefill import batches, pad
-from serve.engine.rows import Move, Rows
-from serve.engine.selection import Selection, best_count
+from serve.engine.running import RunningSequence
+from serve.engine.selection import Step
 from serve.errors import DrainingError, InternalError, ServiceError
 from serve.observability.metrics import Metrics
 from serve.runtime.model import Model, Scores
@@ -32,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class Engine:
-    """One model, its rows and the thread that steps them.
+    """One model, its running sequences and the thread that steps them.
 
     Attributes:
         failure_count: how many times `UNHEALTHY_FAILURES` failures in a row made the engine unhealthy.
@@ -48,32 +49,22 @@ class Engine:
         step_timeout_seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts with no row and no thread.
+        """Starts with no sequence and no thread.
 
         Args:
             model: the model; no other engine may use it.
             scheduler: supplies the sequences; engines may share it.
             metrics: counts steps and padding.
-            manifest: gives the special tokens and the longest translation.
+            manifest: gives the special tokens.
             step_timeout_seconds: a step that takes longer counts as hanging.
             clock: returns the time in seconds, on the clock of the sequences' deadlines.
         """
         self._model = model
         self._scheduler = scheduler
         self._metrics = metrics
-        self._pad_id = manifest.pad_id
+        self._manifest = manifest
         self._clock = clock
-        aligned = model.alignments.shape[1] > 0
-        self._rows = Rows(
-            model.slots,
-            model.prefetched,
-            max_source_tokens=model.alignments.shape[2],
-            max_target_tokens=manifest.max_target_tokens,
-            bos_id=manifest.bos_id,
-            eos_id=manifest.eos_id,
-            aligned=aligned,
-        )
-        self._selection = Selection(manifest.eos_id)
+        self._running: list[RunningSequence] = []
         self._step_timeout_seconds = step_timeout_seconds
         self._step_started_seconds: float | None = None
         self.failure_count = 0
@@ -107,139 +98,114 @@ class Engine:
             self._thread.join(timeout_seconds)
         error = DrainingError(SHUT_DOWN)
         self._scheduler.fail_all(error)
-        if not self._thread.is_alive():
-            self._fail_rows(error)
-            return
-        log.error("engine_hangs", rows=len(self._rows))
-        for sequence in self._rows.sequences:
-            self._scheduler.finish(sequence, error)
+        if self._thread.is_alive():
+            log.error("engine_hangs", sequences=len(self._running))
+        self._fail(error)
 
     def step(self) -> None:
         """Advances every sequence by one token. A failing model ends sequences, never the engine."""
         self._step_started_seconds = self._clock()
-        self._step()
-        self._step_started_seconds = None
-
-    def _step(self) -> None:
-        admitted = self._admit()
         try:
-            if admitted:
-                self._prefill(admitted)
-            if self._rows:
-                over = self._select(self._decode())
-                self._notify(over)
-                self._retire(over)
+            self._prefill(self._admit())
+            if self._running:
+                self._decode()
+                self._retire()
         except Exception:
-            log.exception("decode_failed", rows=len(self._rows))
+            log.exception("decode_failed", sequences=len(self._running))
             self._count_failure()
-            self._fail_rows(InternalError(FAILED))
+            self._fail(InternalError(FAILED))
+        self._step_started_seconds = None
 
     def _run(self) -> None:
         try:
             self._model.prepare()
         except Exception:  # a model that fails here fails again at its first step, which reports the error
             log.exception("prepare_failed")
-        while not self._stopping and (self._rows or self._scheduler.wait()):
+        while not self._stopping and (self._running or self._scheduler.wait()):
             self.step()
 
-    def _admit(self) -> list[DecodingSequence]:
-        """Returns the sequences to encode now: those that start, and prefetched ones that fill the batch."""
-        free_rows = self._model.slots - len(self._rows)
-        return self._scheduler.admit(free_rows, self._rows.encoded_rows, self._model.prefetched if free_rows else 0)
+    @property
+    def _free_rows(self) -> list[int]:
+        """The places of the model that no hypothesis may need."""
+        taken = {row for running in self._running for row in running.rows}
+        return [row for row in range(self._model.slots) if row not in taken]
 
-    def _prefill(self, sequences: list[DecodingSequence]) -> None:
-        """Assigns rows to sequences and encodes them; sequences of a failed batch lose their rows."""
-        places = dict(zip(sequences, self._rows.append(sequences), strict=True))
-        failed: list[DecodingSequence] = []
-        for batch in batches(sequences):
+    def _admit(self) -> list[RunningSequence]:
+        """Starts sequences in the free rows."""
+        free_rows = self._free_rows
+        admitted = self._scheduler.admit(len(free_rows), self._model.slots - len(free_rows))
+        starting = []
+        for sequence in admitted:
+            rows, free_rows = free_rows[: sequence.options.rows], free_rows[sequence.options.rows :]
+            starting.append(RunningSequence(sequence, rows))
+        self._running += starting
+        return starting
+
+    def _prefill(self, starting: list[RunningSequence]) -> None:
+        """Encodes sources in batches; the sequences of a batch that fails end."""
+        for batch in batches(starting):
             try:
-                self._encode(batch, [places[sequence] for sequence in batch])
+                self._encode(batch)
             except Exception:
                 log.exception("encode_failed", sequences=len(batch))
                 self._count_failure()
-                failed += batch
-        if failed:
-            leaving = np.zeros(self._rows.encoded_rows, np.bool_)
-            leaving[np.concatenate([places[sequence] for sequence in failed])] = True
-            for sequence in self._remove(leaving):
-                self._scheduler.finish(sequence, InternalError(FAILED))
+                for running in batch:
+                    self._running.remove(running)
+                    self._scheduler.finish(running.sequence, InternalError(FAILED))
 
-    def _encode(self, sequences: list[DecodingSequence], places: list[NDArray[np.int64]]) -> None:
-        source_ids, source_lengths = pad([each.source_ids for each in sequences], self._pad_id)  # [B, S], [B]
+    def _encode(self, batch: list[RunningSequence]) -> None:
         started_seconds = self._clock()
-        self._model.encode(source_ids, source_lengths, np.array([first for first, *_ in places]))
-        self._copy(
-            [
-                Move(first, row, 0, source_length)
-                for (first, *further), source_length in zip(places, source_lengths.tolist(), strict=True)
-                for row in further
-            ]
-        )
+        source_ids, source_lengths = pad([each.sequence.source_ids for each in batch], self._manifest.pad_id)
+        self._model.encode(source_ids, source_lengths, [each.rows for each in batch])
         encoded_seconds = self._clock()
-        for sequence in sequences:
-            sequence.encoded_seconds = encoded_seconds
-        self._metrics.observe_step("encode", len(sequences), encoded_seconds - started_seconds)
+        for each in batch:
+            each.sequence.encoded_seconds = encoded_seconds
+        self._metrics.observe_step("encode", len(batch), encoded_seconds - started_seconds)
         self._metrics.observe_padding(source_ids.size - int(source_lengths.sum()))
 
-    def _count_failure(self) -> None:
-        self._failures += 1
-        if self._failures == UNHEALTHY_FAILURES:
-            self.failure_count += 1
-
-    def _copy(self, moves: list[Move]) -> None:
-        if moves:
-            self._model.copy_rows(*zip(*moves, strict=True))
-
-    def _decode(self) -> Scores:
+    def _decode(self) -> None:
+        """Adds a token to every live hypothesis."""
         started_seconds = self._clock()
-        columns, computed = self._rows.columns, self._rows.computed
+        step = Step(self._running, self._manifest.bos_id, self._manifest.eos_id)
         scores = self._model.step(
-            columns.token_ids[:computed],
-            columns.positions[:computed],
-            columns.source_lengths[:computed],
-            occupied=self._rows.encoded_rows,
-            scored_rows=self._rows.scored,
-            best_count=best_count(columns.kinds),
-            aligned=columns.kinds.attended,
+            step.numbers,
+            step.token_ids,
+            step.positions,
+            step.source_lengths,
+            scored_rows=step.scored,
+            best_count=step.best_count,
+            aligned=step.attended,
         )
-        self._metrics.observe_step("decode", computed, self._clock() - started_seconds)
-        return scores
+        self._metrics.observe_step("decode", len(step.rows), self._clock() - started_seconds)
+        self._select(step, scores)
 
-    def _select(self, scores: Scores) -> NDArray[np.bool_]:
-        """Chooses the next token of every row; returns the rows that ended, bool [R]."""
-        attended = self._rows.columns.kinds.attended
-        attention = self._model.alignments[: len(self._rows)].mean(axis=1) if attended else None  # [R, S]
-        over, sources, targets = self._selection.advance(self._rows, scores, attention)
-        if len(sources):
-            positions = self._rows.columns.positions[targets]
-            self._model.branch_rows(sources.tolist(), targets.tolist(), positions.tolist())
-        return over
+    def _select(self, step: Step, scores: Scores) -> None:
+        branches = step.advance(scores, self._model.alignments if step.attended else None)
+        if branches:
+            self._model.branch_rows(*zip(*branches, strict=True))
+        self._notify()
 
-    def _notify(self, over: NDArray[np.bool_]) -> None:
+    def _notify(self) -> None:
         """Records the time of first tokens, and sends the newest tokens to listeners."""
         now_seconds = self._clock()
-        for row in (self._rows.columns.positions <= 1).nonzero()[0].tolist():
-            sequence = self._rows.sequence(row)
+        for running in self._running:
+            sequence = running.sequence
             sequence.first_token_seconds = sequence.first_token_seconds or now_seconds
-        self._rows.notify(over)
+            if sequence.on_token and running.live:
+                sequence.on_token(running.live[0].tokens[-1].token_id)
 
-    def _retire(self, over: NDArray[np.bool_]) -> None:
+    def _retire(self) -> None:
+        """Finishes the sequences that are over or abandoned."""
         now_seconds = self._clock()
-        leaving = self._rows.abandoned(now_seconds)  # [encoded]
-        leaving[: len(over)] |= over
-        if leaving.any():
-            for sequence in self._remove(leaving):
-                self._finish(sequence, now_seconds)
+        errors = [(each, each.sequence.abandonment(now_seconds)) for each in self._running]
+        leaving = [(each, error) for each, error in errors if error is not None or not each.live]
+        self._running = [each for each, error in errors if error is None and each.live]
+        for each, error in leaving:
+            self._finish(each.sequence, error, now_seconds)
         self._failures = 0
 
-    def _remove(self, leaving: NDArray[np.bool_]) -> list[DecodingSequence]:
-        """Removes rows, bool [encoded]; returns the sequences that have no row left."""
-        self._copy(self._rows.moves(leaving))
-        return self._rows.remove(leaving)
-
-    def _finish(self, sequence: DecodingSequence, now_seconds: float) -> None:
-        error: ServiceError | None = sequence.abandonment(now_seconds)
-        finite = [bool(np.isfinite(each.score)) for each in sequence.hypotheses]
+    def _finish(self, sequence: DecodingSequence, error: ServiceError | None, now_seconds: float) -> None:
+        finite = [math.isfinite(each.score) for each in sequence.hypotheses]
         if error is None and not (finite and all(finite)):
             log.error("invalid_probabilities", target_tokens=sequence.decoded_tokens)
             error = InternalError(FAILED)
@@ -254,6 +220,13 @@ class Engine:
             )
         self._scheduler.finish(sequence, error)
 
-    def _fail_rows(self, error: ServiceError) -> None:
-        for sequence in self._rows.remove(np.ones(self._rows.encoded_rows, np.bool_)):
-            self._scheduler.finish(sequence, error)
+    def _count_failure(self) -> None:
+        self._failures += 1
+        if self._failures == UNHEALTHY_FAILURES:
+            self.failure_count += 1
+
+    def _fail(self, error: ServiceError) -> None:
+        """Ends all running sequences."""
+        running, self._running = self._running, []
+        for each in running:
+            self._scheduler.finish(each.sequence, error)

@@ -1,18 +1,15 @@
-"""Groups sequences by length into encoder batches with little padding.
-
-Every batch costs a fixed time, and every padding token costs time without effect. The split into batches minimizes
-the sum of both.
-"""
+"""Groups sequences by length into encoder batches with little padding."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serve.engine.running import RunningSequence
 from serve.scheduler.sequence import DecodingSequence
 
-# Fixed cost of an encoder run, in tokens. Fits on a CPU gave 3 to 20, for base (int8) and tiny Transformers.
-BATCH_OVERHEAD_TOKENS = 16
+# The most padding of a batch in tokens: about what a further run of the encoder costs.
+PADDING_TOKENS = 16
 
 
 def longest_first(sequences: Iterable[DecodingSequence]) -> list[DecodingSequence]:
@@ -23,29 +20,18 @@ def longest_first(sequences: Iterable[DecodingSequence]) -> list[DecodingSequenc
     return sorted(sequences, key=lambda sequence: -len(sequence.source_ids))
 
 
-def batches(sequences: list[DecodingSequence]) -> list[list[DecodingSequence]]:
-    """Splits sequences into the batches of least total cost, the shortest sources first.
-
-    A batch of n sources, the longest of S tokens, costs BATCH_OVERHEAD_TOKENS + n S. An optimal split of the sorted
-    sources has contiguous batches, so dynamic programming finds it in O(n^2).
-
-    Bound: splitting off the k shortest of a batch saves nothing, so their padding k (S - l_k) is at most one overhead.
-    Summed over k, the padding of n sources is at most (1 + 1/2 + ... + 1/(n - 1)) overheads. No batch's longest source
-    is more than half an overhead above its mean.
-    """
-    ordered = sorted(sequences, key=lambda sequence: len(sequence.source_ids))
-    costs, starts = [0], [0]  # of the best split of the n shortest: its cost in tokens, and the start of its last batch
-    for end, sequence in enumerate(ordered, 1):
-        source_tokens = len(sequence.source_ids)
-        cost, start = min((costs[start] + (end - start) * source_tokens, start) for start in range(end))
-        costs.append(BATCH_OVERHEAD_TOKENS + cost)
-        starts.append(start)
-    split: list[list[DecodingSequence]] = []
-    end = len(ordered)
-    while end:
-        split.append(ordered[starts[end] : end])
-        end = starts[end]
-    return split[::-1]
+def batches(starting: Iterable[RunningSequence]) -> list[list[RunningSequence]]:
+    """Splits sequences into batches of at most `PADDING_TOKENS` tokens of padding, the longest sources first."""
+    split: list[list[RunningSequence]] = []
+    padding = 0
+    for running in sorted(starting, key=lambda each: -each.source_tokens):
+        if split:
+            padding += split[-1][0].source_tokens - running.source_tokens
+        if not split or padding > PADDING_TOKENS:
+            split.append([])
+            padding = 0
+        split[-1].append(running)
+    return split
 
 
 def pad(sources: Sequence[tuple[int, ...]], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -193,10 +193,8 @@ class Metrics:
         self._wasted = {cause: wasted.labels(self._model, cause) for cause in FAILURES}
         self._load_gauges = (
             self._gauge("sequences_waiting", "Sequences in the queue.").labels(self._model),
-            self._gauge("sequences_running", "Sequences in slots, and prefetched ones.").labels(self._model),
-            self._gauge("rows_running", "Rows of the running sequences: slots, and prefetched rows.").labels(
-                self._model
-            ),
+            self._gauge("sequences_running", "Sequences in engines.").labels(self._model),
+            self._gauge("rows_running", "Rows of the running sequences.").labels(self._model),
         )
         self._oldest = self._gauge(
             "queue_oldest_seconds", "Age of the longest waiting sequence; 0 if none waits."

@@ -6,12 +6,12 @@ from itertools import cycle
 from serve.bundle.bundle import Bundle, BundleError
 from serve.engine.engines import Models
 from serve.engine.native.model import open_model, runs_natively
-from serve.runtime.cpu import prefetched_rows
 from serve.runtime.cuda.device import Device
 from serve.runtime.cuda.driver import gpus
 from serve.runtime.cuda.runtime import DeviceSessions
+from serve.runtime.host import HostSessions
 from serve.runtime.model import Model
-from serve.runtime.sessions import HostSessions, load_sessions
+from serve.runtime.sessions import load_sessions
 from serve.settings import ServeSettings
 
 
@@ -44,7 +44,7 @@ def load_models(
     if settings.device == "cuda":
         return load_on_gpus(settings, bundle)
     sessions = change(load_sessions(bundle, settings.engine_threads, aligned=bool(settings.alignments)))
-    return [sessions.runtime(settings.slots, prefetched_rows(settings.slots)) for _ in range(settings.engine_count)]
+    return [sessions.runtime(settings.slots) for _ in range(settings.engine_count)]
 
 
 def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
@@ -59,7 +59,7 @@ def load_on_gpus(settings: ServeSettings, bundle: Bundle) -> list[Model]:
             bundle, Device("cuda", gpu), aligned=bool(settings.alignments), memory_bytes=settings.device_memory_bytes
         )
         try:
-            models.append(sessions.runtime(settings.slots, prefetched_rows(settings.slots)))
+            models.append(sessions.runtime(settings.slots))
         except Exception as error:  # exceptions of ONNX Runtime share no base class
             problem = "out of device memory: use fewer, or --device-memory-bytes"
             raise BundleError(f"--slots: {settings.slots}: {problem}: engine {number}, GPU {gpu}: {error}") from error

@@ -1,21 +1,19 @@
-"""Runs graphs with states on the CPU: sessions that all engines share, and one runtime with its own state per engine.
+"""Runs graphs with states on the CPU.
 
-A decoder step binds the first R rows of preallocated arrays. Rows are the outermost axis, so a smaller R copies
-nothing. Binding takes longer than the rest of a step's Python code, therefore the binding for each R is made once.
-
-Weights that several graphs read are mapped into memory once. `serve.runtime.cuda.runtime` does the same on a GPU.
+A decoder step binds the first R rows of preallocated arrays; a row that no hypothesis has computes the first step of a
+source of one token. Rows are the outermost axis, so a smaller R copies nothing. Binding takes longer than the rest of a
+step's Python code, therefore the binding for each R is made once. `serve.runtime.cuda.runtime` does the same on a GPU.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import (
     ALIGNMENTS,
     DECODER_INPUTS,
@@ -24,11 +22,11 @@ from serve.bundle.manifest import (
     LOGITS,
     TOPK_INPUTS,
     TOPK_OUTPUTS,
-    Manifest,
 )
+from serve.runtime.host import HostRuntime, HostSessions, SharedWeights
 from serve.runtime.kv_cache import DecoderState
 from serve.runtime.model import NO_ROWS, HostScores
-from serve.runtime.onnx_runtime import open_session, session_options, shared_options, value_on
+from serve.runtime.onnx_runtime import open_session, session_options, shared_options
 
 
 class BoundArray(NamedTuple):
@@ -80,113 +78,44 @@ def _bound(name: str, array: NDArray[Any]) -> BoundArray:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedWeights:
-    """OrtValues that encoder and decoder both read, by initializer name. They must outlive the sessions."""
-
-    encoder: dict[str, Any]
-    decoder: dict[str, Any]
-
-    @classmethod
-    def of(cls, bundle: Bundle) -> Self:
-        """Maps the weights that the manifest lists as shared. Only pages that are read take memory.
-
-        Raises:
-            BundleError: if a weight does not fit into the file of weights.
-        """
-        shared = cls({}, {})
-        path = bundle.folder / WEIGHTS_FILE
-        for weight in bundle.manifest.shared_weights:
-            size_bytes = np.dtype(weight.type).itemsize * math.prod(weight.shape)
-            expected = path.stat().st_size - size_bytes
-            if weight.offset_bytes > expected:
-                raise BundleError(
-                    f"{path}: shared_weights: {weight.encoder_name}: offset_bytes: {weight.offset_bytes}: "
-                    f"expected at most {expected}"
-                )
-            array = np.memmap(path, weight.type, "r", weight.offset_bytes, weight.shape)
-            shared.encoder[weight.encoder_name] = shared.decoder[weight.decoder_name] = value_on("cpu", 0, array)
-        return shared
-
-
-# A larger encoder batch costs less per sequence, but its sequences wait longer before they can run.
-SLOTS_PER_ROW_AHEAD = 8
-# The activations of more source tokens do not fit into CPU caches: in one run 2,560 tokens took 15 % longer, and memory
-# for all of them.
-ENCODED_TOKENS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Sessions:
-    """The sessions of a bundle. Running them is thread-safe.
+class Sessions(HostSessions):
+    """The sessions of a bundle with states.
 
     Attributes:
         aligned_decoder: also returns alignments; None if they are off.
     """
 
-    manifest: Manifest
-    encoder: Any
-    decoder: Any
     log_probabilities: Any
     topk: Any
     aligned_decoder: Any | None
-    weights: SharedWeights
 
     @classmethod
-    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None) -> Self:
-        """Opens the graphs of a bundle; see `serve.runtime.sessions.load_sessions`.
-
-        Raises:
-            BundleError: if the graphs need a GPU, or ONNX Runtime rejects one.
-        """
-        if bundle.manifest.variant == "cuda":
-            raise BundleError(
-                f"{bundle.folder}: variant: cuda, expected cpu or portable on a CPU: export with `dragoman export "
-                "--variant cpu`, or serve on an NVIDIA GPU with --device cuda"
-            )
-        weights = SharedWeights.of(bundle)
+    def _open_others(cls, bundle: Bundle, threads: int, weights: SharedWeights, *, aligned: bool) -> dict[str, Any]:
         options = shared_options(threads, {})
-        aligned_options, decoder_options = (shared_options(threads, weights.decoder) for _ in range(2))
-        if profile_prefix is not None:
-            decoder_options.enable_profiling = True
-            decoder_options.profile_file_prefix = str(profile_prefix)
-        return cls(
-            bundle.manifest,
-            encoder=open_session(bundle.encoder_path, shared_options(threads, weights.encoder)),
-            decoder=open_session(bundle.decoder_path, decoder_options),
-            log_probabilities=open_session(bundle.log_probabilities_path, options),
-            topk=open_session(bundle.topk_path, options),
-            aligned_decoder=open_session(bundle.aligned_decoder_path, aligned_options) if aligned else None,
-            weights=weights,
-        )
+        aligned_options = shared_options(threads, weights.decoder)
+        return {
+            "log_probabilities": open_session(bundle.log_probabilities_path, options),
+            "topk": open_session(bundle.topk_path, options),
+            "aligned_decoder": open_session(bundle.aligned_decoder_path, aligned_options) if aligned else None,
+        }
 
-    @property
-    def aligned(self) -> bool:
-        """Whether steps can return alignments."""
-        return self.aligned_decoder is not None
-
-    def runtime(self, slots: int, prefetched: int = 0) -> "Runtime":
+    def runtime(self, slots: int) -> "Runtime":
         """Returns a runtime with its own state; see `Runtime`."""
-        return Runtime(self, slots, prefetched)
+        return Runtime(self, slots)
 
 
-def prefetched_rows(slots: int) -> int:
-    """Returns how many rows an engine with this many slots should prefetch."""
-    return slots // SLOTS_PER_ROW_AHEAD
+class Runtime(HostRuntime):
+    """What one engine computes with: the shared sessions and its own state."""
 
-
-class Runtime:
-    """What one engine computes with: the shared sessions and its own state. Not thread-safe."""
-
-    def __init__(self, sessions: Sessions, slots: int, prefetched: int = 0) -> None:
-        """Allocates the state for `slots` rows of steps and `prefetched` rows behind them."""
+    def __init__(self, sessions: Sessions, slots: int) -> None:
+        """Allocates the state of `slots` rows."""
+        super().__init__(slots)
         manifest = sessions.manifest
-        self.slots = slots
-        self.prefetched = prefetched
         self._sessions = sessions
         self._manifest = manifest
         self._state = DecoderState(
             manifest.states,
-            slots=slots + prefetched,
+            slots=slots,
             max_source_tokens=manifest.max_source_tokens,
             max_target_tokens=manifest.max_target_tokens,
         )
@@ -198,51 +127,36 @@ class Runtime:
         self._alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)
         self._bindings = self._bind()
 
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        """Encodes B sources in small batches; see `Model.encode`."""
+    def _encode(
+        self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
+    ) -> None:
         signature = self._manifest.encoder
-        count, length = source_ids.shape
-        few = max(1, ENCODED_TOKENS // length)
-        for first in range(0, count, few):
-            part = slice(first, first + few)
-            feeds = dict(zip(ENCODER_INPUTS, (source_ids[part], source_lengths[part]), strict=True))
-            wanted = {name: feeds[name] for name in signature.inputs}
-            encoded = self._sessions.encoder.run(signature.outputs, wanted)
-            self._state.write(rows[part], source_lengths[part], encoded)
-
-    def decode_step(
-        self,
-        token_ids: NDArray[np.int64],
-        positions: NDArray[np.int32],
-        source_lengths: NDArray[np.int32],
-        *,
-        aligned: bool = False,
-    ) -> NDArray[np.float32]:
-        """Computes one step as `Model.step` does; returns logits, float32 [R, V], valid until the next call."""
-        rows = len(token_ids)
-        self._token_ids[:rows] = token_ids
-        self._positions[:rows] = positions
-        self._source_lengths[:rows] = source_lengths
-        (self._bindings.aligned if aligned else self._bindings.plain).run(rows)
-        self._state.advance(rows)
-        return self._logits[:rows]
-
-    def prepare(self) -> None:
-        """Does nothing: the first step needs no preparation."""
+        feeds = dict(zip(ENCODER_INPUTS, (source_ids, source_lengths), strict=True))
+        encoded = self._sessions.encoder.run(signature.outputs, {name: feeds[name] for name in signature.inputs})
+        self._state.write(rows, source_lengths, encoded)
 
     def step(
         self,
+        rows: NDArray[np.int64],
         token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        occupied: int = 0,  # noqa: ARG002 - slots do not move
         scored_rows: NDArray[np.int64] = NO_ROWS,  # noqa: ARG002 - all rows have logits
         best_count: int = 1,  # noqa: ARG002
         aligned: bool = False,
     ) -> HostScores:
-        """Computes one step as `decode_step` does; returns the scores of the next tokens."""
-        return HostScores(self.decode_step(token_ids, positions, source_lengths, aligned=aligned), self)
+        """Computes one step; see `Model.step`."""
+        computed = int(rows.max()) + 1
+        self._token_ids[:computed] = self._manifest.bos_id
+        self._positions[:computed] = 0
+        self._source_lengths[:computed] = 1
+        self._token_ids[rows] = token_ids
+        self._positions[rows] = positions
+        self._source_lengths[rows] = source_lengths
+        (self._bindings.aligned if aligned else self._bindings.plain).run(computed)
+        self._state.advance(computed)
+        return HostScores(self._logits, self)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -271,17 +185,6 @@ class Runtime:
             TOPK_OUTPUTS, dict(zip(TOPK_INPUTS, (scores, np.array([count])), strict=True))
         )
         return best, token_ids
-
-    def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
-        """Copies one row's state over another's: `positions` target tokens and `source_length` source tokens."""
-        self._state.copy(source, target, source_length=source_length, target_length=positions)
-
-    def copy_rows(
-        self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int], source_lengths: Sequence[int]
-    ) -> None:
-        """Copies rows as `copy_row` does, in order."""
-        for move in zip(sources, targets, positions, source_lengths, strict=True):
-            self.copy_row(*move)
 
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies rows over others of the same source, `positions` tokens each; no row is both source and target."""

@@ -101,27 +101,25 @@ class DecoderState:
             if spec.decoder_output is not None
         }
 
-    def write(self, slots: NDArray[np.int64], source_lengths: NDArray[np.int32], encoded: Sequence[Array]) -> None:
-        """Writes the encoder's results for B sequences.
+    def write(
+        self, slots: Sequence[Sequence[int]], source_lengths: NDArray[np.int32], encoded: Sequence[Array]
+    ) -> None:
+        """Writes the encoder's results for B sources.
 
         Args:
-            slots: int64 [B].
+            slots: those of each source.
             source_lengths: int32 [B].
             encoded: source and recurrent states in the bundle's order, each [B, *shape].
         """
         longest = int(source_lengths.max())
+        sources, every = np.repeat(np.arange(len(slots)), list(map(len, slots))), np.concatenate(slots)
         for (block, index), new in zip(self._encoded, encoded, strict=True):
-            block.write(index, slots, new, longest)
+            block.write(index, every, new[sources], longest)
 
     def advance(self, rows: int) -> None:
         """Makes the outputs of a step of the first `rows` slots the inputs of the next."""
         for block in self._decoded:
             block.advance(rows)
-
-    def copy(self, source: int, target: int, *, source_length: int, target_length: int) -> None:
-        """Copies the valid positions of source and target states from one slot to another."""
-        for block in self._blocks:
-            block.copy(source, target, source_length if block.kind == "source" else target_length)
 
     def branch(self, sources: Sequence[int], targets: Sequence[int], target_lengths: Sequence[int]) -> None:
         """Copies target and recurrent states between slots of the same source; no slot is both source and target."""

@@ -1,47 +1,37 @@
 """The model as the engine sees it: `Model` and the `Scores` of a step, independent of the device.
 
-`HostScores` implements `Scores` in host memory; `serve.runtime.cuda.runtime` keeps the logits on the device.
+A row is a place in the model's state. A hypothesis keeps its row as long as it lives.
 
 Shapes: R rows of the step, M some of them, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.search.sampling import greedy, token_scores
-
 NO_ROWS = np.zeros(0, np.int64)
-# More log-probabilities would leave the CPU's caches before they are read, and take memory for all of them.
-SCORED_LOGITS = 2**19
 
 
 class Scores(Protocol):
-    """The logits of R rows, valid until the next step. Rows are given by number, int64 [M], ascending."""
+    """The logits of the rows of a step, valid until the next one. Rows are given by number, int64 [M]."""
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns writable logits, float32 [R, V]; only the given rows, scored ones of the step, are defined."""
+        """Returns a copy of the logits of scored rows, float32 [M, V]."""
 
-    def store(self, rows: NDArray[np.int64]) -> None:
-        """Applies changes that were made to fetched rows."""
-
-    def greedy(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the most probable token of each row, int64 [M]; ties go to the smallest id."""
+    def store(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
+        """Replaces the logits of scored rows, float32 [M, V]."""
 
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns the natural log-probability of one token per row, float32 [M]; NaN if the row has none.
-
-        Rows are scored ones of the step, or the tokens are the most probable ones.
-        """
+        """Returns the natural log-probability of one token per scored row, float32 [M]; NaN if the row has none."""
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the `count` most probable tokens of each row, or the whole vocabulary if it is smaller.
 
         Returns:
             natural log-probabilities, float32 [M, count], best first, ties by lower id, and token ids, int64 [M,
-            count]. The caller may change both arrays.
+            count].
         """
 
 
@@ -62,75 +52,54 @@ class HostScores:
     """`Scores` in host memory."""
 
     def __init__(self, logits: NDArray[np.float32], model: Probabilities) -> None:
-        """Stores the logits, float32 [R, V], which `fetch` exposes to changes in place."""
+        """Stores the logits of all rows of the model, float32 [slots, V], which `store` changes in place."""
         self._logits = logits
         self._model = model
 
-    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:  # noqa: ARG002 - all rows are on the host
-        """Returns the logits themselves."""
-        return self._logits
+    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Returns a copy of the logits of rows."""
+        return self._logits[rows]
 
-    def store(self, rows: NDArray[np.int64]) -> None:
-        """Does nothing: `fetch` returned the logits themselves."""
-
-    def greedy(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the most probable tokens."""
-        return greedy(self._of(rows))
+    def store(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
+        """Replaces the logits of rows."""
+        self._logits[rows] = logits
 
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns log-probabilities of tokens, computed a few rows at a time."""
-        scores = np.empty(len(rows), np.float32)
-        for part in self._parts(rows):
-            scores[part] = token_scores(self._log_probabilities(rows[part]), token_ids[part])
-        return scores
+        """Returns the log-probabilities of tokens."""
+        return self._model.log_probabilities(self._logits[rows])[np.arange(len(rows)), token_ids]
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best tokens, computed a few rows at a time."""
-        count = min(count, self._logits.shape[1])
-        scores, token_ids = np.empty((len(rows), count), np.float32), np.empty((len(rows), count), np.int64)
-        for part in self._parts(rows):
-            scores[part], token_ids[part] = self._model.best(self._log_probabilities(rows[part]), count)
-        return scores, token_ids
-
-    def _parts(self, rows: NDArray[np.int64]) -> Iterator[slice]:
-        few = max(1, SCORED_LOGITS // self._logits.shape[1])
-        return (slice(first, first + few) for first in range(0, len(rows), few))
-
-    def _log_probabilities(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        return self._model.log_probabilities(self._of(rows))
-
-    def _of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns logits of rows, at least one; contiguous rows are not copied."""
-        first, end = int(rows[0]), int(rows[-1]) + 1
-        return self._logits[first:end] if end - first == len(rows) else self._logits[rows]
+        """Returns the best tokens."""
+        log_probabilities = self._model.log_probabilities(self._logits[rows])
+        return self._model.best(log_probabilities, min(count, log_probabilities.shape[1]))
 
 
 class Model(Protocol):
     """What the engine requires of a model.
 
-    A row is a place in the model's state; the running rows are always 0 to R - 1. B sources, A alignment heads, S
-    source tokens of the longest source.
+    B sources, A alignment heads, S source tokens of the longest source.
     """
 
     @property
     def slots(self) -> int:
-        """The most running rows."""
-
-    @property
-    def prefetched(self) -> int:
-        """Further rows behind the slots, for sources that are encoded before a slot is free."""
+        """The number of rows."""
 
     @property
     def alignments(self) -> NDArray[np.float32]:
-        """Attention weights of each row in the last aligned step, float32 [slots, A, S]; A is 0 without alignments."""
+        """Attention weights of the rows of the last aligned step, float32 [slots, A, S]; A is 0 without alignments."""
 
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        """Encodes B sources and writes the decoder's inputs to their rows.
+    def encode(
+        self,
+        source_ids: NDArray[np.int64],
+        source_lengths: NDArray[np.int32],
+        rows: Sequence[Sequence[int]],
+    ) -> None:
+        """Encodes B sources for the decoder.
 
         Args:
             source_ids: int64 [B, S], right-padded.
             source_lengths: int32 [B], source tokens without padding.
-            rows: int64 [B].
+            rows: the rows of each source. No others use its encoding, and they do so until they get another source.
         """
 
     def prepare(self) -> None:
@@ -138,24 +107,23 @@ class Model(Protocol):
 
     def step(
         self,
+        rows: NDArray[np.int64],
         token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        occupied: int = 0,
         scored_rows: NDArray[np.int64] = NO_ROWS,
         best_count: int = 1,
         aligned: bool = False,
     ) -> Scores:
-        """Computes one step of rows 0 to R - 1 and advances their state.
+        """Computes one step of R rows and advances their state. The target states of the other rows are lost.
 
         Args:
+            rows: int64 [R].
             token_ids: int64 [R], the last token of each row.
             positions: int32 [R], its position, which is the number of tokens that the row has read already.
             source_lengths: int32 [R].
-            occupied: occupied rows, if more than R; the state behind them is lost. Except behind `slots`, their sources
-                are no longer than the longest of the R rows.
-            scored_rows: int64 [M], ascending: rows of which `Scores` needs all logits.
+            scored_rows: int64 [M], in the order of `rows`: those of which `Scores` needs all logits.
             best_count: the most tokens that `Scores.best` may return.
             aligned: whether to compute alignments.
 
@@ -165,15 +133,3 @@ class Model(Protocol):
 
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies rows over others of the same source, `positions` tokens each; no row is both source and target."""
-
-    def copy_rows(
-        self,
-        sources: Sequence[int],
-        targets: Sequence[int],
-        positions: Sequence[int],
-        source_lengths: Sequence[int],
-    ) -> None:
-        """Copies rows over others: `positions` target tokens and `source_lengths` source tokens of each.
-
-        All targets are different, and none of them is a source.
-        """

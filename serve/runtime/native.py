@@ -1,17 +1,15 @@
-"""Runs native graphs on the CPU: sessions that all engines share, and one runtime with its own caches per engine.
+"""Runs native graphs on the CPU.
 
-A step names the slots of each row. Target slots are the rows; source slots are counted, so that the hypotheses of a
-beam read the same one. Caches are bound in place: only written pages take memory, and nothing is copied.
+A step names the slots of each row. Target slots are the rows; the source slot of a sequence is its first row. Caches
+are bound in place: only written pages take memory, and nothing is copied.
 
 The decoder returns the best tokens of every row. It returns logits only of rows that the search changes or samples
 from; `Choose` finds the best tokens of changed logits.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +27,7 @@ from serve.bundle.manifest import (
     Manifest,
     present,
 )
-from serve.runtime.cpu import ENCODED_TOKENS, SharedWeights
+from serve.runtime.host import HostRuntime, HostSessions, SharedWeights
 from serve.runtime.lazy_memory import lazy_zeros
 from serve.runtime.model import NO_ROWS
 from serve.runtime.onnx_runtime import open_session, shared_options
@@ -40,44 +38,19 @@ MOST_BINDINGS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class NativeSessions:
-    """The sessions of a bundle with native graphs. Running them is thread-safe.
+class NativeSessions(HostSessions):
+    """The sessions of a bundle with native graphs."""
 
-    Attributes:
-        aligned: whether steps can return alignments.
-    """
-
-    manifest: Manifest
-    encoder: Any
-    decoder: Any
     choose: Any
-    aligned: bool
-    weights: SharedWeights
 
     @classmethod
-    def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None) -> Self:
-        """Opens the graphs of a bundle; see `serve.runtime.cpu.Sessions.load`.
+    def _open_others(cls, bundle: Bundle, threads: int, weights: SharedWeights, *, aligned: bool) -> dict[str, Any]:
+        del weights, aligned  # one decoder returns alignments if it is asked to
+        return {"choose": open_session(bundle.choose_path, shared_options(threads, {}))}
 
-        Raises:
-            BundleError: if ONNX Runtime rejects a graph.
-        """
-        weights = SharedWeights.of(bundle)
-        decoder_options = shared_options(threads, weights.decoder)
-        if profile_prefix is not None:
-            decoder_options.enable_profiling = True
-            decoder_options.profile_file_prefix = str(profile_prefix)
-        return cls(
-            bundle.manifest,
-            encoder=open_session(bundle.encoder_path, shared_options(threads, weights.encoder)),
-            decoder=open_session(bundle.decoder_path, decoder_options),
-            choose=open_session(bundle.choose_path, shared_options(threads, {})),
-            aligned=aligned,
-            weights=weights,
-        )
-
-    def runtime(self, slots: int, prefetched: int = 0) -> "NativeRuntime":
+    def runtime(self, slots: int) -> "NativeRuntime":
         """Returns a runtime with its own state; see `NativeRuntime`."""
-        return NativeRuntime(self, slots, prefetched)
+        return NativeRuntime(self, slots)
 
 
 class Best(NamedTuple):
@@ -98,41 +71,54 @@ class NativeScores:
     """`serve.runtime.model.Scores` of one step. Logits are known of the rows that the step was asked for."""
 
     def __init__(
-        self, best: Best, logits: NDArray[np.float32], choose: Callable[[NDArray[np.float32], int], Best]
+        self,
+        rows: NDArray[np.int64],
+        scored_rows: NDArray[np.int64],
+        best: Best,
+        logits: NDArray[np.float32],
+        choose: Callable[[NDArray[np.float32], int], Best],
     ) -> None:
-        """Stores the best tokens of R rows and logits, float32 [R, V]."""
+        """Stores the results of a step of R rows, M of them scored.
+
+        Args:
+            rows: int64 [R].
+            scored_rows: int64 [M].
+            best: the best tokens of the rows.
+            logits: of the scored rows, float32 [M, V].
+            choose: returns the best tokens of logits.
+        """
+        self._places = {row: place for place, row in enumerate(rows.tolist())}
+        self._scored_places = {row: place for place, row in enumerate(scored_rows.tolist())}
         self._best = best
         self._logits = logits
         self._choose = choose
 
-    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:  # noqa: ARG002 - the step returned them
-        """Returns the logits themselves."""
-        return self._logits
+    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Returns a copy of the logits of rows."""
+        return self._logits[_places(self._scored_places, rows)]
 
-    def store(self, rows: NDArray[np.int64]) -> None:
-        """Finds the best tokens of rows whose logits have changed."""
-        if len(rows):
-            chosen = self._choose(self._logits[rows], self._best.scores.shape[1])
-            self._best.log_sums[rows] = chosen.log_sums
-            self._best.scores[rows] = chosen.scores
-            self._best.token_ids[rows] = chosen.token_ids
-
-    def greedy(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the most probable tokens."""
-        return np.asarray(self._best.token_ids[rows, 0])
+    def store(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
+        """Replaces the logits of rows, and finds their best tokens."""
+        self._logits[_places(self._scored_places, rows)] = logits
+        chosen = self._choose(logits, self._best.scores.shape[1])
+        places = _places(self._places, rows)
+        self._best.log_sums[places] = chosen.log_sums
+        self._best.scores[places] = chosen.scores
+        self._best.token_ids[places] = chosen.token_ids
 
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns the log-probabilities of tokens: the best ones, or those of rows with logits."""
-        scores = np.asarray(self._best.scores[rows, 0])
-        others = np.flatnonzero(token_ids != self._best.token_ids[rows, 0])
-        if len(others):
-            chosen = rows[others]
-            scores[others] = self._logits[chosen, token_ids[others]] - self._best.log_sums[chosen]
-        return scores
+        """Returns the log-probabilities of tokens of rows with logits."""
+        logits = self._logits[_places(self._scored_places, rows), token_ids]
+        return np.asarray(logits - self._best.log_sums[_places(self._places, rows)])
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the best tokens, at most as many as the step was asked for."""
-        return self._best.scores[rows, :count], self._best.token_ids[rows, :count]
+        places = _places(self._places, rows)
+        return self._best.scores[places, :count], self._best.token_ids[places, :count]
+
+
+def _places(places: Mapping[int, int], rows: NDArray[np.int64]) -> list[int]:
+    return [places[row] for row in rows.tolist()]
 
 
 class _BoundStep(NamedTuple):
@@ -143,34 +129,29 @@ class _BoundStep(NamedTuple):
     kept: tuple[Array, ...]
 
 
-class NativeRuntime:
-    """What one engine computes with: the shared sessions and its own caches. Not thread-safe."""
+class NativeRuntime(HostRuntime):
+    """What one engine computes with: the shared sessions and its own caches."""
 
-    def __init__(self, sessions: NativeSessions, slots: int, prefetched: int = 0) -> None:
-        """Allocates the caches of `slots` rows of steps and `prefetched` rows behind them."""
+    def __init__(self, sessions: NativeSessions, slots: int) -> None:
+        """Allocates the caches of `slots` rows."""
+        super().__init__(slots)
         manifest = sessions.manifest
-        self.slots = slots
-        self.prefetched = prefetched
         self._sessions = sessions
         self._vocabulary_size = manifest.vocabulary_size
         self._longest_source = manifest.max_source_tokens
-        rows = slots + prefetched
         self._targets = _allocate(manifest, "target", manifest.max_target_tokens, slots)
-        self._sources = _allocate(manifest, "source", manifest.max_source_tokens, rows)
-        self._source_slots = SourceSlots(rows)
+        self._sources = _allocate(manifest, "source", manifest.max_source_tokens, slots)
+        self._source_slots = np.zeros(slots, np.int32)  # of each row
         self._inputs = {name: np.zeros(slots, np.int64 if name == "token_ids" else np.int32) for name in STEP_INPUTS}
-        self._inputs["target_slots"][:] = np.arange(slots)
         self._logits = lazy_zeros((slots, self._vocabulary_size), np.float32)
         capacity = next(iter(self._sources.values())).shape[2] * CACHE_BLOCK_TOKENS
         self._alignments = lazy_zeros((slots, len(manifest.alignment_heads), capacity), np.float32)
+        self._aligned_rows = NO_ROWS
         self._bound: dict[tuple[int, int, int, bool], _BoundStep] = {}
         self._encoding = sessions.encoder.io_binding()
         for name, array in self._sources.items():
             _bind(self._encoding.bind_input, name, array)
             _bind(self._encoding.bind_output, present(name), array)
-
-    def prepare(self) -> None:
-        """Does nothing: the first step needs no preparation."""
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -179,61 +160,55 @@ class NativeRuntime:
         Valid for the rows of that step if it was aligned. A is 0 if the sessions are not aligned.
         """
         heads = self._alignments.shape[1] if self._sessions.aligned else 0
-        return self._alignments[:, :heads, : self._longest_source]
+        alignments = np.zeros((self.slots, heads, self._longest_source), np.float32)
+        alignments[self._aligned_rows] = self._alignments[: len(self._aligned_rows), :heads, : self._longest_source]
+        return alignments
 
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        """Encodes B sources, a few at a time; see `Model.encode`."""
-        slots = np.array([self._source_slots.renew(row) for row in rows.tolist()], np.int32)
-        few = max(1, ENCODED_TOKENS // source_ids.shape[1])
-        for first in range(0, len(rows), few):
-            part = slice(first, first + few)
-            lengths = source_lengths[part].astype(np.int32)
-            valid = np.arange(source_ids.shape[1]) < lengths[:, np.newaxis]
-            given: tuple[Array, ...] = source_ids[part][valid], lengths, slots[part]
-            for name, array in zip(ENCODE_INPUTS, given, strict=True):
-                _bind(self._encoding.bind_input, name, array)
-            self._sessions.encoder.run_with_iobinding(self._encoding)
+    def _encode(
+        self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
+    ) -> None:
+        for first, *further in rows:
+            self._source_slots[[first, *further]] = first
+        valid = np.arange(source_ids.shape[1]) < source_lengths[:, np.newaxis]
+        slots = np.array([first for first, *_ in rows], np.int32)
+        given: tuple[Array, ...] = source_ids[valid], source_lengths, slots
+        for name, array in zip(ENCODE_INPUTS, given, strict=True):
+            _bind(self._encoding.bind_input, name, array)
+        self._sessions.encoder.run_with_iobinding(self._encoding)
 
     def step(
         self,
+        rows: NDArray[np.int64],
         token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        occupied: int = 0,  # noqa: ARG002 - slots do not move
         scored_rows: NDArray[np.int64] = NO_ROWS,
         best_count: int = 1,
         aligned: bool = False,
     ) -> NativeScores:
         """Computes one step; see `Model.step`."""
-        rows, scored = len(token_ids), len(scored_rows)
-        inputs = self._inputs
-        inputs["token_ids"][:rows] = token_ids
-        inputs["positions"][:rows] = positions
-        inputs["source_slots"][:rows] = self._source_slots.of[:rows]
-        inputs["source_lengths"][:rows] = source_lengths
-        inputs["scored_rows"][:scored] = scored_rows
-        bound = self._bind_step(rows, scored, min(best_count, self._vocabulary_size), aligned)
+        given: dict[str, Array] = {
+            "token_ids": token_ids,
+            "positions": positions,
+            "target_slots": rows,
+            "source_slots": self._source_slots[rows],
+            "source_lengths": source_lengths,
+            "scored_rows": np.flatnonzero(np.isin(rows, scored_rows)),
+        }
+        for name, values in given.items():
+            self._inputs[name][: len(values)] = values
+        scored = len(scored_rows)
+        bound = self._bind_step(len(rows), scored, min(best_count, self._vocabulary_size), aligned)
         self._sessions.decoder.run_with_iobinding(bound.binding)
-        # The graph returns logits densely. Rows are ascending, so that none is overwritten before it has moved.
-        for place in reversed(np.flatnonzero(scored_rows != np.arange(scored)).tolist()):
-            self._logits[scored_rows[place]] = self._logits[place]
-        return NativeScores(bound.best, self._logits[:rows], self._choose)
-
-    def copy_rows(
-        self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int], source_lengths: Sequence[int]
-    ) -> None:
-        """Copies rows over others, in order; their sources are not copied but shared."""
-        del source_lengths
-        self.branch_rows(sources, targets, positions)
-        for source, target in zip(sources, targets, strict=True):
-            self._source_slots.share(source, target)
+        self._aligned_rows = rows if aligned else NO_ROWS
+        return NativeScores(rows, scored_rows, bound.best, self._logits[:scored], self._choose)
 
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
-        """Copies filled blocks of rows over others of the same source; prefetched rows have none."""
+        """Copies filled blocks of rows over others of the same source."""
         for source, target, length in zip(sources, targets, positions, strict=True):
             blocks = -(-length // CACHE_BLOCK_TOKENS)
-            for array in self._targets.values() if blocks else ():
+            for array in self._targets.values():
                 array[target, :, :blocks] = array[source, :, :blocks]
 
     def _choose(self, logits: NDArray[np.float32], count: int) -> Best:
@@ -265,34 +240,6 @@ class NativeRuntime:
         for name, array in outputs.items():
             _bind(binding.bind_output, name, array)
         return _BoundStep(binding, best, tuple(constants.values()))
-
-
-class SourceSlots:
-    """The source slot of each row.
-
-    Attributes:
-        of: int32 [rows].
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.of = np.arange(rows, dtype=np.int32)
-        self._readers = Counter(self.of.tolist())
-
-    def renew(self, row: int) -> int:
-        """Gives a row a slot that no other row reads; there is one, since there are as many slots as rows."""
-        slot = int(self.of[row])
-        if self._readers[slot] > 1:
-            self._readers[slot] -= 1
-            slot = next(each for each, readers in self._readers.items() if not readers)
-            self._readers[slot] = 1
-            self.of[row] = slot
-        return slot
-
-    def share(self, source: int, target: int) -> None:
-        """Lets the target row read the slot of the source row."""
-        self._readers[int(self.of[target])] -= 1
-        self.of[target] = self.of[source]
-        self._readers[int(self.of[source])] += 1
 
 
 def _allocate(manifest: Manifest, length: Length, tokens: int, slots: int) -> dict[str, Array]:

@@ -12,7 +12,6 @@ import structlog
 
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.manifest import Manifest, StateSpec
-from serve.runtime.cpu import prefetched_rows
 from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
 from serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
 from serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
@@ -33,7 +32,7 @@ RESERVE_BYTES = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """The device memory of one engine; `slot_bytes` includes a slot's share of the prefetched rows."""
+    """The device memory of one engine."""
 
     slots: int
     fixed_bytes: int
@@ -50,7 +49,7 @@ def plan_memory(bundle: Bundle, slots: int, budget_bytes: int) -> MemoryPlan:
     manifest = bundle.manifest
     weights_bytes = WEIGHT_COPIES * (bundle.folder / WEIGHTS_FILE).stat().st_size
     fixed = weights_bytes + _encoder_bytes(manifest) + RESERVE_BYTES
-    per_slot = _slot_bytes(manifest, slots)
+    per_slot = _slot_bytes(manifest)
     fitting = max(0, (budget_bytes - fixed) // per_slot)
     return MemoryPlan(min(slots, fitting), fixed, per_slot)
 
@@ -61,14 +60,13 @@ def _encoder_bytes(manifest: Manifest) -> int:
     return ENCODER_ROWS * (sum(sources) + ENCODER_ACTIVATIONS * max(sources, default=0))
 
 
-def _slot_bytes(manifest: Manifest, slots: int) -> int:
+def _slot_bytes(manifest: Manifest) -> int:
     states = sum(_state_bytes(spec, manifest) for spec in manifest.states)
     # Room for one state while the source states are resized.
     spare = max((_state_bytes(spec, manifest) for spec in manifest.states if spec.kind == "source"), default=0)
-    rows = slots + prefetched_rows(slots)
     scores = MATRICES * manifest.vocabulary_size * FLOAT_BYTES
     alignments = len(manifest.alignment_heads) * manifest.max_source_tokens * FLOAT_BYTES
-    return -(-rows * (states + spare) // slots) + scores + alignments
+    return states + spare + scores + alignments
 
 
 def _state_bytes(spec: StateSpec, manifest: Manifest) -> int:
@@ -186,8 +184,8 @@ class ModelSessions(Protocol):
     def manifest(self) -> Manifest:
         """The bundle's manifest."""
 
-    def runtime(self, slots: int, prefetched: int = 0) -> Model:
-        """Returns a model with its own state, `slots` rows for steps and `prefetched` rows behind them."""
+    def runtime(self, slots: int) -> Model:
+        """Returns a model with its own state of so many rows."""
 
 
 def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False, threads: int = 1) -> ModelSessions:

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from serve.bundle.bundle import Bundle
+from serve.bundle.bundle import Bundle, BundleError
 from serve.runtime.cpu import Sessions
+from serve.runtime.host import HostSessions
 from serve.runtime.native import NativeSessions
-
-HostSessions = Sessions | NativeSessions
 
 
 def load_sessions(
@@ -24,5 +23,10 @@ def load_sessions(
     Raises:
         BundleError: if the graphs need a GPU, or ONNX Runtime rejects one.
     """
-    kind = Sessions if bundle.manifest.cache is None else NativeSessions
+    if bundle.manifest.variant == "cuda":
+        raise BundleError(
+            f"{bundle.folder}: variant: cuda, expected cpu or portable on a CPU: export with `dragoman export "
+            "--variant cpu`, or serve on an NVIDIA GPU with --device cuda"
+        )
+    kind: type[HostSessions] = Sessions if bundle.manifest.cache is None else NativeSessions
     return kind.load(bundle, threads, aligned=aligned, profile_prefix=profile_prefix)

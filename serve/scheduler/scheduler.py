@@ -99,7 +99,7 @@ class Scheduler(RequestScheduler):
         sequence.cancelled = True
         self._waiting.notice_cancelled()
 
-    def admit(self, free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
+    def admit(self, free_rows: int, running_rows: int) -> list[DecodingSequence]:
         """Returns the sequences that start now, in the order of the queue.
 
         Finishes canceled and expired sequences first, also when no row is free.
@@ -107,15 +107,13 @@ class Scheduler(RequestScheduler):
         Args:
             free_rows: free rows of the calling engine, which calls `finish` for each returned sequence.
             running_rows: rows of the engine's running sequences.
-            prefetched_rows: once the free rows are taken, so many further sequences of one row each may start too. They
-                are encoded with the others and wait in the engine for its next free rows.
         """
         with self._changed:
             if not self._waiting:
                 return []
             now_seconds = self._clock()
             abandoned = self._waiting.pop_abandoned(now_seconds)
-            admitted = self._take(free_rows, running_rows, prefetched_rows)
+            admitted = self._take(free_rows, running_rows)
             for sequence in admitted:
                 sequence.state = SequenceState.RUNNING
                 sequence.started_seconds = now_seconds
@@ -179,7 +177,7 @@ class Scheduler(RequestScheduler):
             self._waiting.push(sequence)
         self._publish()
 
-    def _take(self, free_rows: int, running_rows: int, prefetched_rows: int) -> list[DecodingSequence]:
+    def _take(self, free_rows: int, running_rows: int) -> list[DecodingSequence]:
         # An engine with its share of all rows leaves the rest to the others. While a sequence waits, some engine has
         # less than its share, thus more free rows than any engine with its share: what fits anywhere fits there, and
         # that engine calls within one step. So no row idles longer, and at most one sequence exceeds the share.
@@ -192,20 +190,14 @@ class Scheduler(RequestScheduler):
             return (within_prefill or not taken) and self._running.has_room(sequence)
 
         while running_rows * self._engines < all_rows:
-            sequence = self._waiting.pop(free_rows or min(1, prefetched_rows), may_start)
+            sequence = self._waiting.pop(free_rows, may_start)
             if sequence is None:
                 break
-            rows = sequence.options.rows
-            if rows > 1:
-                prefetched_rows = 0  # prefetched rows come last, and a wide sequence is never prefetched
             self._running.add(sequence)
             taken.append(sequence)
             prefill_tokens += len(sequence.source_ids)
-            if free_rows:
-                free_rows -= rows
-            else:
-                prefetched_rows -= 1
-            running_rows += rows
+            free_rows -= sequence.options.rows
+            running_rows += sequence.options.rows
         return taken
 
     def _publish(self) -> None:

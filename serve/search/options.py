@@ -58,17 +58,28 @@ class SearchOptions:
 
     @property
     def constrained(self) -> bool:
-        """Whether constraints change the choice of tokens."""
+        """Whether constraints change the logits of tokens that are not forced."""
         return bool(
-            self.min_target_tokens
-            or self.repetition_penalty != 1
-            or self.no_repeat_ngram_tokens
-            or self.suppressed_ids
-            or self.target_prefix
-            or self.forced_end
+            self.min_target_tokens or self.repetition_penalty != 1 or self.no_repeat_ngram_tokens or self.suppressed_ids
         )
+
+    @property
+    def attended(self) -> bool:
+        """Whether hypotheses keep the attention of their tokens."""
+        return self.alignments or self.coverage_penalty > 0
 
     @property
     def rows(self) -> int:
         """Rows of the sequence in a step."""
         return self.hypotheses if self.sampled else self.beam_size
+
+    @property
+    def examined(self) -> int:
+        """The best tokens of a hypothesis that search examines: two per hypothesis of a beam."""
+        return 1 if self.sampled or self.beam_size == 1 else 2 * self.beam_size
+
+    def forced_id(self, position: int, eos_id: int) -> int | None:
+        """Returns the token that is forced at a position; None: any."""
+        if position < len(self.target_prefix):
+            return self.target_prefix[position]
+        return eos_id if self.forced_end and position == len(self.target_prefix) else None

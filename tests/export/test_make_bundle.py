@@ -65,11 +65,12 @@ def test_the_runtime_reproduces_the_golden_sentences(toy_bundle: Path) -> None:
     runtime = open_sessions(bundle, "cpu").runtime(1)
     for sentence in bundle.golden:
         length = np.array([len(sentence.source_ids)], np.int32)
-        runtime.encode(np.array([sentence.source_ids]), length, np.zeros(1, np.int64))
+        runtime.encode(np.array([sentence.source_ids]), length, [[0]])
         target_ids = [BOS_ID]
         while len(target_ids) <= bundle.manifest.max_target_tokens:
             position = np.array([len(target_ids) - 1], np.int32)
-            token_id = int(runtime.step(np.array(target_ids[-1:]), position, length).greedy(np.arange(1))[0])
+            scores = runtime.step(np.arange(1), np.array(target_ids[-1:]), position, length)
+            token_id = int(scores.best(np.arange(1), 1)[1][0, 0])
             if token_id == EOS_ID:
                 break
             target_ids.append(token_id)

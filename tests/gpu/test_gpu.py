@@ -61,12 +61,12 @@ def drawn(vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArra
 def decode(runtime: DeviceRuntime, chosen: list[int]) -> NDArray[np.float32]:
     """Returns the logits of some of the drawn sequences, float32 [STEPS, M, V]."""
     ids, lengths, targets = drawn(runtime._manifest.vocabulary_size)
-    rows = np.array(chosen)
-    runtime.encode(ids[rows], lengths[rows], np.arange(len(rows)))
+    sequences, rows = np.array(chosen), np.arange(len(chosen))
+    runtime.encode(ids[sequences], lengths[sequences], [[row] for row in rows.tolist()])
     logits = []
     for position in range(STEPS):
-        scores = runtime.step(targets[position][rows], np.full(len(rows), position, np.int32), lengths[rows])
-        logits.append(scores.fetch(np.arange(len(rows))).copy())
+        positions = np.full(len(rows), position, np.int32)
+        logits.append(runtime.step(rows, targets[position][sequences], positions, lengths[sequences]).fetch(rows))
     return np.array(logits)
 
 

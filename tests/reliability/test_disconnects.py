@@ -116,7 +116,7 @@ def test_many_simultaneous_disconnects_free_everything(
             for send in sends:
                 send()
             eventually(lambda: load_of(live) == CROWD)
-            eventually(lambda: all(engine._rows.sequences for engine in live.engines))
+            eventually(lambda: all(engine._running for engine in live.engines))
             steps = [len(model.steps) for model in models]
             left_seconds = time.monotonic()
         live.settle()

@@ -221,8 +221,8 @@ def test_latency_recovers_after_overload(bundle_path: Path, measured: Measured, 
     with run_service(bundle_path, [model], queue_limit=8) as live, ThreadPoolExecutor(CLIENTS) as pool:
         admit, late = live.scheduler.admit, list[DecodingSequence]()
 
-        def admit_and_look(free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
-            admitted = admit(free_rows, running_rows, prefetched_rows)
+        def admit_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
+            admitted = admit(free_rows, running_rows)
             late.extend(each for each in admitted if (each.deadline_seconds or math.inf) <= each.started_seconds)
             return admitted
 

@@ -76,7 +76,6 @@ class Bench(AnyBench):
     slots: int = 4
     queue_limit: int = 1000
     prefill_token_budget: int = 1000
-    prefetched: int = 0
     clock: FakeClock = field(default_factory=FakeClock)
 
     scheduler: Scheduler = field(init=False)
@@ -85,7 +84,7 @@ class Bench(AnyBench):
     def __post_init__(self) -> None:
         self.metrics = Metrics(self.registry, model="tiny")
         self.scheduler = Scheduler(self.slots, self.queue_limit, self.prefill_token_budget, self.metrics, self.clock)
-        self.model = FakeModel(self.slots, prefetched=self.prefetched)
+        self.model = FakeModel(self.slots)
         self.engine = self.make_engine(self.model)
 
     def make_engine(self, model: FakeModel) -> Engine:

@@ -92,8 +92,7 @@ class FakeModel:
     """A model whose next token depends on all tokens of its row and on nothing else.
 
     Attributes:
-        slots: largest number of rows in a step.
-        prefetched: rows behind the slots.
+        slots: number of rows.
         encode_error: raised by `encode` if set.
         decode_error: raised by `decode_step` if set.
         on_step: called in the middle of every decode step.
@@ -104,7 +103,6 @@ class FakeModel:
 
     slots: int
     capacity: int = 80
-    prefetched: int = 0
     encode_error: Exception | None = None
     decode_error: Exception | None = None
     on_step: Callable[[], None] = lambda: None
@@ -113,8 +111,8 @@ class FakeModel:
     aligned: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._sources = np.full((self.slots + self.prefetched, self.capacity), STALE, np.int64)
-        self._targets = np.full((self.slots + self.prefetched, self.capacity), STALE, np.int64)
+        self._sources = np.full((self.slots, self.capacity), STALE, np.int64)
+        self._targets = np.full((self.slots, self.capacity), STALE, np.int64)
         self._logits = np.zeros((self.slots, VOCABULARY), np.float32)
         self._alignments = np.zeros((self.slots, 1, self.capacity), np.float32)
 
@@ -123,29 +121,32 @@ class FakeModel:
         """One head, which attends by the last token."""
         return self._alignments
 
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+    def encode(
+        self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
+    ) -> None:
         """Stores the sources; the previous content of the rows is lost."""
         assert source_ids.dtype == np.int64
         assert source_lengths.dtype == np.int32
         self.prefills.append((len(source_ids), source_ids.size))
         if self.encode_error is not None:
             raise self.encode_error
-        for row, ids, length in zip(rows.tolist(), source_ids, source_lengths, strict=True):
-            assert row < self.slots + self.prefetched
+        for own_rows, ids, length in zip(rows, source_ids, source_lengths, strict=True):
             assert (ids[length:] == PAD_ID).all()
-            self._forget(row)
-            self._sources[row, :length] = ids[:length]
+            for row in own_rows:
+                self._sources[row] = self._targets[row] = STALE
+                self._sources[row, :length] = ids[:length]
 
     def decode_step(
         self,
+        rows: NDArray[np.int64],
         token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        occupied: int = 0,
         aligned: bool = False,
     ) -> NDArray[np.float32]:
-        """Stores the last tokens and returns the next logits, in a buffer that the next call overwrites."""
+        """Stores the last tokens and returns the next logits of all rows, in a buffer that the next call overwrites."""
+        assert rows.dtype == np.int64
         assert token_ids.dtype == np.int64
         assert positions.dtype == source_lengths.dtype == np.int32
         self.steps.append(len(token_ids))
@@ -153,32 +154,31 @@ class FakeModel:
         self.on_step()
         if self.decode_error is not None:
             raise self.decode_error
-        for row in range(max(occupied, len(token_ids)), self.slots + self.prefetched):
-            self._forget(row)
-        for row, (token, position, length) in enumerate(zip(token_ids, positions, source_lengths, strict=True)):
+        self._targets[np.setdiff1d(np.arange(self.slots), rows)] = STALE
+        for row, token, position, length in zip(rows, token_ids, positions, source_lengths, strict=True):
             self._targets[row, position] = token
             self._logits[row] = next_logits(self._sources[row, :length], self._targets[row, : position + 1])
             self._alignments[row] = np.nan
             if aligned:
                 self._alignments[row, 0, :length] = next_attention(length, self._targets[row, : position + 1])
-        return self._logits[: len(token_ids)]
+        return self._logits
 
     def prepare(self) -> None:
         """Does nothing."""
 
     def step(
         self,
+        rows: NDArray[np.int64],
         token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        occupied: int = 0,
         scored_rows: NDArray[np.int64] = NO_ROWS,
         best_count: int = 1,
         aligned: bool = False,
     ) -> HostScores:
         """Computes the next logits; rows that are not scored have none."""
-        logits = self.decode_step(token_ids, positions, source_lengths, occupied=occupied, aligned=aligned)
+        logits = self.decode_step(rows, token_ids, positions, source_lengths, aligned=aligned)
         return FakeScores(logits, self, scored_rows, best_count)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -197,25 +197,6 @@ class FakeModel:
             assert (self._sources[source] == self._sources[target]).all()
             self._targets[target] = STALE
             self._targets[target, :count] = self._targets[source, :count]
-
-    def copy_rows(
-        self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int], source_lengths: Sequence[int]
-    ) -> None:
-        """Copies rows one by one."""
-        assert not set(sources) & set(targets)
-        for move in zip(sources, targets, positions, source_lengths, strict=True):
-            self.copy_row(*move)
-
-    def copy_row(self, source: int, target: int, positions: int, source_length: int) -> None:
-        """Copies the content of a row."""
-        assert source != target
-        self._forget(target)
-        self._sources[target, :source_length] = self._sources[source, :source_length]
-        self._targets[target, :positions] = self._targets[source, :positions]
-
-    def _forget(self, row: int) -> None:
-        self._sources[row] = STALE
-        self._targets[row] = STALE
 
 
 def log_sum(logits: NDArray[np.float32]) -> float:
@@ -246,9 +227,12 @@ class FakeScores(HostScores):
         assert np.isin(rows, self._scored_rows).all()
         return super().fetch(rows)
 
+    def store(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
+        assert np.isin(rows, self._scored_rows).all()
+        super().store(rows, logits)
+
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        unscored = ~np.isin(rows, self._scored_rows)
-        assert not unscored.any() or (self.greedy(rows) == token_ids)[unscored].all()
+        assert np.isin(rows, self._scored_rows).all()
         return super().of(rows, token_ids)
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

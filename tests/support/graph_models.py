@@ -15,7 +15,7 @@ from model.tokenizer.tokenizer import BOS_ID
 from serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle
 from serve.bundle.manifest import AttentionHead
 from serve.runtime.placement import ModelSessions
-from tests.support.stepping import logits_of_step
+from tests.support.stepping import each, logits_of_step
 from tests.support.toy import OPTIONS, random_sources
 
 ROWS = 6
@@ -89,9 +89,9 @@ def _decode(
     sources, targets = random_sources(model, 1, ROWS), forced_targets(model)[rows]
     lengths = np.array([len(sources[row]) for row in rows], np.int32)
     runtime = sessions.runtime(len(rows))
-    runtime.encode(pad([sources[row] for row in rows]).numpy(), lengths, np.arange(len(rows)))
+    runtime.encode(pad([sources[row] for row in rows]).numpy(), lengths, each(range(len(rows))))
     steps = [
-        logits_of_step(runtime, column, np.full(len(rows), position, np.int32), lengths, aligned=aligned).copy()
+        logits_of_step(runtime, column, np.full(len(rows), position, np.int32), lengths, aligned=aligned)
         for position, column in enumerate(targets.T)
     ]
     return np.stack(steps, axis=1)

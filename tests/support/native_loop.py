@@ -205,7 +205,6 @@ class NativeBench(AnyBench):
     slots: int = 4
     queue_limit: int = 1000
     prefill_token_budget: int = 1000
-    prefetched: int = 0
     clock: FakeClock = field(default_factory=FakeClock)
     real_clock: bool = False
 

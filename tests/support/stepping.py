@@ -1,5 +1,6 @@
-"""Steps of a model without the engine: all logits, single copies, and the tensors that hold the rows."""
+"""Steps of a model without the engine: all logits, and the tensors that hold the rows."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ def logits_of_step(
     *,
     aligned: bool = False,
 ) -> NDArray[np.float32]:
-    """Runs a step; returns the logits of all rows, float32 [R, V], valid until the next step."""
+    """Runs a step of the first R rows; returns their logits, float32 [R, V]."""
     rows = np.arange(len(token_ids))
-    return model.step(token_ids, positions, source_lengths, scored_rows=rows, aligned=aligned).fetch(rows)
+    return model.step(rows, token_ids, positions, source_lengths, scored_rows=rows, aligned=aligned).fetch(rows)
 
 
-def copy_row(model: Model, source: int, target: int, positions: int, source_length: int) -> None:
-    """Copies one row over another."""
-    model.copy_rows([source], [target], [positions], [source_length])
+def each(rows: Iterable[int]) -> list[list[int]]:
+    """Returns rows as those of one source each."""
+    return [[row] for row in rows]
 
 
 def kept_tensors(model: Any) -> list[NDArray[Any]]:

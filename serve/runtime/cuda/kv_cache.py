@@ -112,7 +112,7 @@ class DeviceState:
             specs: the bundle's states; none is recurrent.
             tools: the tools of the device.
             element: ONNX element type of the states.
-            rows: rows that have a state, prefetched ones included.
+            rows: rows that have a state.
             encoder_rows: the most rows encoded together.
             max_source_tokens: source tokens of the longest row.
             max_target_tokens: target tokens of the longest row.
@@ -153,26 +153,17 @@ class DeviceState:
             for spec, view in _states(_Block(block.encoded, block.layout.with_rows(rows)), rows)
         }
 
-    def write(self, rows: NDArray[np.int64], encoded_rows: int) -> None:
-        """Copies M encoded sources, of E rows that the encoder wrote, to their rows, int64 [M]."""
+    def write(self, rows: Sequence[Sequence[int]], encoded_rows: int) -> None:
+        """Copies encoded sources, of E rows that the encoder wrote, to the rows of each."""
+        sources, targets = np.repeat(np.arange(len(rows)), list(map(len, rows))), np.concatenate(rows)
         for block in self._source:
-            encoded = block.layout.with_rows(encoded_rows)
-            self._tools.copy(
-                encoded.matrix(block.encoded),
-                block.layout.matrix(block.memory),
-                encoded.matrix_rows(np.arange(len(rows))),
-                block.layout.matrix_rows(rows),
-            )
-
-    def copy(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Copies rows over others, int64 [M] each; no row is both source and target."""
-        for block in (*self._source, *self._target):
-            self._copy(block, sources, targets)
+            encoded = _Block(block.encoded, block.layout.with_rows(encoded_rows))
+            self._copy(encoded, block, sources, targets)
 
     def branch(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
         """Copies the target states between rows of the same source."""
         for block in self._target:
-            self._copy(block, sources, targets)
+            self._copy(block, block, sources, targets)
 
     def resize(self, capacity: int) -> None:
         """Changes the source capacity, which must hold every row's source.
@@ -189,11 +180,16 @@ class DeviceState:
             block.layout = after
         self.source_capacity = capacity
 
-    def _copy(self, block: _Block, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        matrix, layout = block.layout.matrix(block.memory), block.layout
+    def _copy(self, given: _Block, block: _Block, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Copies rows of one block over those of another, or of itself."""
         for first in range(0, len(sources), COPIED_ROWS):
             part = slice(first, first + COPIED_ROWS)
-            self._tools.copy(matrix, matrix, layout.matrix_rows(sources[part]), layout.matrix_rows(targets[part]))
+            self._tools.copy(
+                given.layout.matrix(given.memory),
+                block.layout.matrix(block.memory),
+                given.layout.matrix_rows(sources[part]),
+                block.layout.matrix_rows(targets[part]),
+            )
 
 
 def layouts(specs: Sequence[StateSpec], element: int, rows: int, lengths: dict[str, int]) -> list[Layout]:

@@ -1,8 +1,8 @@
 """Runs a bundle's graphs on a device: each engine has its own sessions, and state and logits stay in device memory.
 
 Steps run for a bucket of rows: every shape and address occurred before, and on a GPU a CUDA graph was captured for it.
-Rows between R and the end of the bucket are free. They compute at position 0 of a one-token source, and the next owner
-of such a row writes that position first. Prefetched rows lie behind all slots, outside every bucket.
+Rows of the bucket without a hypothesis compute at position 0 of a one-token source. The next owner of such a row writes
+that position first.
 
 Engines share no session, because a captured CUDA graph belongs to its thread and its memory. Only a few numbers per row
 reach the host; whole logits do so only for rows with constraints or sampling. Tests run this code on the CPU provider.
@@ -62,54 +62,39 @@ class Chosen(NamedTuple):
 class DeviceScores:
     """`serve.runtime.model.Scores` of one step on a device."""
 
-    def __init__(
-        self, tools: DeviceTools, logits: View, log_probabilities: View, host_logits: NDArray[np.float32]
-    ) -> None:
-        """Stores the tensors; computes nothing yet.
-
-        Args:
-            tools: the tools of the device.
-            logits: float [P, V].
-            log_probabilities: buffer, float [P, V].
-            host_logits: buffer for fetched rows, float32 [R, V].
-        """
+    def __init__(self, tools: DeviceTools, logits: View, log_probabilities: View) -> None:
+        """Stores the tensors, float [P, V]; the second one is a buffer. Computes nothing yet."""
         self._tools = tools
         self._logits = logits
         self._log_probabilities = log_probabilities
-        self._host_logits = host_logits
         self._known: Chosen | None = None
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Copies the logits of some rows to the host."""
-        self._host_logits[rows] = self._tools.fetch(self._logits, rows)
-        return self._host_logits
+        return self._tools.fetch(self._logits, rows)
 
-    def store(self, rows: NDArray[np.int64]) -> None:
-        """Copies fetched rows back to the device."""
-        self._tools.copy(self._host_logits[rows], self._logits, np.arange(len(rows)), rows)
+    def store(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
+        """Copies logits to the device."""
+        self._tools.copy(logits, self._logits, np.arange(len(rows)), rows)
         self._known = None
 
-    def greedy(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the most probable tokens."""
-        return self._chosen.token_ids[rows]
-
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns log-probabilities of tokens; only those of tokens other than the best need another run."""
-        chosen = self._chosen
-        if (chosen.token_ids[rows] == token_ids).all():
-            return chosen.scores[rows]
-        wanted = chosen.token_ids.copy()
+        """Returns log-probabilities of tokens. The device computes one for every row, so that shapes do not vary."""
+        wanted = self._chosen.token_ids.copy()
         wanted[rows] = token_ids
         return self._tools.scores_of(self._log_probabilities, wanted)[rows]
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the best tokens. The device computes them for every row, so that shapes do not vary."""
-        assert self._chosen is not None  # noqa: S101 - computes the log-probabilities
+        chosen = self._chosen
+        if count == 1:
+            return chosen.scores[rows, np.newaxis], chosen.token_ids[rows, np.newaxis]
         scores, token_ids = self._tools.best(self._log_probabilities, min(count, self._logits.shape[1]))
         return scores[rows], token_ids[rows]
 
     @property
     def _chosen(self) -> Chosen:
+        """The best tokens; their computation fills the log-probabilities."""
         if self._known is None:
             last_id = np.array([[self._logits.shape[1] - 1]])
             self._known = Chosen(*self._tools.choose_tokens(self._logits, last_id, self._log_probabilities))
@@ -118,6 +103,7 @@ class DeviceScores:
 
 # The most sources encoded together. It bounds the memory in which they wait for their rows.
 ENCODER_ROWS = 32
+NO_POSITIONS = np.zeros(0, np.int32)
 # Smaller source capacities are not worth a bucket.
 LEAST_SOURCE_CAPACITY = 32
 # Steps with only shorter sources before the source capacity shrinks. Shrinking takes about as long as a step.
@@ -146,26 +132,25 @@ class _BoundStep(NamedTuple):
 class DeviceRuntime:
     """The sessions and the state of one engine. Not thread-safe."""
 
-    def __init__(self, sessions: "DeviceSessions", slots: int, prefetched: int = 0) -> None:
-        """Allocates the state for `slots` rows of steps and `prefetched` rows behind them.
+    def __init__(self, sessions: "DeviceSessions", slots: int) -> None:
+        """Allocates the state of `slots` rows.
 
         Raises:
             Exception: of ONNX Runtime, if the device is out of memory.
         """
         manifest = sessions.manifest
         self.slots = slots
-        self.prefetched = prefetched
         self._sessions = sessions
         self._manifest = manifest
         self._tools = tools = sessions.tools
         self._row_buckets = ShapeBuckets(slots)
         self._source_buckets = ShapeBuckets(manifest.max_source_tokens, LEAST_SOURCE_CAPACITY)
-        self._encoder_buckets = ShapeBuckets(min(slots + prefetched, ENCODER_ROWS))
+        self._encoder_buckets = ShapeBuckets(min(slots, ENCODER_ROWS))
         self._state = DeviceState(
             manifest.states,
             tools,
             element=sessions.element,
-            rows=slots + prefetched,
+            rows=slots,
             encoder_rows=self._encoder_buckets.sizes[-1],
             max_source_tokens=manifest.max_source_tokens,
             max_target_tokens=manifest.max_target_tokens,
@@ -173,12 +158,10 @@ class DeviceRuntime:
         matrix = (slots, manifest.vocabulary_size)
         self._matrices = tuple(tools.allocate(slots * manifest.vocabulary_size) for _ in range(2))
         self._logits, self._log_probabilities = (memory.view(FLOAT, matrix) for memory in self._matrices)
-        # Pages take memory once requests with constraints or sampling write them.
-        self._host_logits = np.zeros(matrix, np.float32)
         heads = len(manifest.alignment_heads) if sessions.aligned else 0
         self._host_alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)
         self._device_alignments = tools.allocate(max(1, self._host_alignments.size))
-        self._last_rows = 0
+        self._computed = 0
         self._inputs: dict[int, _StepInputs] = {}
         self._steps: dict[tuple[int, int], _BoundStep] = {}
         self._shorter_steps = 0
@@ -189,10 +172,11 @@ class DeviceRuntime:
         for capacity in reversed(self._source_buckets.sizes):
             self._state.resize(capacity)
             for bucket in reversed(self._row_buckets.sizes):
-                nothing = np.zeros(bucket, np.int32)
-                self._run(bucket, nothing, nothing, nothing + 1)
+                self._run(bucket, NO_ROWS, NO_ROWS, NO_POSITIONS, NO_POSITIONS)
 
-    def encode(self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+    def encode(
+        self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
+    ) -> None:
         """Encodes B sources in small batches; see `Model.encode`."""
         capacity = self._source_buckets.of(int(source_lengths.max()))
         if capacity > self._state.source_capacity:
@@ -204,38 +188,37 @@ class DeviceRuntime:
             self._encode(source_ids[part], source_lengths[part], rows[part])
 
     def _encode(
-        self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]
+        self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
     ) -> None:
         signature, capacity = self._manifest.encoder, self._state.source_capacity
         bucket = self._encoder_buckets.of(len(rows))
         length = min(source_ids.shape[1], capacity)  # beyond the capacity there is only padding
         padded_ids = np.full((bucket, capacity), self._manifest.pad_id)
         padded_ids[: len(rows), :length] = source_ids[:, :length]
-        feeds = dict(zip(ENCODER_INPUTS, (padded_ids, _padded(source_lengths, bucket, 1)), strict=True))
+        feeds = dict(
+            zip(ENCODER_INPUTS, (padded_ids, _spread(source_lengths, np.arange(len(rows)), bucket, 1)), strict=True)
+        )
         inputs = {name: feeds[name] for name in signature.inputs}
         self._tools.device.run(self._sessions.encoder, inputs, self._state.encoded(bucket))
         self._state.write(rows, bucket)
 
     def step(
         self,
+        rows: NDArray[np.int64],
         token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
         *,
-        occupied: int = 0,
         scored_rows: NDArray[np.int64] = NO_ROWS,  # noqa: ARG002 - all rows have logits
         best_count: int = 1,  # noqa: ARG002
         aligned: bool = False,  # noqa: ARG002 - a captured graph always computes them
     ) -> DeviceScores:
         """Computes one step; see `Model.step`."""
-        rows = len(token_ids)
-        self._shrink(source_lengths, occupied)
-        bucket = self._row_buckets.of(rows)
-        self._run(bucket, token_ids, positions, source_lengths)
-        self._last_rows = rows
-        return DeviceScores(
-            self._tools, self._logits.first(bucket), self._log_probabilities.first(bucket), self._host_logits[:rows]
-        )
+        self._shrink(source_lengths)
+        self._computed = int(rows.max()) + 1
+        bucket = self._row_buckets.of(self._computed)
+        self._run(bucket, rows, token_ids, positions, source_lengths)
+        return DeviceScores(self._tools, self._logits.first(bucket), self._log_probabilities.first(bucket))
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -244,21 +227,11 @@ class DeviceRuntime:
         Fetched on access; valid for the rows of that step. A is 0 if the sessions are not aligned.
         """
         heads, capacity = self._host_alignments.shape[1], self._state.source_capacity
-        if heads and self._last_rows:
-            matrix = self._device_alignments.view(FLOAT, (self._last_rows, heads * capacity))
-            fetched = self._tools.fetch(matrix, np.arange(self._last_rows))
-            self._host_alignments[: self._last_rows, :, :capacity] = fetched.reshape(-1, heads, capacity)
+        if heads and self._computed:
+            matrix = self._device_alignments.view(FLOAT, (self._computed, heads * capacity))
+            fetched = self._tools.fetch(matrix, np.arange(self._computed))
+            self._host_alignments[: self._computed, :, :capacity] = fetched.reshape(-1, heads, capacity)
         return self._host_alignments
-
-    def copy_rows(
-        self,
-        sources: Sequence[int],
-        targets: Sequence[int],
-        positions: Sequence[int],  # noqa: ARG002 - the device copies whole rows
-        source_lengths: Sequence[int],  # noqa: ARG002
-    ) -> None:
-        """Copies rows over others; no row is both source and target."""
-        self._state.copy(np.array(sources), np.array(targets))
 
     def branch_rows(
         self,
@@ -269,12 +242,10 @@ class DeviceRuntime:
         """Copies rows over others of the same source; no row is both source and target."""
         self._state.branch(np.array(sources), np.array(targets))
 
-    def _shrink(self, source_lengths: NDArray[np.int32], occupied: int) -> None:
+    def _shrink(self, source_lengths: NDArray[np.int32]) -> None:
         """Reduces the source capacity after `SHRINK_STEPS` steps with only shorter sources."""
-        # Prefetched rows behind the slots have sources of unknown lengths.
         fitting = self._source_buckets.of(int(source_lengths.max()))
-        shorter = occupied <= self.slots and fitting < self._state.source_capacity
-        self._shorter_steps = self._shorter_steps + 1 if shorter else 0
+        self._shorter_steps = self._shorter_steps + 1 if fitting < self._state.source_capacity else 0
         if self._shorter_steps >= SHRINK_STEPS:
             self._state.resize(fitting)
             self._shorter_steps = 0
@@ -282,7 +253,8 @@ class DeviceRuntime:
     def _run(
         self,
         bucket: int,
-        token_ids: NDArray[np.integer],
+        rows: NDArray[np.int64],
+        token_ids: NDArray[np.int64],
         positions: NDArray[np.int32],
         source_lengths: NDArray[np.int32],
     ) -> None:
@@ -293,9 +265,9 @@ class DeviceRuntime:
         if new:
             self._steps[place] = self._bind(bucket)
         self._inputs[bucket].write(
-            _padded(token_ids.astype(np.int64), bucket, self._manifest.bos_id),
-            _padded(positions, bucket, 0),
-            _padded(source_lengths, bucket, 1),
+            _spread(token_ids, rows, bucket, self._manifest.bos_id),
+            _spread(positions, rows, bucket, 0),
+            _spread(source_lengths, rows, bucket, 1),
         )
         step = self._steps[place]
         captures = new and step.options is not None
@@ -319,11 +291,11 @@ class DeviceRuntime:
         return _BoundStep(binding, run_options(next(sessions.graph_ids)) if sessions.captured else None)
 
 
-def _padded(values: NDArray[Any], size: int, filler: int) -> NDArray[Any]:
-    """Returns values, [M], padded to a size."""
-    padded = np.full(size, filler, values.dtype)
-    padded[: len(values)] = values
-    return padded
+def _spread(values: NDArray[Any], rows: NDArray[np.int64], size: int, filler: int) -> NDArray[Any]:
+    """Returns an array of a size with values, [M], in the places of rows, int64 [M]."""
+    spread = np.full(size, filler, values.dtype)
+    spread[rows] = values
+    return spread
 
 
 # ONNX element types of the states.
@@ -395,9 +367,9 @@ class DeviceSessions:
         """ONNX element type of the states."""
         return STATE_ELEMENTS[self.manifest.precision]
 
-    def runtime(self, slots: int, prefetched: int = 0) -> DeviceRuntime:
+    def runtime(self, slots: int) -> DeviceRuntime:
         """Returns a runtime with its own state."""
-        return DeviceRuntime(self, slots, prefetched)
+        return DeviceRuntime(self, slots)
 
 
 def _check_states(bundle: Bundle) -> None:

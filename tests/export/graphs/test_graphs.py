@@ -120,7 +120,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported) -> None
     expected = maps[:, [place.layer * model.config.heads + place.head for place in HEADS]]
     longest = expected.shape[3]
     runtime = load_sessions(bundle, threads=1, aligned=True).runtime(slots=ROWS)
-    runtime.encode(pad(sources).numpy(), lengths, np.arange(len(sources)))
+    runtime.encode(pad(sources).numpy(), lengths, [[row] for row in range(ROWS)])
     for position, column in enumerate(targets.T):
         logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths, aligned=True)
         assert runtime.alignments[:, :, :longest] == pytest.approx(expected[:, :, position], abs=1e-5)
@@ -134,7 +134,7 @@ def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
     lengths = np.array([len(source) for source in sources], np.int32)
     runtimes = [load_sessions(bundle, threads=1, aligned=each).runtime(slots=ROWS) for each in (False, True, True)]
     for runtime in runtimes:
-        runtime.encode(pad(sources).numpy(), lengths, np.arange(len(sources)))
+        runtime.encode(pad(sources).numpy(), lengths, [[row] for row in range(ROWS)])
     for position in range(9):
         column = np.random.default_rng(position).integers(4, model.vocabulary_size, size=ROWS)
         # The last runtime computes alignments in some steps only.

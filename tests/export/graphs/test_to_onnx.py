@@ -1,5 +1,6 @@
 """For every kind of state, ONNX Runtime computes from the graphs what PyTorch computes for each sequence alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,29 +69,31 @@ def forced(graphs: Graphs) -> list[Forced]:
     return draw(graphs)
 
 
-def encode(runtime: Runtime, sequences: list[Forced], first_row: int) -> None:
+def encode(runtime: Runtime, sequences: list[Forced], rows: Sequence[int]) -> None:
     lengths = np.array([len(sequence.source_ids) for sequence in sequences], np.int32)
     ids = np.zeros((len(sequences), int(lengths.max())), np.int64)
     for row, sequence in zip(ids, sequences, strict=True):
         row[: len(sequence.source_ids)] = sequence.source_ids
         sequence.done = 0
-    runtime.encode(ids, lengths, first_row + np.arange(len(ids)))
+    runtime.encode(ids, lengths, [[row] for row in rows])
 
 
-def assert_step(runtime: Runtime, rows: list[Forced]) -> None:
-    """Runs a step of all rows, each at its own position, and asserts PyTorch's logits."""
-    tokens = np.array([sequence.target_ids[sequence.done] for sequence in rows])
-    positions = np.array([sequence.done for sequence in rows], np.int32)
-    lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
-    for sequence, logits in zip(rows, runtime.decode_step(tokens, positions, lengths), strict=True):
+def assert_step(runtime: Runtime, running: dict[int, Forced]) -> None:
+    """Runs a step of rows, each at its own position, and asserts PyTorch's logits."""
+    rows = np.array(list(running))
+    tokens = np.array([sequence.target_ids[sequence.done] for sequence in running.values()])
+    positions = np.array([sequence.done for sequence in running.values()], np.int32)
+    lengths = np.array([len(sequence.source_ids) for sequence in running.values()], np.int32)
+    found = runtime.step(rows, tokens, positions, lengths).fetch(rows)
+    for sequence, logits in zip(running.values(), found, strict=True):
         np.testing.assert_allclose(logits, sequence.expected[sequence.done], rtol=1e-4, atol=1e-4)
         sequence.done += 1
 
 
 def assert_translates(runtime: Runtime, sequences: list[Forced]) -> None:
-    encode(runtime, sequences, 0)
+    encode(runtime, sequences, range(len(sequences)))
     for _ in range(MAX_TARGET_TOKENS):
-        assert_step(runtime, sequences)
+        assert_step(runtime, dict(enumerate(sequences)))
 
 
 def test_every_state_affects_the_logits(forced: list[Forced]) -> None:
@@ -112,28 +115,24 @@ def test_a_slot_keeps_nothing_of_the_previous_sequence(sessions: Sessions, force
 
 
 @given(plan=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=3, max_size=25), seed=st.integers(0, 99))
-def test_sequences_may_join_move_and_leave_at_any_step(
+def test_sequences_may_join_and_leave_at_any_step(
     sessions: Sessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
 ) -> None:
     random = np.random.default_rng(seed)
     waiting = list(forced)
     runtime = Runtime(sessions, slots=SLOTS)
-    rows: list[Forced] = []
+    running: dict[int, Forced] = {}
     for joining, leaving in plan:
-        new = [waiting.pop() for _ in range(min(joining, SLOTS - len(rows), len(waiting)))]
-        if new:
-            encode(runtime, new, len(rows))
-            rows += new
-        if not rows:
+        free = sorted(set(range(SLOTS)) - set(running))[: min(joining, len(waiting))]
+        if free:
+            new = [waiting.pop() for _ in free]
+            encode(runtime, new, free)
+            running |= zip(free, new, strict=True)
+        if not running:
             continue
-        assert_step(runtime, rows)
-        over = {row for row, sequence in enumerate(rows) if sequence.done == MAX_TARGET_TOKENS}
-        over |= set(random.integers(len(rows), size=leaving).tolist())
-        for row in sorted(over, reverse=True):
-            last = rows.pop()
-            if row < len(rows):
-                runtime.copy_row(len(rows), row, last.done, len(last.source_ids))
-                rows[row] = last
+        assert_step(runtime, running)
+        left = set(random.integers(SLOTS, size=leaving).tolist())
+        running = {row: each for row, each in running.items() if each.done < MAX_TARGET_TOKENS and row not in left}
 
 
 def test_a_graph_may_lack_an_unused_input(tmp_path: Path) -> None:

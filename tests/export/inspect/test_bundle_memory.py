@@ -1,5 +1,7 @@
 """The reported memory equals the memory that a server allocates."""
 
+from typing import Any
+
 import pytest
 
 from export.inspect.figures import measure_engine
@@ -27,7 +29,7 @@ def test_the_state_has_the_size_of_its_arrays(fixture: str, request: pytest.Fixt
 @BUNDLES
 def test_the_logits_have_the_size_of_their_buffer(fixture: str, request: pytest.FixtureRequest) -> None:
     bundle: Bundle = request.getfixturevalue(fixture)
-    runtime = load_sessions(bundle, threads=1).runtime(SLOTS)
+    runtime: Any = load_sessions(bundle, threads=1).runtime(SLOTS)
     assert measure_engine(bundle.manifest, SLOTS).logits_bytes == runtime._logits.nbytes
 
 

@@ -1,5 +1,6 @@
 """Continuous batching with a fake model: the batch changes no answer, and a failure ends only its own sequences."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from serve.engine.engine import UNHEALTHY_FAILURES
-from serve.engine.prefill import BATCH_OVERHEAD_TOKENS
+from serve.engine.prefill import PADDING_TOKENS
 from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
@@ -54,9 +55,9 @@ def test_every_answer_is_bitwise_that_of_the_sequence_alone(
     bench.run()
     assert_alone(*sequences)
     assert len(bench.finished) == len(sequences)
-    # The budget does not count padding, which is less than half an overhead per sequence.
+    # The budget does not count padding.
     for rows, tokens in bench.model.prefills:
-        assert rows == 1 or tokens <= prefill_token_budget + rows * BATCH_OVERHEAD_TOKENS / 2
+        assert rows == 1 or tokens <= prefill_token_budget + rows * PADDING_TOKENS / 2
 
 
 @each_engine
@@ -118,13 +119,15 @@ def test_a_batch_that_fails_to_encode_fails_no_other_batch(beam_sizes: list[int]
     bench.step(2)
     encode = bench.model.encode
 
-    def encode_some(source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        if int(source_lengths[0]) // BATCH_OVERHEAD_TOKENS in failing:
+    def encode_some(
+        source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
+    ) -> None:
+        if int(source_lengths[0]) // PADDING_TOKENS in failing:
             raise RuntimeError("out of memory")
         encode(source_ids, source_lengths, rows)
 
     bench.model.encode = encode_some  # type: ignore[method-assign]
-    sources = [(8,) * (1 + number * (BATCH_OVERHEAD_TOKENS + 1)) for number in range(len(beam_sizes))]
+    sources = [(8,) * (1 + number * (PADDING_TOKENS + 1)) for number in range(len(beam_sizes))]
     options = [SearchOptions(max_target_tokens=9, beam_size=beam_size) for beam_size in beam_sizes]
     with capture_logs():
         joining = [bench.submit(*ids, options=chosen) for ids, chosen in zip(sources, options, strict=True)]
@@ -204,11 +207,10 @@ def test_a_step_that_takes_too_long_hangs_until_it_ends(make_bench: MakeBench) -
     assert (bench.engine.hanging, bench.engine.healthy) == (False, True)
 
 
+@each_engine
 @pytest.mark.parametrize("late", [True, False])
-@pytest.mark.parametrize("prefetched", [0, 2])
-def test_an_abandoned_sequence_leaves_within_one_step(prefetched: int, *, late: bool) -> None:
-    """Whether it runs in one of the slots or waits behind them, already encoded."""
-    bench = Bench(slots=1 if prefetched else 2, prefetched=prefetched)
+def test_an_abandoned_sequence_leaves_within_one_step(make_bench: MakeBench, *, late: bool) -> None:
+    bench = make_bench(slots=2)
     running, leaving, following = (
         bench.submit(number, ENDLESS_ID, deadline_seconds=9.0 + number) for number in (3, 1, 2)
     )
@@ -221,7 +223,7 @@ def test_an_abandoned_sequence_leaves_within_one_step(prefetched: int, *, late: 
     assert bench.finished == [leaving]
     assert isinstance(leaving.error, DeadlineExceededError if late else CancelledError)
     bench.step()
-    assert bench.model.steps == [bench.slots] * 3
+    assert bench.model.steps == [2] * 3
     bench.run()
     assert_alone(running, following)
 
@@ -242,34 +244,6 @@ def test_a_sequence_that_expires_or_is_cancelled_in_the_queue_leaves_at_the_next
     bench.run()
     assert bench.model.prefills == [(1, 2)]
     assert_alone(running)
-
-
-def test_the_next_sequences_are_prefetched_with_those_that_start() -> None:
-    bench = Bench(slots=2, prefetched=3)
-    sequences = [bench.submit(number, number, ENDLESS_ID, limit=2 + number) for number in range(7)]
-    bench.run()
-    assert [count for count, _ in bench.model.prefills] == [5, 2]
-    assert max(bench.model.steps) == 2
-    assert_alone(*sequences)
-
-
-def test_nothing_is_prefetched_while_no_row_is_free() -> None:
-    bench = Bench(slots=2, prefetched=3)
-    bench.submit(1, ENDLESS_ID), bench.submit(2, ENDLESS_ID)
-    bench.step()
-    bench.submit(3)
-    bench.step()
-    assert [count for count, _ in bench.model.prefills] == [2]
-
-
-def test_a_prefetched_sequence_gets_its_first_token_in_its_first_step() -> None:
-    bench = Bench(slots=1, prefetched=1)
-    first, second = bench.submit(1, ENDLESS_ID, limit=3), bench.submit(2, ENDLESS_ID, limit=3)
-    for seconds in range(1, 7):
-        bench.clock.seconds = seconds
-        bench.step()
-    assert (first.started_seconds, second.started_seconds) == (1, 1)
-    assert (first.first_token_seconds, second.first_token_seconds) == (1, 4)
 
 
 @each_engine

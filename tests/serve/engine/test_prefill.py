@@ -1,12 +1,13 @@
-"""Encoder batches: every sequence once, little padding, and the cheapest split."""
+"""Encoder batches: every sequence once, little padding."""
 
-from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.engine.prefill import BATCH_OVERHEAD_TOKENS, batches, longest_first, pad
+from serve.engine.prefill import PADDING_TOKENS, batches, longest_first, pad
+from serve.engine.running import RunningSequence
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 
@@ -19,39 +20,17 @@ def make_sequence(source_tokens: int) -> DecodingSequence:
     )
 
 
-def lengths_of(split: list[list[DecodingSequence]]) -> list[list[int]]:
-    return [[len(sequence.source_ids) for sequence in batch] for batch in split]
-
-
-def cost(split: list[list[int]]) -> int:
-    return sum(BATCH_OVERHEAD_TOKENS + len(lengths) * max(lengths) for lengths in split)
-
-
-def partitions(lengths: list[int]) -> Iterator[list[list[int]]]:
-    """Yields every partition of the lengths into batches, contiguous or not."""
-    if not lengths:
-        yield []
-        return
-    first, *rest = lengths
-    for split in partitions(rest):
-        yield [[first], *split]
-        for index, batch in enumerate(split):
-            yield [*split[:index], [first, *batch], *split[index + 1 :]]
-
-
 @given(st.lists(st.integers(1, 80), max_size=40))
-def test_every_sequence_is_in_one_batch_and_the_shortest_come_first(lengths: list[int]) -> None:
-    sequences = [make_sequence(length) for length in lengths]
-    split = batches(sequences)
-    assert sorted(map(id, (sequence for batch in split for sequence in batch))) == sorted(map(id, sequences))
-    assert [length for batch in lengths_of(split) for length in batch] == sorted(lengths)
-    assert all(split)
-
-
-@given(st.lists(st.integers(1, 80), min_size=1, max_size=7))
-def test_no_split_costs_less(lengths: list[int]) -> None:
-    split = lengths_of(batches([make_sequence(length) for length in lengths]))
-    assert cost(split) == min(cost(other) for other in partitions(lengths))
+def test_every_sequence_is_in_one_batch_with_little_padding_and_the_longest_come_first(lengths: list[int]) -> None:
+    starting = [RunningSequence(make_sequence(length), [row]) for row, length in enumerate(lengths)]
+    split = batches(starting)
+    assert [each.source_tokens for batch in split for each in batch] == sorted(lengths, reverse=True)
+    assert sorted(id(each) for batch in split for each in batch) == sorted(map(id, starting))
+    for batch in split:
+        assert sum(batch[0].source_tokens - each.source_tokens for each in batch) <= PADDING_TOKENS
+    for batch, following in pairwise(split):
+        longer = [*batch, following[0]]
+        assert sum(batch[0].source_tokens - each.source_tokens for each in longer) > PADDING_TOKENS
 
 
 def test_a_batch_is_padded_on_the_right() -> None:

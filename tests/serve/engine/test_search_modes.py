@@ -29,7 +29,7 @@ def run(
     make_bench: MakeBench, specs: Sequences[tuple[tuple[int, ...], SearchOptions]], gaps: Sequences[int] = ()
 ) -> list[DecodingSequence]:
     """Runs sequences together; each one joins after its number of steps."""
-    bench = make_bench(slots=SLOTS, prefetched=2)
+    bench = make_bench(slots=SLOTS)
     sequences = []
     for number, (source_ids, options) in enumerate(specs):
         bench.step(gaps[number] if gaps else 0)

@@ -22,7 +22,7 @@ PRECISIONS = pytest.mark.parametrize("precision", ["fp32", "int8-static"])
 def test_a_server_reproduces_their_golden_sentences(earlier_bundles: EarlierBundles, precision: str) -> None:
     bundle = earlier_bundles(precision)
     assert (bundle.manifest.format_version, bundle.manifest.precision) == (5, precision)
-    models = [load_sessions(bundle, threads=1).runtime(4, 1)]
+    models = [load_sessions(bundle, threads=1).runtime(4)]
     with run_service(bundle.folder, models, slots=4) as live:
         answer = live.post({"text": [golden.source for golden in bundle.golden]})
     assert [each["text"] for each in answer.json()["translations"]] == [golden.target for golden in bundle.golden]
@@ -42,8 +42,8 @@ def test_their_rows_are_bitwise_the_same_alone_and_in_a_batch(earlier_bundles: E
 
 def test_their_aligned_decoder_returns_attention(earlier_bundles: EarlierBundles) -> None:
     runtime = open_sessions(earlier_bundles("fp32"), "cpu", aligned=True).runtime(1)
-    runtime.encode(np.array([[5, 6, 3]]), np.array([3], np.int32), np.zeros(1, np.int64))
-    runtime.step(np.array([2]), np.zeros(1, np.int32), np.array([3], np.int32), aligned=True)
+    runtime.encode(np.array([[5, 6, 3]]), np.array([3], np.int32), [[0]])
+    runtime.step(np.array([0]), np.array([2]), np.zeros(1, np.int32), np.array([3], np.int32), aligned=True)
     assert runtime.alignments[0, 0, :3].sum() == pytest.approx(1.0)
 
 

@@ -4,16 +4,15 @@ from itertools import count
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from serve.bundle.bundle import Bundle
 from serve.runtime import native
 from serve.runtime.model import NO_ROWS
-from serve.runtime.native import NativeRuntime, NativeScores, NativeSessions, SourceSlots
+from serve.runtime.native import NativeRuntime, NativeScores, NativeSessions
 from serve.runtime.sessions import load_sessions
 from tests.support.processes import resident_bytes
+from tests.support.stepping import each
 
 ROWS, SHORTEST, LONGEST = 5, 3, 12
 
@@ -30,17 +29,17 @@ class Steps:
     """A runtime whose rows have different sources, and that steps with random tokens."""
 
     def __init__(self, sessions: NativeSessions) -> None:
-        self.runtime = sessions.runtime(ROWS, prefetched=2)
+        self.runtime = sessions.runtime(ROWS)
         self.lengths = np.linspace(SHORTEST, LONGEST, ROWS).astype(np.int32)
         self._random = np.random.default_rng(3)
         self._positions = count()
         ids = self._random.integers(4, 30, (ROWS, LONGEST))
-        self.runtime.encode(ids, self.lengths, np.arange(ROWS))
+        self.runtime.encode(ids, self.lengths, each(range(ROWS)))
 
     def step(self, scored_rows: NDArray[np.int64] = NO_ROWS, best_count: int = 1) -> NativeScores:
         positions = np.full(ROWS, next(self._positions), np.int32)
         tokens = self._random.integers(4, 30, ROWS)
-        return self.runtime.step(tokens, positions, self.lengths, scored_rows=scored_rows, best_count=best_count)
+        return self.runtime.step(ALL, tokens, positions, self.lengths, scored_rows=scored_rows, best_count=best_count)
 
 
 ALL = np.arange(ROWS)
@@ -58,9 +57,9 @@ def test_scored_rows_have_their_logits_and_all_rows_their_best_tokens(
     every, some = Steps(sessions), Steps(sessions)
     for _ in range(3):
         expected = every.step(ALL, best_count=6)
-        logits = expected.fetch(ALL).copy()
+        logits = expected.fetch(ALL)
         actual = some.step(np.array(scored, np.int64), best_count=6)
-        assert actual.fetch(np.array(scored, np.int64))[scored].tobytes() == logits[scored].tobytes()
+        assert actual.fetch(np.array(scored, np.int64)).tobytes() == logits[scored].tobytes()
         assert bits(actual.best(ALL, 6)) == bits(expected.best(ALL, 6))
 
 
@@ -70,7 +69,6 @@ def test_the_best_tokens_are_those_of_the_logits(sessions: NativeSessions) -> No
     order = np.argsort(-logits, axis=1, kind="stable")
     best, token_ids = scores.best(ALL, 8)
     assert token_ids.tolist() == order[:, :8].tolist()
-    assert scores.greedy(ALL).tolist() == order[:, 0].tolist()
     sums = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
     for rank in range(8):
         of = scores.of(ALL, token_ids[:, rank])
@@ -81,7 +79,7 @@ def test_the_best_tokens_are_those_of_the_logits(sessions: NativeSessions) -> No
 def test_changed_logits_have_the_bits_of_a_step_where_nothing_changed(sessions: NativeSessions) -> None:
     scores = Steps(sessions).step(ALL, best_count=4)
     before = bits(scores.best(ALL, 4))
-    scores.store(ALL)
+    scores.store(ALL, scores.fetch(ALL))
     assert bits(scores.best(ALL, 4)) == before
 
 
@@ -90,9 +88,9 @@ def test_a_changed_row_is_chosen_again_and_the_others_are_not(sessions: NativeSe
     scores = Steps(sessions).step(rows, best_count=4)
     before, ids = scores.best(ALL, 4)
     logits = scores.fetch(rows)
-    logits[1, ids[1, 0]] = -np.inf
-    logits[3] = np.nan
-    scores.store(rows)
+    logits[0, ids[1, 0]] = -np.inf
+    logits[1] = np.nan
+    scores.store(rows, logits)
     after, chosen = scores.best(ALL, 4)
     assert chosen[1, :3].tolist() == ids[1, 1:].tolist()
     assert (after[1, :3] > before[1, 1:]).all()
@@ -107,28 +105,29 @@ def test_more_best_tokens_than_there_are_is_all_of_them(sessions: NativeSessions
     assert scores.best(ALL, 1000)[1].shape == (ROWS, sessions.manifest.vocabulary_size)
 
 
-def test_copies_of_a_row_read_one_source(sessions: NativeSessions) -> None:
-    """As the hypotheses of a beam; then all of them continue as the row does."""
+def test_rows_of_a_source_read_one_slot(sessions: NativeSessions) -> None:
+    """As the hypotheses of a beam; then all of them continue as a lone row does."""
     one, many = Steps(sessions), Steps(sessions)
-    many.runtime.copy_rows([0] * 4, [1, 2, 3, 4], [0] * 4, [SHORTEST] * 4)
-    assert len(set(many.runtime._source_slots.of[:ROWS].tolist())) == 1
+    ids = np.array([[7, 8, 9, 3]])
+    lengths = np.full(ROWS, 4, np.int32)
+    one.runtime.encode(ids, lengths[:1], [[2]])
+    many.runtime.encode(ids, lengths[:1], [[3, 0, 1, 2, 4]])
+    assert many.runtime._source_slots.tolist() == [3] * ROWS
     for position in range(3):
         tokens, positions = np.full(ROWS, 5 + position), np.full(ROWS, position, np.int32)
-        expected = one.runtime.step(tokens, positions, one.lengths).best(ALL, 1)[0][0]
-        actual = many.runtime.step(tokens, positions, np.full(ROWS, SHORTEST, np.int32)).best(ALL, 1)[0]
+        expected = one.runtime.step(ALL[2:3], tokens[:1], positions[:1], lengths[:1]).best(ALL[2:3], 1)[0]
+        actual = many.runtime.step(ALL, tokens, positions, lengths).best(ALL, 1)[0]
         assert {each.tobytes() for each in actual} == {expected.tobytes()}
 
 
-def test_a_prefetched_row_moves_into_a_slot(sessions: NativeSessions) -> None:
-    """It has a source behind the slots, and no target yet."""
-    here, there = Steps(sessions), Steps(sessions)
-    source, length = np.array([[7, 8, 9, 3]]), np.array([4], np.int32)
-    here.runtime.encode(source, length, np.array([2]))
-    there.runtime.encode(source, length, np.array([ROWS + 1]))
-    there.runtime.copy_rows([ROWS + 1], [2], [0], [4])
-    here.lengths[2] = there.lengths[2] = 4
-    for _ in range(3):
-        assert bits(here.step(best_count=4).best(ALL, 4)) == bits(there.step(best_count=4).best(ALL, 4))
+def test_rows_may_be_any_in_any_order(sessions: NativeSessions) -> None:
+    every, some = Steps(sessions), Steps(sessions)
+    rows, zeros = np.array([4, 1, 3]), np.zeros(ROWS, np.int32)
+    expected = every.runtime.step(ALL, ALL + 5, zeros, every.lengths, scored_rows=ALL, best_count=3)
+    actual = some.runtime.step(rows, rows + 5, zeros[:3], some.lengths[rows], scored_rows=rows[1:], best_count=3)
+    assert bits(actual.best(rows, 3)) == bits(expected.best(rows, 3))
+    assert actual.fetch(rows[1:]).tobytes() == expected.fetch(rows[1:]).tobytes()
+    assert actual.of(rows[1:], rows[1:]).tobytes() == expected.of(rows[1:], rows[1:]).tobytes()
 
 
 def test_only_filled_blocks_are_copied(sessions: NativeSessions) -> None:
@@ -150,10 +149,9 @@ def test_a_step_for_one_row_commits_a_few_pages(wide_bundle: Bundle) -> None:
     runtime = loaded.runtime(512)
     assert sum(array.nbytes for array in (*runtime._targets.values(), *runtime._sources.values())) > 100 * 2**20
     before = resident_bytes()
-    runtime.encode(np.array([[5, 6, 3]]), np.array([3], np.int32), np.array([300]))
-    runtime.copy_rows([300], [0], [0], [3])
+    runtime.encode(np.array([[5, 6, 3]]), np.array([3], np.int32), [[300]])
     for position in range(3):
-        runtime.step(np.array([5]), np.array([position], np.int32), np.array([3], np.int32))
+        runtime.step(np.array([300]), np.array([5]), np.array([position], np.int32), np.array([3], np.int32))
     assert resident_bytes() - before < 16 * 2**20
 
 
@@ -165,27 +163,11 @@ def test_the_number_of_bindings_is_bounded(sessions: NativeSessions, monkeypatch
         assert len(steps.runtime._bound) <= 3
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 5)), max_size=40))
-def test_a_renewed_row_shares_its_source_slot_with_no_other(plan: list[tuple[bool, int, int]]) -> None:
-    slots = SourceSlots(6)
-    held = list(range(6))  # the source of each row
-    for number, (renews, row, other) in enumerate(plan, start=6):
-        if renews:
-            assert slots.renew(row) == slots.of[row]
-            held[row] = number
-        elif row != other:
-            slots.share(row, other)
-            held[other] = held[row]
-        for first in range(6):
-            for second in range(6):
-                assert (slots.of[first] == slots.of[second]) == (held[first] == held[second])
-
-
 def test_a_model_without_native_graphs_has_no_native_runtime(states_bundle: Bundle) -> None:
     assert not isinstance(load_sessions(states_bundle, threads=1), NativeSessions)
 
 
 def test_a_runtime_needs_a_cache(sessions: NativeSessions, states_bundle: Bundle) -> None:
-    wrong = NativeSessions(states_bundle.manifest, None, None, None, aligned=False, weights=sessions.weights)
+    wrong = NativeSessions(states_bundle.manifest, sessions.weights, False, None, None, None)
     with pytest.raises(TypeError, match="expected native graphs"):
         NativeRuntime(wrong, 1)

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import GraphVariant
 from serve.runtime import onnx_runtime
-from serve.runtime.cpu import prefetched_rows
 from serve.runtime.cuda import driver as cuda
 from serve.runtime.cuda.device import Device, DeviceTools, Memory
 from serve.runtime.cuda.driver import Gpu, GpuCollector, GpuError
@@ -238,7 +237,7 @@ def test_the_plan_matches_the_memory_of_a_runtime(states_bundle: Bundle, monkeyp
 
     monkeypatch.setattr(DeviceTools, "allocate", count)
     slots = 64
-    DeviceSessions.load(states_bundle, Device("cpu"), aligned=True).runtime(slots, prefetched_rows(slots))
+    DeviceSessions.load(states_bundle, Device("cpu"), aligned=True).runtime(slots)
     plan = plan_memory(states_bundle, slots, 8 << 30)
     manifest = states_bundle.manifest
     weights = WEIGHT_COPIES * (states_bundle.folder / "weights.bin").stat().st_size

@@ -25,12 +25,13 @@ from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
 from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
 from serve.runtime.cpu import save_optimized
+from serve.runtime.host import HostSessions
 from serve.runtime.model import Model
 from serve.runtime.native import NativeRuntime
-from serve.runtime.sessions import HostSessions, load_sessions
+from serve.runtime.sessions import load_sessions
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import random_recurrent
-from tests.support.stepping import copy_row, kept_tensors, logits_of_step
+from tests.support.stepping import each, kept_tensors, logits_of_step
 from tests.support.toy import WIDE, export_model, random_model
 
 COUNT = 33
@@ -76,7 +77,7 @@ def assert_alone(runtime: Model, sequences: Sequence[Forced], first: int = 0) ->
 
 
 def encode_all(runtime: Model, sequences: Sequence[Forced], length: int = 0) -> None:
-    runtime.encode(*pad([sequence.source_ids for sequence in sequences], length), np.arange(len(sequences)))
+    runtime.encode(*pad([sequence.source_ids for sequence in sequences], length), each(range(len(sequences))))
 
 
 def poison_source(runtime: Any, row: int, first: int, poison: float) -> None:
@@ -195,7 +196,7 @@ def test_the_content_of_padding_changes_nothing(sessions: HostSessions, forced: 
     for row, length in zip(ids, lengths, strict=True):
         row[length:] = 5
     runtime = sessions.runtime(slots=COUNT)
-    runtime.encode(ids, lengths, np.arange(len(ids)))
+    runtime.encode(ids, lengths, each(range(len(ids))))
     assert_alone(runtime, forced)
 
 
@@ -203,7 +204,7 @@ def test_encoding_in_groups_changes_nothing(sessions: HostSessions, forced: list
     runtime = sessions.runtime(slots=COUNT)
     for first in range(0, COUNT, 5):
         rows = np.arange(first, min(first + 5, COUNT))
-        runtime.encode(*pad([sequence.source_ids for sequence in forced[first : first + 5]]), rows)
+        runtime.encode(*pad([sequence.source_ids for sequence in forced[first : first + 5]]), each(rows))
     assert_alone(runtime, forced)
 
 
@@ -226,25 +227,11 @@ def test_a_neighbor_of_nan_changes_nothing(sessions: HostSessions, forced: list[
     assert_alone(runtime, forced, first=1)
 
 
-@pytest.mark.parametrize(("source", "target"), [(32, 0), (20, 3), (1, 0)])
-@pytest.mark.parametrize("moment", [1, 11])
-def test_a_moved_row_continues_unchanged(
-    sessions: HostSessions, forced: list[Forced], source: int, target: int, moment: int
-) -> None:
+def test_rows_of_one_source_decode_it_together(sessions: HostSessions, forced: list[Forced]) -> None:
     runtime = sessions.runtime(slots=COUNT)
-    encode_all(runtime, forced)
-    for position, _ in steps(runtime, forced):
-        if position == moment - 1:
-            break
-    copy_row(runtime, source, target, moment, len(forced[source].source_ids))
-    rows = list(forced[:source])
-    rows[target] = forced[source]
-    lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
-    for position in range(moment, MAX_TARGET):
-        tokens = np.array([sequence.target_ids[position] for sequence in rows])
-        logits = logits_of_step(runtime, tokens, np.full(len(rows), position, np.int32), lengths)
-        for sequence, row in zip(rows, logits, strict=True):
-            sequence.assert_step(position, row)
+    ids, lengths = pad([sequence.source_ids for sequence in forced[:3]])
+    runtime.encode(ids, lengths, [[4, 1], [0], [2, 5, 3]])
+    assert_alone(runtime, [forced[number] for number in (1, 0, 2, 2, 0, 2)])
 
 
 @settings(max_examples=15)
@@ -252,33 +239,31 @@ def test_a_moved_row_continues_unchanged(
 def test_other_sequences_that_join_and_leave_change_nothing(
     sessions: HostSessions, forced: list[Forced], plan: list[tuple[int, int]], seed: int
 ) -> None:
-    """Sequences join before a step and leave after it; every row is at a different position."""
+    """Sequences join before a step and leave after it; every row is at a different position, and some are free."""
     random = np.random.default_rng(seed)
     runtime = sessions.runtime(slots=8)
-    rows: list[Forced] = []
-    positions: list[int] = []
+    running: dict[int, tuple[Forced, int]] = {}  # the sequence of each row, and its position
     for joining, leaving in plan:
-        new = [forced[number] for number in random.integers(COUNT, size=min(joining, 8 - len(rows)))]
+        free = sorted(set(range(8)) - set(running))[:joining]
+        new = [forced[number] for number in random.integers(COUNT, size=len(free))]
         if new:
-            runtime.encode(*pad([sequence.source_ids for sequence in new]), len(rows) + np.arange(len(new)))
-            rows += new
-            positions += [0] * len(new)
-        if not rows:
+            runtime.encode(*pad([sequence.source_ids for sequence in new]), each(free))
+            running |= {row: (sequence, 0) for row, sequence in zip(free, new, strict=True)}
+        if not running:
             continue
-        tokens = np.array([sequence.target_ids[position] for sequence, position in zip(rows, positions, strict=True)])
-        lengths = np.array([len(sequence.source_ids) for sequence in rows], np.int32)
-        logits = logits_of_step(runtime, tokens, np.array(positions, np.int32), lengths)
-        for sequence, position, row in zip(rows, positions, logits, strict=True):
-            sequence.assert_step(position, row)
-        positions = [position + 1 for position in positions]
-        over = {row for row, position in enumerate(positions) if position == MAX_TARGET}
-        over |= set(random.integers(len(rows), size=leaving).tolist())
-        for row in sorted(over, reverse=True):
-            last = len(rows) - 1
-            if row != last:
-                copy_row(runtime, last, row, positions[last], len(rows[last].source_ids))
-            rows[row], positions[row] = rows[last], positions[last]
-            rows.pop(), positions.pop()
+        rows = np.array(list(running))
+        tokens = np.array([sequence.target_ids[position] for sequence, position in running.values()])
+        positions = np.array([position for _, position in running.values()], np.int32)
+        lengths = np.array([len(sequence.source_ids) for sequence, _ in running.values()], np.int32)
+        scores = runtime.step(rows, tokens, positions, lengths, scored_rows=rows)
+        for (sequence, position), logits in zip(running.values(), scores.fetch(rows), strict=True):
+            sequence.assert_step(position, logits)
+        left = set(random.integers(8, size=leaving).tolist())
+        running = {
+            row: (sequence, position + 1)
+            for row, (sequence, position) in running.items()
+            if position + 1 < MAX_TARGET and row not in left
+        }
 
 
 def test_engines_that_share_sessions_do_not_disturb_each_other(sessions: HostSessions, forced: list[Forced]) -> None:
@@ -298,15 +283,6 @@ def test_the_number_of_threads_changes_nothing(bundle: Bundle, forced: list[Forc
     runtime = load_sessions(bundle, threads=2).runtime(slots=rows)
     encode_all(runtime, forced[:rows])
     assert_alone(runtime, forced[:rows])
-
-
-def test_logits_are_a_view_that_the_next_step_overwrites(sessions: HostSessions, forced: list[Forced]) -> None:
-    runtime = sessions.runtime(slots=2)
-    encode_all(runtime, forced[:2])
-    views = [logits for _, logits in steps(runtime, forced[:2])]
-    assert all(np.shares_memory(view, views[0]) for view in views)
-    assert views[0].shape == (2, sessions.manifest.vocabulary_size)
-    assert views[0].dtype == np.float32
 
 
 @pytest.mark.promise("R28")

@@ -19,7 +19,7 @@ from serve.bundle.bundle import (
     BundleError,
     write_manifest,
 )
-from serve.runtime.cpu import SharedWeights
+from serve.runtime.host import SharedWeights
 from serve.runtime.onnx_runtime import open_session, session_options, shared_options
 from serve.runtime.sessions import load_sessions
 from tests.support.processes import resident_bytes
@@ -57,7 +57,7 @@ def test_shared_weights_change_no_bit(bundle: Bundle) -> None:
         sessions = load_sessions(each, threads=1, aligned=bool(bundle.manifest.alignment_heads))
         assert bool(sessions.weights.decoder) is (each is bundle)
         runtime = sessions.runtime(slots=1)
-        runtime.encode(SOURCE, LENGTHS, np.arange(1))
+        runtime.encode(SOURCE, LENGTHS, [[0]])
         logits.append(logits_of_step(runtime, np.array([2]), np.zeros(1, np.int32), LENGTHS).copy())
     assert logits[0].tobytes() == logits[1].tobytes()
 

@@ -233,17 +233,6 @@ def test_a_sequence_over_the_token_budget_runs_alone(make_scheduler: MakeSchedul
         engine.finish()
 
 
-@pytest.mark.parametrize(("widths", "admitted"), [((1,) * 7, 4), ((2, 1, 1), 1), ((1, 1, 2), 2), ((1, 1, 1, 2), 3)])
-def test_prefetched_rows_are_assigned_after_the_free_ones_to_sequences_of_one_row(
-    widths: tuple[int, ...], admitted: int
-) -> None:
-    """Two rows are free, and two sequences may be prefetched; a wide one ends the prefetching."""
-    scheduler = make_python_scheduler()
-    sequences = [make_sequence(rows=rows) for rows in widths]
-    scheduler.submit(sequences)
-    assert scheduler.admit(2, 0, 2) == sequences[:admitted]
-
-
 @each_scheduler
 def test_an_idle_engine_gets_its_share_though_another_asks_first(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=16, engines=2)

@@ -126,7 +126,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported, mode: s
     longest = expected.shape[3]
     lengths = np.array([len(source) for source in sources], np.int32)
     runtime = open_sessions(bundle, "cpu", aligned=True).runtime(ROWS)
-    runtime.encode(pad(sources).numpy(), lengths, np.arange(ROWS))
+    runtime.encode(pad(sources).numpy(), lengths, [[row] for row in range(ROWS)])
     assert runtime.alignments.shape == (ROWS, len(HEADS), 21)
     for position, column in enumerate(targets.T):
         logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths, aligned=True)

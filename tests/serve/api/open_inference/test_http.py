@@ -204,8 +204,8 @@ def test_a_request_of_lower_priority_waits(bundle_path: Path) -> None:
         started: list[int] = []
         admit = service.scheduler.admit
 
-        def admit_and_look(free_rows: int, running_rows: int, prefetched_rows: int = 0) -> list[DecodingSequence]:
-            admitted = admit(free_rows, running_rows, prefetched_rows)
+        def admit_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
+            admitted = admit(free_rows, running_rows)
             started.extend(sequence.priority for sequence in admitted)
             return admitted
 

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from serve.scheduler.sequence import DecodingSequence
-from serve.search.constraints import forbid_repeated_ngrams, penalize_repetition, postpone_end, suppress
+from serve.search.constraints import constrain
 from serve.search.options import SearchOptions
 from serve.search.sampling import draw, uniforms
 from tests.support.engines import Bench
@@ -89,9 +89,7 @@ logits_of_rows = arrays(np.float32, st.integers(3, 40), elements=st.floats(-30, 
 def test_a_number_draws_the_token_that_it_draws_in_numpy(
     logits: NDArray[np.float32], temperature: float, top_k: int, top_p: float, number: float
 ) -> None:
-    expected = draw(
-        logits[np.newaxis], np.array([temperature]), np.array([top_k]), np.array([top_p]), np.array([number])
-    )
+    expected = draw(logits, temperature, top_k, top_p, number)
     drawn = library().quick.driver_draw(
         logits.ctypes.data_as(ctypes.c_void_p),
         len(logits),
@@ -100,7 +98,7 @@ def test_a_number_draws_the_token_that_it_draws_in_numpy(
         *map(ctypes.c_double, (top_p, number)),
     )
     # The exponentials of NumPy differ in the last bit, which moves the bounds of the tokens by as much.
-    assert drawn == expected[0] or abs(_share(logits, temperature, max(drawn, expected[0])) - number) < 1e-12
+    assert drawn == expected or abs(_share(logits, temperature, max(drawn, expected)) - number) < 1e-12
 
 
 def _share(logits: NDArray[np.float32], temperature: float, token_id: int) -> float:
@@ -116,13 +114,15 @@ def test_constraints_change_the_bits_that_they_change_in_numpy(data: st.DataObje
     target_ids, suppressed = data.draw(st.lists(ids, max_size=9)), data.draw(st.lists(ids, max_size=3))
     size, minimum = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 9))
     penalty, end_id = data.draw(st.sampled_from([1.0, 1.3, 0.7])), 2
-    expected = logits[np.newaxis].copy()
-    targets, lengths = np.array([target_ids], np.int64), np.array([len(target_ids)])
-    penalize_repetition(expected, targets, lengths, np.array([penalty], np.float32))
-    forbid_repeated_ngrams(expected, targets, lengths, np.array([size]), eos_id=end_id)
-    suppress(expected, np.zeros(len(suppressed), np.int64), np.array(suppressed, np.int64))
-    if len(target_ids) < minimum:
-        postpone_end(expected, np.array([0]), end_id)
+    options = SearchOptions(
+        max_target_tokens=9,
+        min_target_tokens=minimum,
+        repetition_penalty=penalty,
+        no_repeat_ngram_tokens=size,
+        suppressed_ids=tuple(suppressed),
+    )
+    expected = logits.copy()
+    constrain(expected, target_ids, options, end_id)
     arguments = (ctypes.c_int64 * len(target_ids))(*target_ids), ctypes.c_int64(len(target_ids))
     library().quick.driver_apply(
         *arguments,
@@ -135,4 +135,4 @@ def test_constraints_change_the_bits_that_they_change_in_numpy(data: st.DataObje
         logits.ctypes.data_as(ctypes.c_void_p),
         vocabulary,
     )
-    np.testing.assert_array_equal(logits, expected[0])
+    np.testing.assert_array_equal(logits, expected)

@@ -78,7 +78,7 @@ def test_a_service_on_a_device_becomes_ready_and_answers(toy_bundles: ToyBundles
     toy_bundle = toy_bundles("portable", "fp32")
     bundle = Bundle.open(toy_bundle)
     texts = [golden.source for golden in bundle.golden]
-    models = [DeviceSessions.load(bundle, Device("cpu")).runtime(4, 1) for _ in range(2)]
+    models = [DeviceSessions.load(bundle, Device("cpu")).runtime(4) for _ in range(2)]
     with run_service(toy_bundle, models, slots=4) as live:
         answer = live.post({"text": texts})
     assert answer.status_code == 200

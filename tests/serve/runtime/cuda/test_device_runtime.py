@@ -21,7 +21,7 @@ from serve.runtime.cuda.device import Device
 from serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions
 from serve.runtime.onnx_runtime import run_options
 
-SLOTS, AHEAD = 6, 2
+SLOTS = 6
 # Limits of the wide models.
 MAX_SOURCE, MAX_TARGET = 40, 24
 LEAST_CAPACITY = 8
@@ -51,47 +51,44 @@ class Pair:
     """The same rows in both runtimes; every step compares them."""
 
     def __init__(self, sessions: Sessions, device_sessions: DeviceSessions, seed: int = 1) -> None:
-        self.host = Runtime(sessions, SLOTS, AHEAD)
-        self.device = DeviceRuntime(device_sessions, SLOTS, AHEAD)
+        self.host = Runtime(sessions, SLOTS)
+        self.device = DeviceRuntime(device_sessions, SLOTS)
         self._random = np.random.default_rng(seed)
         self._vocabulary = sessions.manifest.vocabulary_size
-        self.lengths: list[int] = []
-        self.positions: list[int] = []
-        self.occupied = 0
+        self.lengths: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
 
-    def encode(self, *lengths: int, at: int | None = None) -> None:
-        """Encodes new sources behind the existing rows, or from a given row on."""
-        first = len(self.lengths) if at is None else at
-        longest = max(lengths)
-        ids = np.full((len(lengths), longest), PAD_ID, np.int64)
+    def encode(self, *lengths: int, copies: int = 1) -> None:
+        """Encodes new sources into the first free rows, as many as copies for each."""
+        ids = np.full((len(lengths), max(lengths)), PAD_ID, np.int64)
         for row, length in zip(ids, lengths, strict=True):
             row[: length - 1] = self._random.integers(4, self._vocabulary, length - 1)
             row[length - 1] = EOS_ID
+        free = [row for row in range(SLOTS) if row not in self.lengths]
+        rows = [free[copies * number : copies * (number + 1)] for number in range(len(lengths))]
         for runtime in (self.host, self.device):
-            runtime.encode(ids, np.array(lengths, np.int32), first + np.arange(len(lengths)))
-        if at is None:
-            self.lengths += lengths
-            self.positions += [0] * len(lengths)
-        else:
-            self.occupied = at + len(lengths)
+            runtime.encode(ids, np.array(lengths, np.int32), rows)
+        for own, length in zip(rows, lengths, strict=True):
+            self.lengths |= dict.fromkeys(own, length)
+            self.positions |= dict.fromkeys(own, 0)
 
     def step(self) -> NDArray[np.float32]:
         """Runs a step with the same random tokens in both; returns the logits."""
-        tokens = self._random.integers(4, self._vocabulary, len(self.lengths))
-        tokens[np.array(self.positions) == 0] = BOS_ID
-        arguments = tokens, np.array(self.positions, np.int32), np.array(self.lengths, np.int32)
+        rows, positions = np.array(list(self.lengths)), np.array(list(self.positions.values()), np.int32)
+        tokens = self._random.integers(4, self._vocabulary, len(rows))
+        tokens[positions == 0] = BOS_ID
+        arguments = rows, tokens, positions, np.array(list(self.lengths.values()), np.int32)
         aligned = self.host.alignments.size > 0
-        expected = self.host.decode_step(*arguments, aligned=aligned)
-        actual = self.device.step(*arguments, occupied=self.occupied).fetch(np.arange(len(tokens)))
+        expected = self.host.step(*arguments, aligned=aligned).fetch(rows)
+        actual = self.device.step(*arguments).fetch(rows)
         assert actual.tobytes() == expected.tobytes()
-        self.positions = [position + 1 for position in self.positions]
+        self.positions = {row: position + 1 for row, position in self.positions.items()}
         return expected
 
-    def copy(self, source: int, target: int) -> None:
-        """Copies a row over another in both."""
-        for runtime in (self.host, self.device):
-            runtime.copy_rows([source], [target], [self.positions[source]], [self.lengths[source]])
-        self.lengths[target], self.positions[target] = self.lengths[source], self.positions[source]
+    def leave(self, *rows: int) -> None:
+        """Frees rows."""
+        for row in rows:
+            del self.lengths[row], self.positions[row]
 
 
 @pytest.fixture
@@ -113,20 +110,6 @@ def test_prepare_changes_no_result(pair: Pair) -> None:
         pair.step()
 
 
-def test_padding_rows_of_a_bucket_do_not_change_prefetched_rows(pair: Pair) -> None:
-    """Five rows run in a bucket of six; two more wait behind all slots."""
-    pair.encode(5, 6, 7, 8, 9)
-    pair.encode(12, 13, at=SLOTS)
-    for _ in range(3):
-        pair.step()
-    for waiting, row in ((SLOTS, 1), (SLOTS + 1, 3)):
-        for runtime in (pair.host, pair.device):
-            runtime.copy_rows([waiting], [row], [0], [12 + waiting - SLOTS])
-        pair.lengths[row], pair.positions[row] = 12 + waiting - SLOTS, 0
-    for _ in range(3):
-        pair.step()
-
-
 def test_a_former_padding_row_computes_as_a_new_one(pair: Pair) -> None:
     pair.encode(5, 6, 7)
     pair.step()  # the fourth row is padding of the bucket
@@ -142,7 +125,7 @@ def test_the_capacity_grows_and_shrinks_with_the_sources(pair: Pair) -> None:
     pair.encode(33)
     capacities.append(pair.device._state.source_capacity)
     pair.step()
-    pair.lengths.pop(), pair.positions.pop()
+    pair.leave(2)
     for _ in range(4):
         pair.step()
     capacities.append(pair.device._state.source_capacity)
@@ -150,24 +133,12 @@ def test_the_capacity_grows_and_shrinks_with_the_sources(pair: Pair) -> None:
     pair.step()
 
 
-def test_the_capacity_does_not_shrink_while_rows_are_prefetched(pair: Pair) -> None:
-    pair.encode(*[4] * SLOTS)
-    pair.encode(40, at=SLOTS)
-    for _ in range(5):
-        pair.step()
-    assert pair.device._state.source_capacity == MAX_SOURCE
-
-
 def test_copies_may_exceed_the_rows_of_one_run(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.runtime.cuda.kv_cache.COPIED_ROWS", 2)
-    pair.encode(5, 6, 7, 8, 9, 10)
+    pair.encode(5, 6, copies=3)
     pair.step()
     for runtime in (pair.host, pair.device):
-        runtime.copy_rows([0, 0, 1], [3, 4, 5], [1, 1, 1], [5, 5, 6])
-    pair.lengths[3:] = [5, 5, 6]
-    pair.step()
-    for runtime in (pair.host, pair.device):
-        runtime.branch_rows([0, 0, 1], [3, 4, 5], [2, 2, 2])
+        runtime.branch_rows([0, 0, 3], [1, 2, 5], [1, 1, 1])
     pair.step()
 
 
@@ -176,10 +147,10 @@ def test_copies_may_exceed_the_rows_of_one_run(pair: Pair, monkeypatch: pytest.M
     plan=st.lists(st.tuples(st.lists(st.integers(1, MAX_SOURCE), max_size=3), st.integers(0, 3)), max_size=30),
     seed=st.integers(0, 99),
 )
-def test_rows_that_come_go_and_move(
+def test_rows_that_come_and_go(
     sessions: Sessions, device_sessions: DeviceSessions, plan: list[tuple[list[int], int]], seed: int
 ) -> None:
-    """Rows join before a step and leave after it; the last rows fill the gaps."""
+    """Rows join before a step and leave after it; those between them are free."""
     pair, random = Pair(sessions, device_sessions, seed), np.random.default_rng(seed)
     for joining, leaving in plan:
         new = joining[: SLOTS - len(pair.lengths)]
@@ -188,13 +159,8 @@ def test_rows_that_come_go_and_move(
         if not pair.lengths:
             continue
         pair.step()
-        over = {row for row, position in enumerate(pair.positions) if position == MAX_TARGET}
-        over |= set(random.integers(len(pair.lengths), size=leaving).tolist())
-        for row in sorted(over, reverse=True):
-            last = len(pair.lengths) - 1
-            if row != last:
-                pair.copy(last, row)
-            pair.lengths.pop(), pair.positions.pop()
+        left = set(random.integers(SLOTS, size=leaving).tolist())
+        pair.leave(*[row for row, position in pair.positions.items() if position == MAX_TARGET or row in left])
 
 
 def test_alignments_are_those_of_the_cpu_in_any_capacity(states_bundle: Bundle) -> None:
@@ -204,7 +170,7 @@ def test_alignments_are_those_of_the_cpu_in_any_capacity(states_bundle: Bundle) 
     for joining in ((5, 3, 7), (33,)):
         pair.encode(*joining)
         pair.step()
-        for row, length in enumerate(pair.lengths):
+        for row, length in pair.lengths.items():
             expected, actual = (each.alignments[row, :, :length] for each in (pair.host, pair.device))
             assert actual.tobytes() == expected.tobytes()
             assert actual.sum(axis=1) == pytest.approx([1, 1])
