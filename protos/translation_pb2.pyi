@@ -119,7 +119,9 @@ class TranslateRequest(_message.Message):
     PLACEHOLDERS_FIELD_NUMBER: _builtins.int
     PRESERVE_FORMATTING_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
-    """ISO 639-1 code of the source language, for example "en". May be empty if target_language determines it."""
+    """ISO 639-1 code of the source language, for example "en". May be empty if target_language determines it. "auto":
+    each text has its own language, which the server detects.
+    """
     target_language: _builtins.str
     """ISO 639-1 code of the target language, for example "de". May be empty if there is only one direction."""
     model: _builtins.str
@@ -612,6 +614,7 @@ class Translation(_message.Message):
     CACHED_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
     CUT_SENTENCES_FIELD_NUMBER: _builtins.int
+    DETECTED_LANGUAGE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -652,6 +655,12 @@ class Translation(_message.Message):
     def repairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Repair]:
         """Placeholders that the model lost, and how they came back."""
 
+    @_builtins.property
+    def detected_language(self) -> Global___DetectedLanguage:
+        """Language of the text, the target language included; only with source_language "auto". A text in the target language
+        or without a word comes back unchanged, with 0 sentences.
+        """
+
     def __init__(
         self,
         *,
@@ -669,10 +678,11 @@ class Translation(_message.Message):
         cached: _builtins.bool | None = ...,
         sentences: _builtins.int = ...,
         cut_sentences: _builtins.int = ...,
+        detected_language: Global___DetectedLanguage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "cached", b"cached", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "cached", b"cached", "detected_language", b"detected_language", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
@@ -684,6 +694,32 @@ class Translation(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
+
+@_typing.final
+class DetectedLanguage(_message.Message):
+    """A language that a text may have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    """ISO 639-1 code."""
+    confidence: _builtins.float
+    """Probability among the possible languages, 0 to 1; 0: the text gives no evidence."""
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        confidence: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "confidence", b"confidence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectedLanguage: _TypeAlias = DetectedLanguage  # noqa: Y015
 
 @_typing.final
 class Alternative(_message.Message):
@@ -1081,6 +1117,74 @@ class Timings(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Timings: _TypeAlias = Timings  # noqa: Y015
+
+@_typing.final
+class DetectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def text(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The texts, at least one; without U+0000."""
+
+    def __init__(
+        self,
+        *,
+        text: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectRequest: _TypeAlias = DetectRequest  # noqa: Y015
+
+@_typing.final
+class DetectResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DETECTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def detections(self) -> _containers.RepeatedCompositeFieldContainer[Global___Detection]:
+        """One per text, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        detections: _abc.Iterable[Global___Detection] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detections", b"detections"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectResponse: _TypeAlias = DetectResponse  # noqa: Y015
+
+@_typing.final
+class Detection(_message.Message):
+    """The languages that a text may have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectedLanguage]:
+        """The likely languages, best first; empty: the text gives no evidence."""
+
+    def __init__(
+        self,
+        *,
+        languages: _abc.Iterable[Global___DetectedLanguage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["languages", b"languages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Detection: _TypeAlias = Detection  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):

@@ -55,6 +55,11 @@ class TranslationServiceStub:
                 request_serializer=protos_dot_translation__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=protos_dot_translation__pb2.ScoreResponse.FromString,
                 _registered_method=True)
+        self.Detect = channel.unary_unary(
+                '/dragoman.v1.TranslationService/Detect',
+                request_serializer=protos_dot_translation__pb2.DetectRequest.SerializeToString,
+                response_deserializer=protos_dot_translation__pb2.DetectResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/dragoman.v1.TranslationService/ListModels',
                 request_serializer=protos_dot_translation__pb2.ListModelsRequest.SerializeToString,
@@ -120,6 +125,15 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Detect(self, request, context):
+        """Detects the language of each text among the source languages of the models.
+
+        Fails with INVALID_ARGUMENT, UNAUTHENTICATED, DEADLINE_EXCEEDED, UNAVAILABLE or INTERNAL, as Translate does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Lists the served models in the order in which a request without a model chooses: fewest directions first, then by
         name.
@@ -157,6 +171,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=protos_dot_translation__pb2.ScoreRequest.FromString,
                     response_serializer=protos_dot_translation__pb2.ScoreResponse.SerializeToString,
+            ),
+            'Detect': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detect,
+                    request_deserializer=protos_dot_translation__pb2.DetectRequest.FromString,
+                    response_serializer=protos_dot_translation__pb2.DetectResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -278,6 +297,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/Score',
             protos_dot_translation__pb2.ScoreRequest.SerializeToString,
             protos_dot_translation__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/Detect',
+            protos_dot_translation__pb2.DetectRequest.SerializeToString,
+            protos_dot_translation__pb2.DetectResponse.FromString,
             options,
             channel_credentials,
             insecure,

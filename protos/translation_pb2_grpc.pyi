@@ -66,6 +66,11 @@ class TranslationServiceStub:
 
     Fails as Translate does.
     """
+    Detect: _grpc.UnaryUnaryMultiCallable[_translation_pb2.DetectRequest, _translation_pb2.DetectResponse]
+    """Detects the language of each text among the source languages of the models.
+
+    Fails with INVALID_ARGUMENT, UNAUTHENTICATED, DEADLINE_EXCEEDED, UNAVAILABLE or INTERNAL, as Translate does.
+    """
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
     """Lists the served models in the order in which a request without a model chooses: fewest directions first, then by
     name.
@@ -110,6 +115,11 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     sampling, up to rounding after beam search.
 
     Fails as Translate does.
+    """
+    Detect: _aio.UnaryUnaryMultiCallable[_translation_pb2.DetectRequest, _translation_pb2.DetectResponse]  # type: ignore[assignment]
+    """Detects the language of each text among the source languages of the models.
+
+    Fails with INVALID_ARGUMENT, UNAUTHENTICATED, DEADLINE_EXCEEDED, UNAVAILABLE or INTERNAL, as Translate does.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the served models in the order in which a request without a model chooses: fewest directions first, then by
@@ -176,6 +186,17 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         sampling, up to rounding after beam search.
 
         Fails as Translate does.
+        """
+
+    @_abc_1.abstractmethod
+    def Detect(
+        self,
+        request: _translation_pb2.DetectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.DetectResponse, _abc.Awaitable[_translation_pb2.DetectResponse]]:
+        """Detects the language of each text among the source languages of the models.
+
+        Fails with INVALID_ARGUMENT, UNAUTHENTICATED, DEADLINE_EXCEEDED, UNAVAILABLE or INTERNAL, as Translate does.
         """
 
     @_abc_1.abstractmethod

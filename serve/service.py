@@ -152,7 +152,7 @@ class Service:
         if path == OFF:
             return None
         authenticator = self._security.authenticator
-        return DeepLHttp(dispatcher, self.models, reader, authenticator, prefix=path.rstrip("/"), detect=None)
+        return DeepLHttp(dispatcher, self.models, reader, authenticator, prefix=path.rstrip("/"))
 
     def _libretranslate(self, dispatcher: Dispatcher, reader: ParameterReader) -> LibreTranslateHttp | None:
         path = self._settings.libretranslate_path
@@ -165,7 +165,6 @@ class Service:
             self._security.authenticator,
             prefix=path.rstrip("/"),
             most_alternatives=self._settings.libretranslate_alternatives,
-            detect=None,
             open_to_pages=not self._settings.cors_origins,
         )
 

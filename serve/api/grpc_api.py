@@ -11,7 +11,14 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from protos.translation_pb2 import DESCRIPTOR, GetModelRequest, ListModelsRequest, ScoreRequest, TranslateRequest
+from protos.translation_pb2 import (
+    DESCRIPTOR,
+    DetectRequest,
+    GetModelRequest,
+    ListModelsRequest,
+    ScoreRequest,
+    TranslateRequest,
+)
 from serve.api.auth import Authenticator, Tls
 from serve.api.grpc_call import Context, answer, call_headers, recorded_call, send
 from serve.api.grpc_guard import RequestGuard
@@ -20,6 +27,7 @@ from serve.api.grpc_many import ManyStream
 from serve.api.grpc_messages import (
     ItemParser,
     RequestParser,
+    detect_response,
     model_list,
     model_message,
     read_score_request,
@@ -93,6 +101,7 @@ class GrpcApi:
             "TranslateStream": self._stream_handler(),
             "TranslateMany": self._many_handler(),
             "Score": self._handler("score", ScoreRequest, self._score),
+            "Detect": self._handler("other", DetectRequest, self._detect),
             "ListModels": self._handler("other", ListModelsRequest, self._list_models),
             "GetModel": self._handler("other", GetModelRequest, self._get_model),
         }
@@ -221,6 +230,9 @@ class GrpcApi:
     async def _score(self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord) -> Message:
         request = read_score_request(message, deadline_seconds)
         return await write_score_message(await self._dispatcher.score(request, record))
+
+    async def _detect(self, message: DetectRequest, deadline_seconds: float | None, _: RequestRecord) -> Message:
+        return detect_response(await self._dispatcher.detect(message.text, deadline_seconds))
 
     async def _list_models(self, *_: object) -> Message:
         return model_list(self._models.describe())

@@ -157,6 +157,7 @@ def read_score_request(message: translation_pb2.ScoreRequest, deadline_seconds: 
 
 
 translate_response = message_writer(translation_pb2.TranslateResponse)
+detect_response = message_writer(translation_pb2.DetectResponse)
 score_response = message_writer(translation_pb2.ScoreResponse)
 model_message = message_writer(translation_pb2.Model)
 translation_message = message_writer(translation_pb2.Translation)

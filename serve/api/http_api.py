@@ -24,8 +24,10 @@ from serve.api.body_parser import BodyParser
 from serve.api.deepl.http import DeepLHttp
 from serve.api.http_body import (
     Body,
+    DetectBody,
     ScoreBody,
     TranslateBody,
+    detect_documentation,
     score_documentation,
     stream_documentation,
     translate_documentation,
@@ -58,6 +60,7 @@ from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.registry import ModelDescription, ModelRegistry
 from serve.registry.reloader import Reloader, ReloadReport
+from serve.translation.detection import DetectResponse
 from serve.translation.request import ScoreRequest, TranslateRequest
 from serve.translation.response import ScoreResponse, TranslationResponse
 
@@ -215,6 +218,7 @@ def record_of(request: Request) -> RequestRecord:
 TRANSLATE_PATH = "/v1/translate"
 STREAM_PATH = "/v1/translate/stream"
 SCORE_PATH = "/v1/score"
+DETECT_PATH = "/v1/detect"
 METHODS: dict[str, Method] = {TRANSLATE_PATH: "translate", STREAM_PATH: "translate_stream", SCORE_PATH: "score"}
 METRICS_PATH = "/metrics"
 
@@ -258,6 +262,7 @@ AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
 _TRANSLATIONS = TypeAdapter(TranslationResponse)
 _SCORES = TypeAdapter(ScoreResponse)
+_DETECTIONS = TypeAdapter(DetectResponse)
 
 
 class HttpApi:
@@ -364,6 +369,13 @@ class HttpApi:
             responses=problem_documentation(),
             openapi_extra=score_documentation(direction),
         )(self.score)
+        app.post(
+            DETECT_PATH,
+            summary="Detects the languages of texts among the source languages of the models",
+            response_model=DetectResponse,
+            responses=problem_documentation(),
+            openapi_extra=detect_documentation(),
+        )(self.detect)
         for router in self._routers:
             app.include_router(router)
         if self._deepl is not None:
@@ -398,6 +410,12 @@ class HttpApi:
         pairs = [(pair.text, pair.translation) for pair in body.pairs]
         asked = ScoreRequest(**{**dict(body), "pairs": pairs}, deadline_seconds=deadline_seconds)
         return await _answer(request, self._dispatcher.score(asked, record_of(request)), _SCORES)
+
+    async def detect(self, request: Request) -> Response:
+        """Detects the language of each text independently of the others. Reads the start of long texts."""
+        body, deadline_seconds = await self._receive(request, DetectBody)
+        response = await unless_disconnected(request, self._dispatcher.detect(body.text, deadline_seconds))
+        return Response(_DETECTIONS.dump_json(response), media_type="application/json")
 
     async def healthz(self) -> Response:
         """Responds with 200 while the event loop runs, also in warm-up and shutdown; with 503 if a model hangs."""

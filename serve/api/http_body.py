@@ -43,6 +43,13 @@ SourceLanguage = Annotated[
         "target language."
     ),
 ]
+AutoSourceLanguage = Annotated[
+    str,
+    Field(
+        description="ISO 639-1 code of the texts' language, or `auto`: each text has its own, which the server "
+        "detects. May be empty if a single language is translated into the target language."
+    ),
+]
 TargetLanguage = Annotated[
     str,
     Field(description="ISO 639-1 code of the target language; may be empty if there is a single direction."),
@@ -59,7 +66,7 @@ class TranslateBody(Fields):
     """The body of `POST /v1/translate`."""
 
     text: Texts = Field(description="One text or a list of texts; a text may have several sentences and lines.")
-    source_language: SourceLanguage = ""
+    source_language: AutoSourceLanguage = ""
     target_language: TargetLanguage = ""
     target_prefix: Texts = Field(
         [],
@@ -112,6 +119,12 @@ class ScoreBody(Fields):
     source_language: SourceLanguage = ""
     target_language: TargetLanguage = ""
     model: ModelName = ""
+
+
+class DetectBody(Fields):
+    """The body of `POST /v1/detect`."""
+
+    text: Texts = Field(description="One text or a list of texts.")
 
 
 def parse_body(data: bytes, kind: type[Body]) -> Body:
@@ -191,6 +204,11 @@ def score_documentation(direction: BundleDirection) -> dict[str, Any]:
     pair = {"text": "Good morning.", "translation": "Good morning."}
     value = {"pairs": [pair], "source_language": direction.source, "target_language": direction.target}
     return _documentation(ScoreBody, {"pair": {"summary": "One pair", "value": value}})
+
+
+def detect_documentation() -> dict[str, Any]:
+    """Returns the OpenAPI request of `POST /v1/detect`."""
+    return _documentation(DetectBody, {"texts": {"summary": "Two texts", "value": {"text": ["Guten Morgen.", "12"]}}})
 
 
 def _documentation(body: type[Fields], examples: dict[str, Any]) -> dict[str, Any]:

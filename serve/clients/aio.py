@@ -10,6 +10,7 @@ from typing import Self, Unpack
 
 import grpc.aio
 
+from protos.translation_pb2 import DetectRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
 from serve.clients.errors import typed_errors
@@ -19,6 +20,7 @@ from serve.clients.messages import (
     Texts,
     Timing,
     choose_deadline,
+    read_detections,
     read_event,
     read_scores,
     read_translations,
@@ -26,6 +28,7 @@ from serve.clients.messages import (
     time_left,
     translate_request,
 )
+from serve.translation.detection import DetectResponse
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
 
@@ -73,6 +76,13 @@ class AsyncTranslationClient:
         with typed_errors():
             answer = await self._stub.Score(request, timeout=timeout, metadata=self._settings.metadata)
         return read_scores(answer)
+
+    async def detect(self, texts: Texts, **timing: Unpack[Timing]) -> DetectResponse:
+        """Returns the likely languages of each text."""
+        request, timeout = DetectRequest(text=[texts] if isinstance(texts, str) else texts), self._timeout(timing)
+        with typed_errors():
+            answer = await self._stub.Detect(request, timeout=timeout, metadata=self._settings.metadata)
+        return read_detections(answer)
 
     async def translate_many(
         self, items: Items, *, in_flight: int = IN_FLIGHT, **timing: Unpack[Timing]

@@ -20,6 +20,7 @@ from serve.clients.channel import DEFAULTS, ClientSettings
 from serve.clients.errors import ServerFailedError
 from serve.clients.many import IN_FLIGHT, ManyItem, ManyResult
 from serve.clients.messages import Asking, Texts, Timing
+from serve.translation.detection import DetectResponse
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
 T = TypeVar("T")
@@ -66,6 +67,10 @@ class TranslationClient:
     def score(self, pairs: Iterable[tuple[str, str]], **asking: Unpack[Asking]) -> ScoreResponse:
         """Returns a score per pair of text and translation; ignores prefixes, options and pivot."""
         return self._run(partial(self._client.score, list(pairs), **asking))
+
+    def detect(self, texts: Texts, **timing: Unpack[Timing]) -> DetectResponse:
+        """Returns the likely languages of each text."""
+        return self._run(partial(self._client.detect, texts, **timing))
 
     def translate_many(
         self, items: Iterable[ManyItem | str], *, in_flight: int = IN_FLIGHT, **timing: Unpack[Timing]

@@ -9,6 +9,7 @@ from grpc import StatusCode
 from protos import translation_pb2
 from serve.api.message_mapper import message_reader
 from serve.clients.errors import TooLateError
+from serve.translation.detection import DetectResponse
 from serve.translation.fields import SearchFields
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
@@ -17,7 +18,8 @@ class Wanted(TypedDict, total=False):
     """The options of a translation; absent keys have the server's defaults.
 
     Keys:
-        source_language, target_language: ISO 639-1 codes.
+        source_language: ISO 639-1 code, or "auto": detected per text.
+        target_language: ISO 639-1 code.
         options: search options; absent: greedy search.
         model: name of the model; absent: the first one with the direction.
         allow_pivot: translate through a third language if no model has the direction.
@@ -129,6 +131,7 @@ def score_request(pairs: Iterable[tuple[str, str]], asking: Asking) -> translati
 
 
 read_translations = message_reader(translation_pb2.TranslateResponse, TranslationResponse)
+read_detections = message_reader(translation_pb2.DetectResponse, DetectResponse)
 read_scores = message_reader(translation_pb2.ScoreResponse, ScoreResponse)
 _read_delta = message_reader(translation_pb2.TranslationDelta, TranslationDelta)
 

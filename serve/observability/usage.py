@@ -22,7 +22,7 @@ class Timings:
     @classmethod
     def total(cls, parts: Sequence[Self]) -> Self:
         """Returns the times of consecutive parts of a request."""
-        return cls(*(sum(getattr(part, name) for part in parts) for name in cls.__slots__))
+        return cls(*(sum((getattr(part, name) for part in parts), 0.0) for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,10 @@ class Replica:
         """Returns scores."""
         return await self._answer("Score", data, grpc_context)
 
+    async def Detect(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
+        """Returns detected languages."""
+        return await self._answer("Detect", data, grpc_context)
+
     async def ListModels(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802
         """Returns all models."""
         return await self._answer("ListModels", data, grpc_context)

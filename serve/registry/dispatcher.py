@@ -5,18 +5,22 @@ replaced or removed meanwhile. Independent of protocols.
 """
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from serve.errors import InvalidRequestError
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import NO_MODEL
+from serve.registry.detected import DetectedTexts
 from serve.registry.lifecycle import Lifecycle
-from serve.registry.registry import Hop, ModelRegistry, ServedModel, find_hop, find_route
+from serve.registry.mixed_texts import Parts
+from serve.registry.registry import Hop, ModelRegistry, ServedModel, find_hop, find_route, find_sources
 from serve.scheduler.admission import Reservation
 from serve.translation import pivot
-from serve.translation.request import ModelRequest, ScoreRequest, TranslateRequest
+from serve.translation.detection import DetectResponse, best_guess, detect_languages
+from serve.translation.markup import PLAIN
+from serve.translation.request import AUTO, ModelRequest, RequestLimits, ScoreRequest, TranslateRequest
 from serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
 
 
@@ -66,6 +70,8 @@ class Dispatcher:
         Raises:
             ServiceError: if the translation fails.
         """
+        if request.source_language == AUTO:
+            return await (await self._detect_sources(request)).translate(Parts(self.translate, record))
         async with self._prepare(request, record) as last:
             translator = last.served.pipeline.translator
             return last.complete(await translator.translate(last.request, last.reserved), record)
@@ -80,6 +86,12 @@ class Dispatcher:
         Raises:
             ServiceError: if the translation fails, possibly after some deltas.
         """
+        if request.source_language == AUTO:
+            detected = await self._detect_sources(request)
+            async with aclosing(detected.stream(self.stream, Parts(self.translate, record))) as parts:
+                async for part in parts:
+                    yield part
+            return
         async with (
             self._prepare(request, record) as last,
             aclosing(last.served.pipeline.translator.stream(last.request, last.reserved)) as events,
@@ -102,6 +114,38 @@ class Dispatcher:
             response = await served.pipeline.translator.score(model_request)
         record.usage = response.usage
         return replace(response, model=served.name)
+
+    async def detect(self, texts: Sequence[str], deadline_seconds: float | None) -> DetectResponse:
+        """Detects the language of each text among the source languages of the models.
+
+        Raises:
+            ServiceError: if the texts are refused or the deadline passes.
+        """
+        self.lifecycle.check_admission()
+        self._widest_limits().check_detected(texts)
+        sources = {each.source for directions in self._models.offers.values() for each in directions}
+        return DetectResponse(tuple(await detect_languages(texts, sources, self._deadline(deadline_seconds))))
+
+    async def _detect_sources(self, request: TranslateRequest) -> DetectedTexts:
+        """Detects the language of each text of a request, among the target and what is translated into it."""
+        self.lifecycle.check_admission()
+        self._widest_limits().read_texts(request)
+        target, sources = find_sources(request, self._models.offers)
+        deadline_seconds = self._deadline(request.deadline_seconds)
+        markup = request.format not in ("", PLAIN)
+        candidates = (*sources, target)
+        found = await detect_languages(request.text, candidates, deadline_seconds, markup=markup)
+        asked = replace(request, target_language=target, deadline_seconds=deadline_seconds)
+        return DetectedTexts(asked, [best_guess(each, candidates) for each in found])
+
+    def _widest_limits(self) -> RequestLimits:
+        """Returns limits that refuse only what each model refuses."""
+        limits = [each.pipeline.limits for each in self._models]
+        return replace(
+            limits[0],
+            max_texts=max(each.max_texts for each in limits),
+            max_text_characters=max(each.max_text_characters for each in limits),
+        )
 
     def _deadline(self, deadline_seconds: float | None) -> float:
         """Returns the deadline of the client, or the default one from now on."""

@@ -226,6 +226,26 @@ def find_route(request: TranslateRequest, offers: Offers) -> tuple[Hop, ...]:
     return tuple(_find_hop(*pair, first_offers) for pair in ((source, pivot), (pivot, target)))
 
 
+def find_sources(request: TranslateRequest, offers: Offers) -> tuple[str, tuple[str, ...]]:
+    """Returns the target, and the codes of languages that are translated into it, in alphabetical order.
+
+    Raises:
+        ModelNotFoundError: if no model has the name.
+        InvalidRequestError: if no target or several match.
+    """
+    pairs = _first_offers(request.model, offers)
+    targets = {target for _, target in pairs}
+    target = request.target_language or (min(targets) if len(targets) == 1 else "")
+
+    def leads_to_target(source: str) -> bool:
+        return (source, target) in pairs or (request.allow_pivot and _find_pivot(source, target, pairs) is not None)
+
+    sources = tuple(sorted({source for source, _ in pairs if source != target and leads_to_target(source)}))
+    if not sources:
+        raise _wrong_language("target", target, [hop.direction for hop in pairs.values()])
+    return target, sources
+
+
 def choose_direction(directions: Sequence[BundleDirection], source: str, target: str) -> BundleDirection:
     """Returns the direction from `source` into `target`; each may be empty where it is unambiguous.
 

@@ -28,7 +28,8 @@ class TranslateRequest:
     """A request for translations. Fields are named as in gRPC and REST.
 
     Attributes:
-        source_language, target_language: ISO 639-1 codes; may be empty where unambiguous.
+        source_language: ISO 639-1 code, or `AUTO`; may be empty where unambiguous.
+        target_language: ISO 639-1 code; may be empty where unambiguous.
         model: name of the model; empty: the first one with the direction.
         allow_pivot: translate through a third language if no model has the direction.
         target_prefix: forced start of each translation; empty: none.
@@ -98,6 +99,8 @@ class TargetVocabulary:
         return cls(pieces, {piece: token_id for token_id, piece in enumerate(pieces)}, unk_id, eos_id)
 
 
+# The source language of a request whose texts each have their own, to be detected.
+AUTO = "auto"
 # What a server without alignments expects.
 ALIGNED = "{}: serve a bundle of `dragoman export --align LAYER:HEAD`, without --no-alignments"
 # Short enough to copy by hand, and exact as a double.
@@ -329,16 +332,7 @@ class RequestLimits:
         Raises:
             InvalidRequestError: naming the first invalid field.
         """
-        texts, prefixes = request.text, request.target_prefix
-        self._check_count("text", len(texts))
-        if len(prefixes) not in (0, len(texts)):
-            problem = f"{len(prefixes)} prefixes, expected none or one for each of {len(texts)} texts"
-            raise InvalidRequestError("target_prefix", problem)
-        text_requests = tuple(
-            TextRequest(text, prefix, f"text[{index}]", f"target_prefix[{index}]")
-            for index, (text, prefix) in enumerate(zip(texts, prefixes or [""] * len(texts), strict=True))
-        )
-        self._check_texts(text_requests)
+        text_requests = self.read_texts(request)
         admitted = ModelRequest(
             text_requests,
             direction,
@@ -349,8 +343,36 @@ class RequestLimits:
             request.priority,
             request.fairness_key,
         )
-        admitted.check_rows(f"{len(texts)} texts", self.max_rows)
+        admitted.check_rows(f"{len(text_requests)} texts", self.max_rows)
         return admitted
+
+    def read_texts(self, request: TranslateRequest) -> tuple[TextRequest, ...]:
+        """Returns the texts with their prefixes.
+
+        Raises:
+            InvalidRequestError: naming the first invalid one.
+        """
+        texts, prefixes = request.text, request.target_prefix
+        self._check_count("text", len(texts))
+        if len(prefixes) not in (0, len(texts)):
+            problem = f"{len(prefixes)} prefixes, expected none or one for each of {len(texts)} texts"
+            raise InvalidRequestError("target_prefix", problem)
+        text_requests = tuple(
+            TextRequest(text, prefix, f"text[{index}]", f"target_prefix[{index}]")
+            for index, (text, prefix) in enumerate(zip(texts, prefixes or [""] * len(texts), strict=True))
+        )
+        self._check_texts(text_requests)
+        return text_requests
+
+    def check_detected(self, texts: Sequence[str]) -> None:
+        """Checks texts whose language is to be detected; they may be blank.
+
+        Raises:
+            InvalidRequestError: naming the first invalid one.
+        """
+        self._check_count("text", len(texts))
+        for index, text in enumerate(texts):
+            self._check_text(f"text[{index}]", text)
 
     def admit_scores(self, request: ScoreRequest, direction: BundleDirection, deadline_seconds: float) -> ModelRequest:
         """Returns the request to the model; arguments as those of `admit`.

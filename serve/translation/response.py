@@ -13,6 +13,7 @@ from serve.observability.usage import RequestUsage, Timings
 from serve.placeholders.check import Repair
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.translation.detection import DetectedLanguage
 from serve.translation.request import SearchPlan, TargetVocabulary
 
 
@@ -58,6 +59,7 @@ class Translation(Alternative):
         cached: whether the result cache had the translation; None: no cache.
         sentences: number of sentences of the text.
         cut_sentences: number of sentences that exceeded the model's limit and were cut.
+        detected_language: language of the text; None: the client named it.
     """
 
     source_tokens: int
@@ -66,6 +68,7 @@ class Translation(Alternative):
     cached: bool | None = None
     sentences: int = 1
     cut_sentences: int = 0
+    detected_language: DetectedLanguage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

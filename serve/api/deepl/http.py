@@ -21,14 +21,16 @@ from serve.api.deepl.languages import (
 from serve.api.deepl.request import QUALITY, TranslateParameters, refuse, unsupported
 from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
-from serve.api.mixed_texts import Detect, Parts, SourceText, is_wordless, translate_texts
 from serve.api.parameters import ParameterReader, Parameters
 from serve.api.served_languages import ServedLanguages
 from serve.errors import ServiceError, UnauthorizedError
 from serve.observability.metrics import Method
 from serve.registry.dispatcher import Dispatcher
+from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry
+from serve.translation.detection import best_guess, detect_languages
 from serve.translation.fields import SearchFields
+from serve.translation.markup import PLAIN
 from serve.translation.request import TranslateRequest
 from serve.translation.response import Translation
 
@@ -54,7 +56,6 @@ class DeepLHttp:
         authenticator: Authenticator,
         *,
         prefix: str,
-        detect: Detect | None,
     ) -> None:
         """Creates the interface.
 
@@ -64,7 +65,6 @@ class DeepLHttp:
             reader: of parameters.
             authenticator: of keys in parameters and headers.
             prefix: before every path; empty: none.
-            detect: detects languages; None: clients must name them.
         """
         self._dispatcher = dispatcher
         self._models = models
@@ -72,7 +72,6 @@ class DeepLHttp:
         self._authenticator = authenticator
         self._languages = ServedLanguages(models)
         self._prefix = prefix
-        self._detect = detect
         self._paths = tuple(f"{prefix}{path}" for path in {*_OWN_PATHS, *(path for _, path, _ in self._routes())})
 
     def owns(self, path: str) -> bool:
@@ -117,7 +116,7 @@ class DeepLHttp:
         """Translates each text independently of the others."""
         parameters, deadline_seconds = await self._receive(request)
         asked = TranslateParameters.parse(parameters)
-        target, sources = self._find_languages(asked)
+        target, sources = await self._find_languages(asked, deadline_seconds)
         texts = [SourceText(text, source) for text, source in zip(asked.texts, sources, strict=True)]
         self._check_pairs(texts, target, given=bool(asked.source))
         order = TranslateRequest(
@@ -131,7 +130,7 @@ class DeepLHttp:
             non_splitting_tags=asked.tags.get("non_splitting_tags", ()),
             deadline_seconds=deadline_seconds,
         )
-        parts = Parts(self._dispatcher, request.state.record)
+        parts = Parts(self._dispatcher.translate, request.state.record)
         translations = await unless_disconnected(request, translate_texts(parts, texts, order))
         answers = [_answer(asked, *each) for each in zip(texts, translations, strict=True)]
         return JSONResponse({"translations": answers})
@@ -157,7 +156,7 @@ class DeepLHttp:
             raise refuse("Parameter 'resource' not specified.")
         if resource not in RESOURCES:
             raise unsupported("resource")
-        return JSONResponse(list_features(self._languages, detects=self._detect is not None))
+        return JSONResponse(list_features(self._languages))
 
     async def resources(self, request: Request) -> Response:
         """Lists the resources with their features."""
@@ -173,7 +172,7 @@ class DeepLHttp:
         self._authenticator.check_key(*map(_as_bearer, headers))
         return parameters, deadline_seconds
 
-    def _find_languages(self, asked: TranslateParameters) -> tuple[str, list[str]]:
+    async def _find_languages(self, asked: TranslateParameters, deadline_seconds: float) -> tuple[str, list[str]]:
         """Returns the target, and the source of each text."""
         target = self._languages.find(asked.target)
         if target is None:
@@ -183,15 +182,9 @@ class DeepLHttp:
             if source is None:
                 raise unsupported("source_lang")
             return target, [source] * len(asked.texts)
-        return target, [self._detected(text) for text in asked.texts]
-
-    def _detected(self, text: str) -> str:
-        sources = self._languages.sources
-        if is_wordless(text):
-            return "en" if "en" in sources else sources[0]
-        if self._detect is None:
-            raise refuse("Parameter 'source_lang' not specified: this server does not detect languages.")
-        return self._detect(text, sources)[0][0]
+        candidates = (*self._languages.sources, target)
+        found = await detect_languages(asked.texts, candidates, deadline_seconds, markup=asked.text_format != PLAIN)
+        return target, [best_guess(each, candidates).code for each in found]
 
     def _check_pairs(self, texts: Sequence[SourceText], target: str, *, given: bool) -> None:
         for each in texts:

@@ -41,9 +41,9 @@ def list_targets(languages: ServedLanguages) -> list[dict[str, Any]]:
     ]
 
 
-def list_features(languages: ServedLanguages, *, detects: bool) -> list[dict[str, Any]]:
+def list_features(languages: ServedLanguages) -> list[dict[str, Any]]:
     """Returns the languages of `/v3/languages`."""
-    return list(_features(languages, detects=detects))
+    return list(_features(languages))
 
 
 def list_resources() -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def _variants(code: str) -> tuple[tuple[str, str], ...]:
     return _VARIANTS.get(code, ((written_code(code), language_name(code)),))
 
 
-def _features(languages: ServedLanguages, *, detects: bool) -> Iterator[dict[str, Any]]:
+def _features(languages: ServedLanguages) -> Iterator[dict[str, Any]]:
     sources, targets = languages.sources, languages.targets
     for served in languages:
         listed = {served: language_name(served)}
@@ -67,7 +67,7 @@ def _features(languages: ServedLanguages, *, detects: bool) -> Iterator[dict[str
         for code, name in listed.items():
             source = code == served and served in sources
             features = {"tag_handling": {"status": "stable"}}
-            if source and detects:
+            if source:
                 features["auto_detection"] = {"status": "stable"}
             yield {
                 "lang": code,

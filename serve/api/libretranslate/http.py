@@ -25,14 +25,15 @@ from serve.api.libretranslate.request import (
     unsupported,
     written_code,
 )
-from serve.api.mixed_texts import Detect, Parts, SourceText, is_wordless, translate_texts
 from serve.api.parameters import ParameterReader, Parameters
 from serve.api.served_languages import ServedLanguages
 from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from serve.languages.names import language_name
 from serve.observability.metrics import Method
 from serve.registry.dispatcher import Dispatcher
+from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry
+from serve.translation.detection import DetectedLanguage, best_guess, detect_languages
 from serve.translation.fields import SearchFields
 from serve.translation.request import TranslateRequest
 from serve.translation.response import Translation
@@ -68,7 +69,6 @@ class LibreTranslateHttp:
         *,
         prefix: str,
         most_alternatives: int,
-        detect: Detect | None,
         open_to_pages: bool,
     ) -> None:
         """Creates the interface.
@@ -80,7 +80,6 @@ class LibreTranslateHttp:
             authenticator: of keys in parameters and headers.
             prefix: before every path; empty: none.
             most_alternatives: further translations per text.
-            detect: detects languages; None: clients must name them.
             open_to_pages: pages of any origin may call the routes.
         """
         self._dispatcher = dispatcher
@@ -90,7 +89,6 @@ class LibreTranslateHttp:
         self._languages = ServedLanguages(models)
         self._prefix = prefix
         self._most_alternatives = most_alternatives
-        self._detect = detect
         self._headers = _CORS if open_to_pages else MappingProxyType({})
         self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
 
@@ -159,9 +157,9 @@ class LibreTranslateHttp:
         asked = TranslateParameters.parse(parameters, self._alternatives_limit())
         limits = [each.pipeline.limits for each in self._models]
         asked.check_lengths(max(each.max_texts for each in limits), max(each.max_text_characters for each in limits))
-        target, detected = self._find_languages(asked)
+        target, detected = await self._find_languages(asked, deadline_seconds)
         asked.check_format(html=any(each.pipeline.settings.alignments for each in self._models))
-        sources = [SourceText(text, code) for text, (code, _) in zip(asked.texts, detected, strict=True)]
+        sources = [SourceText(text, each.code) for text, each in zip(asked.texts, detected, strict=True)]
         for each in sources:
             if each.language != target and target not in self._languages.targets_of(each.language):
                 raise unavailable(each.language, target)
@@ -174,9 +172,11 @@ class LibreTranslateHttp:
 
     async def detect(self, request: Request) -> Response:
         """Detects the language of a text among the served ones."""
-        parameters, _ = await self._receive(request)
+        parameters, deadline_seconds = await self._receive(request)
         text = required(parameters, "q")
-        return JSONResponse([_detection(*each) for each in self._candidates(text)])
+        (found,) = (await self._dispatcher.detect([text], deadline_seconds)).detections
+        likely = found.languages or [best_guess(found, self._languages.sources)]
+        return JSONResponse([_detection(each) for each in likely])
 
     async def suggest(self, request: Request) -> Response:
         """Refuses suggestions of better translations: the server does not keep them."""
@@ -238,32 +238,26 @@ class LibreTranslateHttp:
         slots = min(each.pipeline.settings.slots for each in self._models)
         return min(self._most_alternatives, slots - 1)
 
-    def _find_languages(self, asked: TranslateParameters) -> tuple[str, list[tuple[str, float]]]:
-        """Returns the target, and the source of each text with its probability."""
+    async def _find_languages(
+        self, asked: TranslateParameters, deadline_seconds: float
+    ) -> tuple[str, list[DetectedLanguage]]:
+        """Returns the target, and the source of each text."""
         source = None if asked.source == AUTO else self._languages.find(asked.source, stand_ins(asked.source))
-        if source is None and not (asked.source == AUTO and self._detect is not None):
+        if source is None and asked.source != AUTO:
             raise unsupported(asked.source)
         target = self._languages.find(asked.target, stand_ins(asked.target))
         if target is None:
             raise unsupported(asked.target)
         if source is not None:
-            return target, [(source, 1.0)] * len(asked.texts)
-        return target, [self._candidates(text)[0] for text in asked.texts]
-
-    def _candidates(self, text: str) -> list[tuple[str, float]]:
-        """Returns the languages that a text may have with their probabilities, at least one."""
-        sources = self._languages.sources
-        if is_wordless(text):
-            return [("en" if "en" in sources else sources[0], 0.0)]
-        if self._detect is None:
-            raise unsupported(AUTO)
-        found = self._detect(text, sources)
-        return [each for each in found if each[1] > 0] or found[:1]
+            return target, [DetectedLanguage(source, 1.0)] * len(asked.texts)
+        candidates = (*self._languages.sources, target)
+        found = await detect_languages(asked.texts, candidates, deadline_seconds, markup=asked.text_format == "html")
+        return target, [best_guess(each, candidates) for each in found]
 
     async def _translate(
         self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request
     ) -> list[Translation | None]:
-        parts = Parts(self._dispatcher, request.state.record)
+        parts = Parts(self._dispatcher.translate, request.state.record)
         if not alternatives or order.format == "html":
             return await translate_texts(parts, texts, order)
         rows = alternatives + 1
@@ -281,7 +275,7 @@ class LibreTranslateHttp:
 
 
 def _answer(
-    asked: TranslateParameters, translations: Sequence[Translation | None], detected: Sequence[tuple[str, float]]
+    asked: TranslateParameters, translations: Sequence[Translation | None], detected: Sequence[DetectedLanguage]
 ) -> dict[str, Any]:
     texts = [
         text if translation is None else translation.text
@@ -289,7 +283,7 @@ def _answer(
     ]
     answer: dict[str, list[Any]] = {"translatedText": texts}
     if asked.source == AUTO:
-        answer["detectedLanguage"] = [_detection(*each) for each in detected]
+        answer["detectedLanguage"] = [_detection(each) for each in detected]
     if asked.alternatives:
         answer["alternatives"] = [
             _distinct(text, translation) for text, translation in zip(texts, translations, strict=True)
@@ -302,5 +296,5 @@ def _distinct(best: str, translation: Translation | None) -> list[str]:
     return [text for text in dict.fromkeys(each.text for each in others) if text != best]
 
 
-def _detection(code: str, probability: float) -> dict[str, Any]:
-    return {"confidence": round(_PERCENT * probability, 1), "language": written_code(code)}
+def _detection(found: DetectedLanguage) -> dict[str, Any]:
+    return {"confidence": round(_PERCENT * found.confidence, 1), "language": written_code(found.code)}

@@ -52,6 +52,7 @@ CALLS = [
     ("unary_stream", f"{SERVICE}/TranslateStream", "translate_stream"),
     ("stream_stream", f"{SERVICE}/TranslateMany", "translate_many"),
     ("unary_unary", f"{SERVICE}/Score", "score"),
+    ("unary_unary", f"{SERVICE}/Detect", "other"),
     ("unary_unary", f"{SERVICE}/ListModels", "other"),
     ("stream_stream", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "other"),
 ]
@@ -71,7 +72,7 @@ def test_calls_over_grpc_require_a_key(keyed: LiveService) -> None:
 
 
 def test_requests_over_rest_require_a_key(keyed: LiveService) -> None:
-    paths = ("/v1/translate", "/v1/translate/stream", "/v1/score", "/none")
+    paths = ("/v1/translate", "/v1/translate/stream", "/v1/score", "/v1/detect", "/none")
     for path in paths:
         for headers in WRONG:
             answer = keyed.post(BODY, path=path, headers=headers)

@@ -79,7 +79,6 @@ def test_sentences_may_run_over_lines(served: LiveService, expected: str) -> Non
         ({"source_lang": "ZZ"}, "'source_lang' not supported"),
         ({"source_lang": "DE"}, "Source and target language are equal."),
         ({"source_lang": "DE", "target_lang": "EN-US"}, "Language pair not supported"),
-        ({"source_lang": None}, "'source_lang'"),
         ({"formality": "more"}, "formality"),
         ({"formality": "rude"}, "'formality' not supported"),
         ({"split_sentences": "2"}, "'split_sentences' not supported"),

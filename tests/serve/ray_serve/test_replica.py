@@ -18,6 +18,8 @@ from starlette.types import Message
 
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import (
+    DetectRequest,
+    DetectResponse,
     GetModelRequest,
     ListModelsRequest,
     ListModelsResponse,
@@ -135,6 +137,7 @@ async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Pat
     asked: dict[str, tuple[ProtoMessage, type]] = {
         "Translate": (TranslateRequest(text=["ab"]), TranslateResponse),
         "Score": (ScoreRequest(pairs=[pair]), ScoreResponse),
+        "Detect": (DetectRequest(text=["ab"]), DetectResponse),
         "ListModels": (ListModelsRequest(), ListModelsResponse),
         "GetModel": (GetModelRequest(name="letters"), Model),
     }
