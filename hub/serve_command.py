@@ -24,7 +24,8 @@ class ServeModelsCommand(ServeCommand):
     describes all settings.
 
     The server is ready after it has translated the golden sentences of every bundle exactly. SIGHUP reloads the
-    bundles. SIGTERM or Ctrl-C finishes accepted requests; a second signal stops the server at once.
+    bundles. SIGTERM or Ctrl-C finishes accepted requests; a second signal stops the server at once. With --processes,
+    SIGUSR2 replaces one process after the other.
     """
 
     bundle: CliPositionalArg[Path] = Field(

@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import structlog
 
@@ -26,17 +27,21 @@ from serve.service import Service
 from serve.settings import ServeSettings
 from serve.state import State, StateError
 from serve.system import raise_most_open_files, trim_memory
+from serve.worker import Worker, WorkerPlace
+
+# Expected reasons why a service cannot start.
+SERVING_ERRORS = (BundleError, FileError, ListenError, OSError, StateError)
 
 log = structlog.get_logger("dragoman")
 
 
-def configure_logs_and_traces(settings: ServeSettings) -> None:
-    """Configures logs and traces of this process.
+def configure_logs_and_traces(settings: ServeSettings, worker: int | None = None) -> None:
+    """Configures logs and traces of this process; `worker` is its number among several that serve.
 
     Raises:
         SystemExit: if traces are configured, but their libraries are missing.
     """
-    configure_logs(settings.log_format, texts=settings.log_texts)
+    configure_logs(settings.log_format, texts=settings.log_texts, worker=worker)
     unblock(sys.stderr)
     if settings.trace_endpoint is not None:
         try:
@@ -61,7 +66,7 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
     problem = None
     try:
         asyncio.run(_serve(settings, load))
-    except (BundleError, FileError, ListenError, OSError, StateError) as error:
+    except SERVING_ERRORS as error:
         problem = f"dragoman serve: {error}"
     finally:
         stop_traces()
@@ -75,6 +80,23 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
         os._exit(0 if problem is None else 1)
     if problem is not None:
         raise SystemExit(problem)
+
+
+def serve_in_place(settings: ServeSettings, place: WorkerPlace, load: LoadModels | None = None) -> int:
+    """Serves as one of several processes, until a signal or the supervisor's word; returns the exit status.
+
+    Args:
+        settings: of the service.
+        place: of this process among the others.
+        load: as of `serve`.
+    """
+    configure_logs_and_traces(settings, worker=place.number)
+    try:
+        problem = asyncio.run(_serve_in_place(settings, place, load))
+    finally:
+        stop_traces()
+        LOG_WRITER.drain(EXIT_SECONDS)
+    return 0 if problem is None else 1
 
 
 @asynccontextmanager
@@ -111,12 +133,12 @@ async def open_service(settings: ServeSettings, load: LoadModels | None = None) 
         yield service
 
 
-async def _build(settings: ServeSettings, load: LoadModels | None) -> Service:
+async def _build(settings: ServeSettings, load: LoadModels | None, worker: Worker | None = None) -> Service:
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load or load_engines, native=load is None)
     models = ModelRegistry(await loader.open_all())
     state = None if settings.state_dir is None else State(settings.state_dir)
-    return Service(settings, models, loader, metrics, state=state)
+    return Service(settings, models, loader, metrics, state=state, worker=worker)
 
 
 async def _serve(settings: ServeSettings, load: LoadModels | None) -> None:
@@ -124,14 +146,41 @@ async def _serve(settings: ServeSettings, load: LoadModels | None) -> None:
     stop_on_signals(stop)
     # Ignored until the reloader exists: the default action ends the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    building = asyncio.create_task(_build(settings, load))
+    service = await _build_unless_stopped(_build(settings, load), stop)
+    if service is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reloader.start)
+        await _run(service, stop)
+
+
+async def _serve_in_place(settings: ServeSettings, place: WorkerPlace, load: LoadModels | None) -> str | None:
+    """Serves as one of several processes; returns the problem if it cannot, after telling the supervisor."""
+    stop = asyncio.Event()
+    worker = Worker(place, stop)
+    worker.stop_on_signals()
+    try:
+        service = await _build_unless_stopped(_build(settings, load, worker), stop)
+        if service is not None:
+            await _run(service, stop)
+    except SERVING_ERRORS as error:
+        await worker.report_failure(str(error))
+        return str(error)
+    else:
+        return None
+    finally:
+        await worker.finish()
+
+
+async def _build_unless_stopped(building: Coroutine[Any, Any, Service], stop: asyncio.Event) -> Service | None:
+    built = asyncio.create_task(building)
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((building, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if not building.done():
-        log.info("stopped")
-        return
-    service = building.result()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reloader.start)
+    await asyncio.wait((built, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if built.done():
+        return built.result()
+    log.info("stopped")
+    return None
+
+
+async def _run(service: Service, stop: asyncio.Event) -> None:
     trim_memory()
     await service.listen()
     await service.run(stop)

@@ -17,7 +17,8 @@ class ServeCommand(ServeSettings):
     describes all settings.
 
     The server is ready after it has translated the golden sentences of every bundle exactly. SIGHUP reloads the
-    bundles. SIGTERM or Ctrl-C finishes accepted requests; a second signal stops the server at once.
+    bundles. SIGTERM or Ctrl-C finishes accepted requests; a second signal stops the server at once. With --processes,
+    SIGUSR2 replaces one process after the other.
     """
 
     # In the order of --help.
@@ -46,6 +47,11 @@ class ServeCommand(ServeSettings):
             return
         # The first process of a container ignores signals without a handler; the import takes about a second.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        if self.process_count > 1:
+            from serve.supervisor.supervisor import supervise  # noqa: PLC0415 - keeps --help quick
+
+            supervise(self)
+            return
         from serve.app import serve  # noqa: PLC0415 - keeps --help quick
 
         serve(self)

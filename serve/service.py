@@ -3,10 +3,14 @@
 STARTING: both ports are open; requests fail with `not_ready` while models load and translate their golden sentences.
 READY: until the stop signal. LAME_DUCK: readiness is off, and every request is served. DRAINING: accepted requests
 finish, new ones are rejected. Then both ports close.
+
+One of several processes opens its ports when it is ready if others serve already. RETIRING: another process has taken
+its place; it takes no new connections, and finishes those that it has.
 """
 
 import asyncio
 import platform
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -30,7 +34,7 @@ from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
 from serve.api.parameters import ParameterReader
-from serve.api.server import channel_options
+from serve.api.server import channel_options, write_metrics
 from serve.api.value_limit import most_values
 from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
@@ -43,6 +47,7 @@ from serve.registry.reloader import Reloader
 from serve.runtime.cuda.driver import GpuCollector
 from serve.settings import OFF, ServeSettings
 from serve.state import State
+from serve.worker import Worker, WorkerState
 
 # Interval of health updates for clients of gRPC `Health.Watch`, and of checks for changed files.
 WATCH_SECONDS = 0.5
@@ -64,6 +69,7 @@ class Service:
         *,
         state: State | None = None,
         http_limits: HttpLimits | None = None,
+        worker: Worker | None = None,
     ) -> None:
         """Builds every object. Must be called inside the event loop.
 
@@ -74,6 +80,7 @@ class Service:
             metrics: extended by the metrics of the process and the interpreter.
             state: what outlives the process; closed with the service.
             http_limits: of HTTP connections; None: as the settings and the process allow.
+            worker: the place of this process among several; None: it serves alone.
 
         Raises:
             FileError: if a file of certificates or keys is invalid.
@@ -81,6 +88,8 @@ class Service:
         """
         self._settings = settings
         self._loader = loader
+        self._worker = worker
+        self._listening = False
         self._state = state
         self.models = models
         self.metrics = metrics
@@ -100,6 +109,8 @@ class Service:
         self._security = Security.open(settings)
         self.lifecycle = Lifecycle(metrics, models)
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
+        if worker is not None:
+            worker.attach(self.lifecycle, metrics, self.reloader)
         dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
         open_inference = OpenInference(dispatcher, models, self.lifecycle)
         self._load_shedder = LoadShedder(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
@@ -111,7 +122,7 @@ class Service:
             OpenInferenceGrpc(open_inference, metrics, values),
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
-            options=channel_options(settings),
+            options=channel_options(settings, shared=worker is not None),
             most_values=values,
             tls=self._security.tls,
             stream_unanswered_texts=settings.max_stream_texts,
@@ -127,7 +138,8 @@ class Service:
             models,
             self.lifecycle,
             metrics,
-            reloader=self.reloader,
+            reload=self.reloader.reload if worker is None else worker.reload,
+            read_metrics=self._read_metrics if worker is None else worker.read_metrics,
             reader=reader,
             parser=parser,
             open_inference=OpenInferenceHttp(open_inference, reader, parser),
@@ -141,7 +153,9 @@ class Service:
             page=settings.page,
         )
         self.http_app = http_api.build()
-        self._http = HttpServer(self.http_app, metrics.http_connections, limits, self._security.tls)
+        self._http = HttpServer(
+            self.http_app, metrics.http_connections, limits, self._security.tls, shared=worker is not None
+        )
         self._started_seconds = time.monotonic()
         self.http_port = 0
         self.grpc_port = 0
@@ -175,9 +189,15 @@ class Service:
     async def listen(self) -> None:
         """Opens both ports; until the models are ready, requests fail with `not_ready`.
 
+        Does nothing in one of several processes that opens its ports later.
+
         Raises:
             ListenError: if a port cannot be opened.
         """
+        if self._worker is not None:
+            if self._worker.place.listens_at_once:
+                await self._listen_with_others(self._worker)
+            return
         http_socket = open_port(self._settings.host, self._settings.http_port)
         try:
             # The error of gRPC has no reason, so a plain socket tries the port first.
@@ -185,9 +205,17 @@ class Service:
         except ListenError:
             http_socket.close()
             raise
+        await self._open(http_socket, self._settings.grpc_port)
+
+    async def _listen_with_others(self, worker: Worker) -> None:
+        await self._open(worker.place.http_socket, worker.place.grpc_port)
+        await self._publish_health()
+
+    async def _open(self, http_socket: socket.socket, grpc_port: int) -> None:
         self.http_port = http_socket.getsockname()[1]
         self._http_task = asyncio.create_task(self._http.serve([http_socket]))
-        self.grpc_port = await self._grpc.listen(self._settings.host, self._settings.grpc_port)
+        self.grpc_port = await self._grpc.listen(self._settings.host, grpc_port)
+        self._listening = True
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set, then drains and closes.
@@ -204,7 +232,7 @@ class Service:
                 watching = asyncio.create_task(self._watch())
                 await stopping
                 watching.cancel()
-                await self._drain()
+                await self._leave()
         finally:
             starting.cancel()
             stopping.cancel()
@@ -232,10 +260,12 @@ class Service:
         for model in self.models:
             await self._loader.start(model)
         self.lifecycle.enter(Stage.READY)
+        if self._worker is not None and not self._listening:
+            await self._listen_with_others(self._worker)
         await self._publish_health()
         directions = [str(direction) for each in self.models for direction in each.pipeline.manifest.directions]
         log.info(
-            "ready",
+            "ready" if self._worker is None else "worker_ready",
             http_port=self.http_port,
             grpc_port=self.grpc_port,
             bundle=str(self._settings.bundle),
@@ -260,8 +290,38 @@ class Service:
                 log.exception("watch_failed")
 
     async def _publish_health(self) -> None:
+        if self._worker is not None:
+            ready = self.lifecycle.own_unready_reason() is None
+            await self._worker.report(WorkerState(self._listening, ready, self.lifecycle.live))
         models = {each.name: each.pipeline.readiness.ready for each in self.models}
         await self._grpc.set_serving(self.lifecycle.refresh(), models)
+
+    async def _read_metrics(self) -> bytes:
+        self.lifecycle.refresh()
+        return await asyncio.to_thread(write_metrics, self.metrics.registry)
+
+    async def _hand_over(self) -> None:
+        """Takes no new connections, and finishes the requests of those that it has.
+
+        A health check that failed would cut off clients that know a single address: their connection would stay.
+        """
+        log.info("retiring")
+        self.lifecycle.enter(Stage.RETIRING)
+        self._http.stop_accepting()
+        self._grpc.drain()
+        stopping = asyncio.create_task(self._grpc.stop(self._settings.drain_seconds))
+        await asyncio.sleep(self._settings.lame_duck_seconds)
+        try:
+            async with asyncio.timeout(self._settings.drain_seconds):
+                await asyncio.gather(stopping, self.models.wait_unused())
+        except TimeoutError:
+            log.warning("drain_timed_out")
+
+    async def _leave(self) -> None:
+        if self._worker is not None and self._worker.replaced:
+            await self._hand_over()
+        else:
+            await self._drain()
 
     async def _drain(self) -> None:
         unhealthy = self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
@@ -288,8 +348,9 @@ class Service:
 
     async def _close(self) -> None:
         await self._stop_models()
-        self._http.should_exit = True
-        await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http_task)
+        if self._listening:
+            self._http.should_exit = True
+            await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http_task)
         log.info("stopped")
 
     async def _stop_models(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -258,6 +258,9 @@ class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
     )
     http_port: int = Field(8000, ge=0, le=65535, description="Port of REST, probes and metrics; 0: a free port")
     grpc_port: int = Field(8001, ge=0, le=65535, description="Port of gRPC; 0: a free port")
+    processes: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1, description="Processes that serve the same ports, each with its share of the CPUs; auto: one per CPU"
+    )
     models: dict[str, ModelSettings] = Field(
         {},
         description="Settings per model, by name; prefer the configuration file",
@@ -346,6 +349,11 @@ class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
     def cpus(self) -> int:
         """CPUs for all engines."""
         return available_cpus()
+
+    @property
+    def process_count(self) -> int:
+        """Number of processes that serve."""
+        return available_cpus() if self.processes == "auto" else self.processes
 
     @property
     def engine_count(self) -> int:

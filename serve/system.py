@@ -12,8 +12,9 @@ import math
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -79,6 +80,22 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
 
+@dataclass(slots=True)
+class _Share:
+    """The CPUs of this process among several of one service; None: all that the system allows."""
+
+    cpus: int | None = None
+
+
+_share = _Share()
+
+
+def use_cpus(cpus: Collection[int], count: int) -> None:
+    """Binds this process, which must have one thread, to CPUs, of which it counts `count` as its own from now on."""
+    os.sched_setaffinity(0, cpus)
+    _share.cpus = count
+
+
 def available_cpus(cgroup_root: Path = CGROUP_ROOT, membership: Path = MEMBERSHIP) -> int:
     """Returns the smaller of the CPU affinity and the cgroup quota, rounded up; at least 1.
 
@@ -90,7 +107,8 @@ def available_cpus(cgroup_root: Path = CGROUP_ROOT, membership: Path = MEMBERSHI
     """
     affinity = len(os.sched_getaffinity(0))
     quota = min(_quotas(cgroup_root, membership), default=math.inf)
-    return max(1, math.ceil(min(affinity, quota)))
+    allowed = max(1, math.ceil(min(affinity, quota)))
+    return allowed if _share.cpus is None else min(allowed, _share.cpus)
 
 
 def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:

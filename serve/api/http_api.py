@@ -4,8 +4,7 @@ Errors travel as exceptions to `RequestRecorder`, which records every request, a
 errors in the format of the called interface.
 """
 
-import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -50,7 +49,6 @@ from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.retry_after import RETRY_AFTER_HEADER
-from serve.api.server import write_metrics
 from serve.api.sse import TRANSLATION_EVENTS, EventStream
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
 from serve.observability.logs import RequestRecord, choose_request_id, record_request
@@ -59,7 +57,7 @@ from serve.page.static_files import build_static
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.registry import ModelDescription, ModelRegistry
-from serve.registry.reloader import Reloader, ReloadReport
+from serve.registry.reloader import ReloadReport
 from serve.translation.detection import DetectResponse
 from serve.translation.request import ScoreRequest, TranslateRequest
 from serve.translation.response import ScoreResponse, TranslationResponse
@@ -77,10 +75,10 @@ _REPORT = TypeAdapter(ReloadReport)
 class HttpModels:
     """Handlers of the model routes."""
 
-    def __init__(self, models: ModelRegistry, reloader: Reloader, *, reloads: bool) -> None:
+    def __init__(self, models: ModelRegistry, reload: Callable[[], Awaitable[ReloadReport]], *, reloads: bool) -> None:
         """Creates the handlers; `reloads`: whether there is a route for reloads."""
         self._models = models
-        self._reloader = reloader
+        self._reload = reload
         self._reloads = reloads
 
     def build(self) -> APIRouter:
@@ -119,7 +117,7 @@ class HttpModels:
 
         If a model fails, the status is 422 and the model that ran before stays in service.
         """
-        report = await self._reloader.reload()
+        report = await self._reload()
         status = HTTPStatus.UNPROCESSABLE_ENTITY if report.failures else HTTPStatus.OK
         return Response(_REPORT.dump_json(report, exclude_none=True), status, media_type="application/json")
 
@@ -275,7 +273,8 @@ class HttpApi:
         lifecycle: Lifecycle,
         metrics: ServiceMetrics,
         *,
-        reloader: Reloader,
+        reload: Callable[[], Awaitable[ReloadReport]],
+        read_metrics: Callable[[], Awaitable[bytes]],
         reader: RequestReader,
         parser: BodyParser,
         open_inference: OpenInferenceHttp,
@@ -290,9 +289,10 @@ class HttpApi:
     ) -> None:
         """Builds the routers of the models, of the Open Inference Protocol and of the page.
 
-        Requires at least one model. `deepl` and `libretranslate` may be switched off. Without `admin_authenticator`
-        there is no route for reloads. With `open_metrics`, `/metrics` needs no key. Pages of `cors_origins` may send
-        requests from a browser. With `page`, `/` is a page for people.
+        Requires at least one model. `deepl` and `libretranslate` may be switched off. `reload` and `read_metrics` are
+        for all processes of the service. Without `admin_authenticator` there is no route for reloads. With
+        `open_metrics`, `/metrics` needs no key. Pages of `cors_origins` may send requests from a browser. With `page`,
+        `/` is a page for people.
         """
         self._dispatcher = dispatcher
         self._models = models
@@ -300,10 +300,11 @@ class HttpApi:
         self._metrics = metrics
         static = build_static(page=page)
         self._routers = (
-            HttpModels(models, reloader, reloads=admin_authenticator is not None).build(),
+            HttpModels(models, reload, reloads=admin_authenticator is not None).build(),
             open_inference.build(),
             static.router,
         )
+        self._read_metrics = read_metrics
         self._libretranslate = libretranslate
         self._deepl = deepl
         # DeepL owns some paths below /v2.
@@ -430,11 +431,12 @@ class HttpApi:
             return JSONResponse({"status": "ready"})
         return service_problem(reason, choose_request_id(request.headers.get(REQUEST_ID_HEADER)))
 
-    async def read_metrics(self) -> Response:
+    async def read_metrics(self, request: Request) -> Response:
         """Returns the metrics of the service and of the process."""
-        self._lifecycle.refresh()
-        text = await asyncio.to_thread(write_metrics, self._metrics.registry)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+        try:
+            return Response(await self._read_metrics(), media_type=CONTENT_TYPE_LATEST)
+        except ServiceError as error:
+            return service_problem(error, choose_request_id(request.headers.get(REQUEST_ID_HEADER)))
 
     async def _receive_texts(self, request: Request) -> TranslateRequest:
         body, deadline_seconds = await self._receive(request, TranslateBody)

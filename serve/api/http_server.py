@@ -27,8 +27,10 @@ BACKLOG = 512
 # The system takes no more of an answer while so much waits for the client. Its default, megabytes, would make clients
 # that do not read seem to read.
 SYSTEM_UNSENT_BYTES = 16 << 10
-# Connections accepted before other work of the event loop has its turn.
+# Connections accepted before other work of the event loop has its turn. If several processes accept, one at a time
+# leaves the next to a process that is idle.
 ACCEPTED_PER_TURN = 16
+SHARED_ACCEPTED_PER_TURN = 1
 # Pause after a failed `accept`, for example because no file descriptor is free.
 ACCEPT_PAUSE_SECONDS = 1.0
 # At a shutdown: time in which requests in transit are still answered, then maximum time for connections to close.
@@ -62,12 +64,41 @@ def open_port(host: str, port: int) -> socket.socket:
     return listener
 
 
+def reserve_shared_port(host: str, port: int) -> socket.socket:
+    """Returns a socket that keeps a port for processes that each listen on it with `SO_REUSEPORT`.
+
+    It does not listen, so that the system gives it no connections. Port 0 selects a free port.
+
+    Raises:
+        ListenError: as `open_port`, also if another service shares the port among its processes.
+    """
+    with open_port(host, port) as alone:
+        port = alone.getsockname()[1]
+    reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        reserved.bind((host, port))
+    except OSError as error:
+        reserved.close()
+        raise ListenError(f"{host}:{port}: {error.strerror}") from error
+    return reserved
+
+
 class Listener:
     """Accepts the connections of a listening socket."""
 
-    def __init__(self, listening: socket.socket, serve: Callable[[socket.socket, str], None]) -> None:
-        """Begins to accept; `serve` gets each connection and the address of its client."""
+    def __init__(
+        self, listening: socket.socket, serve: Callable[[socket.socket, str], None], *, shared: bool = False
+    ) -> None:
+        """Begins to accept.
+
+        Args:
+            listening: a socket; the listener closes it.
+            serve: gets each connection and the address of its client.
+            shared: whether other processes accept from the same socket.
+        """
         self._socket = listening
+        self._accepted_per_turn = SHARED_ACCEPTED_PER_TURN if shared else ACCEPTED_PER_TURN
         self._serve = serve
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
@@ -78,6 +109,10 @@ class Listener:
         """Accepts the connections that the system has completed, which it would reset otherwise, then stops."""
         while self._accept_one():
             pass
+        self.leave()
+
+    def leave(self) -> None:
+        """Stops; other processes accept the connections that the system has completed."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._socket)
@@ -88,7 +123,7 @@ class Listener:
         self._loop.add_reader(self._socket, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_PER_TURN):
+        for _ in range(self._accepted_per_turn):
             if not self._accept_one():
                 return
 
@@ -113,7 +148,17 @@ class Listener:
 class HttpServer(uvicorn.Server):
     """uvicorn without signal handlers, access log and lifespan; the service has its own."""
 
-    def __init__(self, app: ASGIApp, metrics: ConnectionMetrics, limits: HttpLimits, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ConnectionMetrics,
+        limits: HttpLimits,
+        tls: Tls | None = None,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """Builds the server; `shared`: other processes accept from the same sockets."""
+        self._shared = shared
         config = uvicorn.Config(
             app,
             http=Connection,
@@ -136,9 +181,15 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to accept connections of listening sockets."""
         self._handshakes = HandshakeTurns()
-        self._listeners = [Listener(each, self._serve_connection) for each in sockets or ()]
+        self._listeners = [Listener(each, self._serve_connection, shared=self._shared) for each in sockets or ()]
         self._sweeping = asyncio.create_task(self._sweep())
         self.started = True
+
+    def stop_accepting(self) -> None:
+        """Leaves new connections to the other processes, which accept from the same sockets."""
+        for listener in self._listeners:
+            listener.leave()
+        self._listeners.clear()
 
     async def _sweep(self) -> None:
         while True:

@@ -33,13 +33,13 @@ MAX_MILLISECONDS = 2**31 - 1
 ChannelOptions = tuple[tuple[str, int], ...]
 
 
-def channel_options(settings: ServeSettings) -> ChannelOptions:
-    """Returns the gRPC options of the server."""
+def channel_options(settings: ServeSettings, *, shared: bool = False) -> ChannelOptions:
+    """Returns the gRPC options of the server; `shared`: other processes of the service listen on the same port."""
     longest_seconds = settings.grpc_max_connection_age_seconds
     pending_calls = max(MAX_PENDING_CALLS, PENDING_CALLS_PER_ROW * (settings.total_slots + settings.max_waiting))
     options = {
         # Otherwise a second server could bind the same port and take half of the connections.
-        "grpc.so_reuseport": 0,
+        "grpc.so_reuseport": int(shared),
         "grpc.max_receive_message_length": settings.max_body_bytes,
         "grpc.max_concurrent_streams": MAX_STREAMS,
         "grpc.max_allowed_incoming_connections": _max_connections(),

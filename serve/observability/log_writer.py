@@ -74,6 +74,13 @@ class LogWriter(Collector):
             self._thread.start()
             atexit.register(self.drain, EXIT_SECONDS)
 
+    def restart(self) -> None:
+        """Starts again in a process made by `fork`, which has no copy of the thread; its lines stay with the parent."""
+        stream, self._thread = self._stream, None
+        self._waiting, self._lock, self._flushing = queue.SimpleQueue(), threading.RLock(), threading.Event()
+        self._characters = self.errors = self.dropped = self._reported = 0
+        self.open(stream)
+
     def write(self, text: str) -> int:
         """Takes lines to write; drops them if too many wait."""
         if self._descriptor is None:

@@ -57,17 +57,20 @@ class RequestRecord:
     usage: RequestUsage | None = None
 
 
-def configure_logs(log_format: LogFormat, *, texts: bool = False) -> None:
+def configure_logs(log_format: LogFormat, *, texts: bool = False, worker: int | None = None) -> None:
     """Sends logs of structlog and the standard library to stderr, one line per event.
 
     Args:
         log_format: "json" for machines, "console" for people.
         texts: whether the line of a request holds its texts and translations.
+        worker: the number of this process among several, which every line holds; None: there is one process.
     """
     global _texts_wanted  # noqa: PLW0603 - logging is configured per process
     _texts_wanted = texts
     LOG_WRITER.open(sys.stderr)
     common: list[Any] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
+    if worker is not None:
+        common.insert(0, lambda _logger, _name, event: {**event, "worker": worker})
     if log_format == "json":
         # Plain tracebacks: structlog's rich ones contain local variables, and thus texts of clients.
         renderers: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

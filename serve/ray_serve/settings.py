@@ -48,6 +48,7 @@ BROUGHT_BY_RAY = frozenset(
         "host",
         "http_port",
         "grpc_port",
+        "processes",
         "tls_certificate_file",
         "tls_key_file",
         "tls_client_ca_file",

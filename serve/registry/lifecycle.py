@@ -1,7 +1,8 @@
 """The stages of the service, shared by probes, admission and gauges.
 
-A lame duck fails its probes but still serves (`serve.registry.lame_duck`). `serve.engine.readiness` decides the
-readiness of a single model.
+A lame duck fails its probes but still serves (`serve.registry.lame_duck`). A process that retires serves what it has
+and passes its probes, because other processes of the service take over. `serve.engine.readiness` decides the readiness
+of a single model.
 """
 
 from enum import Enum, auto
@@ -16,16 +17,22 @@ class Stage(Enum):
 
     STARTING = auto()
     READY = auto()
+    RETIRING = auto()
     LAME_DUCK = auto()
     DRAINING = auto()
 
 
 class Lifecycle:
-    """The stage of the service and its consequences. Not thread-safe: used in the event loop's thread."""
+    """The stage of the service and its consequences. Not thread-safe: used in the event loop's thread.
+
+    Attributes:
+        others_ready: whether the other processes of the service are ready.
+    """
 
     def __init__(self, metrics: ServiceMetrics, models: ModelRegistry) -> None:
         self._metrics = metrics
         self._models = models
+        self.others_ready = True
         self.enter(Stage.STARTING)
 
     @property
@@ -40,8 +47,8 @@ class Lifecycle:
 
     @property
     def leaving(self) -> bool:
-        """True from the stop signal on: clients should connect to other servers."""
-        return self._stage in (Stage.LAME_DUCK, Stage.DRAINING)
+        """True from the stop signal on: clients should open other connections."""
+        return self._stage in (Stage.RETIRING, Stage.LAME_DUCK, Stage.DRAINING)
 
     def enter(self, stage: Stage) -> None:
         """Moves the service to `stage`."""
@@ -57,6 +64,15 @@ class Lifecycle:
 
     def unready_reason(self) -> ServiceError | None:
         """Returns the reason of a failing readiness probe; None: ready."""
+        reason = self.own_unready_reason()
+        if reason is None and not self.others_ready:
+            return NotReadyError("another process is not ready")
+        return reason
+
+    def own_unready_reason(self) -> ServiceError | None:
+        """Returns why this process is not ready; None: it is ready, or other processes take over."""
+        if self._stage is Stage.RETIRING:
+            return None
         if self.leaving:
             return DrainingError("shutting down")
         if self._stage is Stage.STARTING:

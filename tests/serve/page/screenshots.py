@@ -25,7 +25,10 @@ def show(page: Page, address: str) -> None:
 
 def main(folder: Path) -> None:
     """Writes one picture per theme."""
-    with run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True) as live, sync_playwright() as run:
+    with (
+        run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True) as live,
+        sync_playwright() as run,
+    ):
         browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
         for theme, (width, height) in SIZES.items():
             size = {"width": width, "height": height}

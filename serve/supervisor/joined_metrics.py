@@ -1,0 +1,73 @@
+"""Reads the metrics of all workers and writes them as those of one service."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
+
+from serve.observability.merged_metrics import SUPERVISOR, Family, MergedMetrics, snapshot
+from serve.process_link import LinkClosedError
+from serve.supervisor.worker_process import WorkerProcess
+
+# A worker that takes longer is shown with the values that it sent before.
+ANSWER_SECONDS = 2.0
+# A killed worker loses the counts of at most this time.
+INTERVAL_SECONDS = 5.0
+
+RestartReason = Literal["asked", "ended", "hanging"]
+
+
+class JoinedMetrics:
+    """The metrics of the workers, present and past, and of the supervisor."""
+
+    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
+        """Starts without values; `workers` are the running ones at any time."""
+        self._workers = workers
+        self._merged = MergedMetrics()
+        self._own = CollectorRegistry()
+        ProcessCollector(registry=self._own)
+        self._processes = Gauge("dragoman_processes", "Processes that accept requests.", registry=self._own)
+        restarts = Counter(
+            "dragoman_process_restarts", "Replaced processes, by reason.", ("reason",), registry=self._own
+        )
+        self._restarts = {reason: restarts.labels(reason) for reason in get_args(RestartReason)}
+
+    def count_restart(self, reason: RestartReason) -> None:
+        """Counts a worker that is replaced."""
+        self._restarts[reason].inc()
+
+    def update(self, worker: WorkerProcess, families: list[Family] | None) -> None:
+        """Takes note of the values of a worker that serves."""
+        if families is not None and worker.serving.is_set():
+            self._merged.update(worker.process_id, str(worker.number), families)
+
+    def end(self, worker: WorkerProcess) -> None:
+        """Keeps the counters of a worker that has ended."""
+        self._merged.end(worker.process_id)
+
+    def forget(self, model: str) -> None:
+        """Drops what ended workers counted for a model that is no longer served."""
+        self._merged.forget(model)
+
+    async def read(self) -> str:
+        """Returns the current metrics in Prometheus text format."""
+        await self._collect()
+        self._processes.set(sum(each.state.listening and not each.replaced for each in self._workers))
+        self._merged.update(os.getpid(), SUPERVISOR, snapshot(self._own))
+        return generate_latest(self._merged).decode()
+
+    async def follow(self) -> None:
+        """Reads the metrics from time to time, for the case that a worker is killed."""
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            await self._collect()
+
+    async def _collect(self) -> None:
+        async def ask(worker: WorkerProcess) -> None:
+            with suppress(LinkClosedError):
+                self.update(worker, await worker.link.ask("collect", seconds=ANSWER_SECONDS))
+
+        await asyncio.gather(*(ask(each) for each in tuple(self._workers)))

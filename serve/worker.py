@@ -1,0 +1,154 @@
+"""One of several processes that serve the same ports, and its link to the supervisor.
+
+The supervisor asks for metrics, reloads and the end; the worker reports its state. A request for all processes, such as
+a scrape or a reload by an operator, reaches one worker, which passes it on.
+"""
+
+import asyncio
+import signal
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from serve.errors import DrainingError
+from serve.observability.merged_metrics import Family, snapshot
+from serve.observability.metrics import ServiceMetrics
+from serve.process_link import LinkClosedError, ProcessLink
+from serve.registry.lifecycle import Lifecycle
+from serve.registry.reloader import Reloader, ReloadReport
+
+# For messages that the supervisor only takes note of.
+NOTE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """What a worker gets from the supervisor.
+
+    Attributes:
+        number: from 0; a worker has the number of the one that it replaces.
+        link: the worker's end.
+        http_socket: listens for all workers.
+        grpc_port: the port that every worker opens.
+        listens_at_once: whether the worker opens its ports before it is ready, because no other worker is.
+    """
+
+    number: int
+    link: socket.socket
+    http_socket: socket.socket
+    grpc_port: int
+    listens_at_once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """What the supervisor knows of a worker."""
+
+    listening: bool = False
+    ready: bool = False
+    live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """The parts of the service that the supervisor asks about."""
+
+    lifecycle: Lifecycle
+    metrics: ServiceMetrics
+    reloader: Reloader
+
+    def snapshot(self) -> list[Family]:
+        """Returns the current values of all metrics."""
+        self.lifecycle.refresh()
+        return snapshot(self.metrics.registry)
+
+
+class Worker:
+    """The worker's side of the link.
+
+    Attributes:
+        replaced: whether another worker has taken the place of this one, which should stop.
+    """
+
+    def __init__(self, place: WorkerPlace, stop: asyncio.Event) -> None:
+        """Takes over the link; `stop` is set when the supervisor ends. Requires a running event loop."""
+        self.place = place
+        self._stop = stop
+        self._link = ProcessLink(place.link, self._answer)
+        self.replaced = False
+        self._served: _Served | None = None
+        self._reported = WorkerState()
+        self._running = asyncio.create_task(self._run())
+
+    def attach(self, lifecycle: Lifecycle, metrics: ServiceMetrics, reloader: Reloader) -> None:
+        """Answers for a service from now on."""
+        self._served = _Served(lifecycle, metrics, reloader)
+
+    def stop_on_signals(self) -> None:
+        """Makes SIGTERM set the stop event. The supervisor decides on all other signals."""
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
+
+    async def report(self, state: WorkerState) -> None:
+        """Tells the supervisor the state if it has changed."""
+        if state != self._reported:
+            self._reported = state
+            await self._note("state", asdict(state))
+
+    async def report_failure(self, problem: str) -> None:
+        """Tells the supervisor why this process cannot serve."""
+        await self._note("failure", problem)
+
+    async def finish(self) -> None:
+        """Sends the last values of the metrics, and closes the link."""
+        if self._served is not None:
+            await self._note("metrics", self._served.snapshot())
+        self._running.cancel()
+
+    async def read_metrics(self) -> bytes:
+        """Returns the metrics of all processes in Prometheus text format.
+
+        Raises:
+            DrainingError: if the supervisor does not answer.
+        """
+        return str(await self._ask("scrape")).encode()
+
+    async def reload(self) -> ReloadReport:
+        """Reloads the models of all processes and returns the report.
+
+        Raises:
+            DrainingError: if the service stops meanwhile.
+        """
+        return ReloadReport(**await self._ask("reload"))
+
+    async def _run(self) -> None:
+        await self._link.run()
+        self._stop.set()
+
+    async def _ask(self, name: str) -> Any:
+        try:
+            return await self._link.ask(name)
+        except LinkClosedError as error:
+            raise DrainingError("shutting down") from error
+
+    async def _note(self, name: str, value: Any) -> None:
+        with suppress(LinkClosedError):
+            await self._link.ask(name, value, seconds=NOTE_SECONDS)
+
+    async def _answer(self, name: str, value: Any) -> Any:
+        served = self._served
+        if served is None:
+            return None
+        match name:
+            case "collect":
+                return served.snapshot()
+            case "others_ready":
+                served.lifecycle.others_ready = value
+            case "reload":
+                return asdict(await served.reloader.reload())
+            case "retire":
+                self.replaced = True
+                self._stop.set()
+        return None
