@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from serve.registry.engine_models import load_engines
-from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, translate
+from tests.serve.page.conftest import CHROMIUM, FLAGS, translate
 from tests.support.live import run_service
 from tests.support.paths import ROOT
 

@@ -113,6 +113,17 @@ def test_markup_in_a_translation_stays_text(page: Page) -> None:
     assert page.title() == "Dragoman"
 
 
+def test_the_language_of_a_text_is_detected(page: Page) -> None:
+    page.select_option("#source-language", "auto")
+    page.select_option("#target-language", "en")
+    page.fill("#source", "Ein Hund rennt über die grüne Wiese.")
+    expect(page.locator("#detected")).to_have_text(re.compile("German"))
+    assert "dog" in page.inner_text("#target")
+    page.keyboard.press("Alt+s")
+    expect(page.locator("#source-language")).to_have_value("en")
+    expect(page.locator("#target-language")).to_have_value("de")
+
+
 def test_a_text_beyond_the_limit_says_so_and_is_not_sent(page: Page) -> None:
     page.fill("#source", "a" * 10_001)
     expect(page.locator("#count")).to_have_text("10,001 of 10,000 characters: too long")

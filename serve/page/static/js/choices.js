@@ -5,6 +5,9 @@ import { byId, element } from "./text.js";
 
 /** @typedef {import("./server.js").Model} Model */
 
+// The server detects the language of the text.
+const AUTO = "auto";
+
 const source = byId("source-language", HTMLSelectElement);
 const target = byId("target-language", HTMLSelectElement);
 const model = byId("model", HTMLSelectElement);
@@ -22,6 +25,7 @@ const directions = () => models.flatMap((each) => each.directions);
 
 /** Target languages of a source, also through one third language. @param {string} code */
 function targetsOf(code) {
+  if (code === AUTO) return directions().map((each) => each.target_language);
   const direct = directions().filter((each) => each.source_language === code).map((each) => each.target_language);
   const further = directions().filter((each) => direct.includes(each.source_language)).map((each) => each.target_language);
   return [...new Set([...direct, ...further])].filter((each) => each !== code);
@@ -41,7 +45,10 @@ function fill(select, codes) {
 
 /** Shows what the models offer, in the language of the page. */
 export function showChoices() {
+  const before = source.value;
   fill(source, directions().map((each) => each.source_language));
+  source.prepend(element("option", { value: AUTO }, say("detect")));
+  if (before === AUTO) source.value = AUTO;
   showTargets();
 }
 
@@ -56,7 +63,8 @@ export function showTargets() {
 }
 
 /** @param {{source_language: string, target_language: string}} direction */
-const isChosen = (direction) => direction.source_language === source.value && direction.target_language === target.value;
+const isChosen = (direction) =>
+  [AUTO, direction.source_language].includes(source.value) && direction.target_language === target.value;
 
 /** @param {string} from @param {string} to */
 export function choose(from, to) {
@@ -66,7 +74,8 @@ export function choose(from, to) {
   showTargets();
 }
 
-export const swap = () => choose(target.value, source.value);
+/** Swaps the languages. @param {string} detected the language of the text, if it was detected */
+export const swap = (detected) => choose(target.value, source.value === AUTO ? detected : source.value);
 
 /** The fields of a request for these choices. */
 export function chosen() {

@@ -28,6 +28,7 @@ const dialog = byId("key-dialog", HTMLDialogElement);
 let running = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let pause;
+let detected = "";
 /** @type {{text: string, translation: string, words: import("./words.js").Words} | null} */
 let shown = null;
 
@@ -80,11 +81,19 @@ function showAnswer(text, body, answer) {
   byId("route", HTMLElement).textContent = answer.pivot
     ? say("route_pivot", { language: languageName(answer.pivot.language), first: answer.pivot.model, second: answer.model })
     : say("route", { model: answer.model });
+  showDetected(translation.detected_language);
   const mean = Math.exp(translation.score / Math.max(1, translation.target_tokens + translation.sentences));
   const certainty = byId("certainty", HTMLElement);
   certainty.textContent = say(mean < LOW_CERTAINTY ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) });
   certainty.classList.toggle("over", mean < LOW_CERTAINTY);
   showInDrawers({ text, body, answer });
+}
+
+/** @param {{code: string, confidence: number} | undefined} found */
+function showDetected(found) {
+  detected = found?.code ?? "";
+  const percent = Math.round(100 * (found?.confidence ?? 0));
+  byId("detected", HTMLElement).textContent = found ? say("detected", { language: languageName(detected), percent }) : "";
 }
 
 /** @param {string} text @param {import("./server.js").Translation} translation */
@@ -110,7 +119,7 @@ function clearTranslation() {
   reset();
   target.textContent = "";
   preview.hidden = true;
-  for (const id of ["route", "certainty"]) byId(id, HTMLElement).textContent = "";
+  for (const id of ["route", "certainty", "detected"]) byId(id, HTMLElement).textContent = "";
   shown = null;
   showInDrawers(null);
 }
@@ -191,7 +200,7 @@ function readLink() {
 }
 
 function swapLanguages() {
-  swap();
+  swap(detected);
   if (shown && !html.checked) source.value = shown.translation;
   reset();
   translateSoon();

@@ -8,7 +8,7 @@ import { readEvents } from "./sse.js";
  * @typedef {{piece: string, log_probability: number}} Token
  * @typedef {{text: string, score: number, normalized_score: number, tokens?: Token[], alignments?: Alignment[],
  *   alternatives?: Translation[], finish_reason: string, source_tokens: number, target_tokens: number,
- *   sentences: number}} Translation
+ *   sentences: number, detected_language?: {code: string, confidence: number}}} Translation
  * @typedef {{tokenize_seconds: number, queue_seconds: number, inference_seconds: number, total_seconds: number}} Timings
  * @typedef {{translations: Translation[], timings: Timings, model: string,
  *   pivot?: {language: string, model: string}}} Answer
