@@ -3,6 +3,7 @@
 A request for the scores of all tokens of many hypotheses takes a second to write, one for alignments several.
 """
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import TypeVar
@@ -56,15 +57,13 @@ def _pieces(value: object) -> Iterator[bytes]:
             yield b'%b"%b":' % (b"," if number else b"", name.encode())
             yield from _pieces(member)
         yield b"}"
-    elif (
-        isinstance(value, tuple) and value and isinstance(value[0], tuple | Alternative | TranslationScore | Alignment)
-    ):
+    elif isinstance(value, tuple) and value and isinstance(value[0], tuple | array | _PARTS):
         for number, element in enumerate(value):
             yield b"," if number else b"["
             yield from _pieces(element)
         yield b"]"
     else:  # a row of an alignment, the scores of the tokens of one translation, or a single value
-        yield to_json(value, exclude_none=True)
+        yield to_json(value.tolist() if isinstance(value, array) else value, exclude_none=True)
 
 
 async def write_translation_message(response: TranslationResponse) -> translation_pb2.TranslateResponse:

@@ -61,7 +61,7 @@ def test_the_request_id_of_the_client_is_returned_if_it_is_fit(live: LiveService
 @pytest.mark.parametrize(
     ("method", "path", "status", "reason"),
     [
-        ("GET", "/", 404, "not_found"),
+        ("GET", "/nothing", 404, "not_found"),
         ("POST", "/v1/translate/", 404, "not_found"),
         ("GET", "/v1/translate", 405, "method_not_allowed"),
         ("POST", "/healthz", 405, "method_not_allowed"),
@@ -124,7 +124,7 @@ def test_reading_the_metrics_does_not_block_requests(live: LiveService, monkeypa
         assert go_on.wait(WAIT_SECONDS)
         return b"written"
 
-    monkeypatch.setattr("serve.api.http_api.write_metrics", write_slowly)
+    monkeypatch.setattr("serve.service.write_metrics", write_slowly)
     with ThreadPoolExecutor(max_workers=1) as pool:
         reader = pool.submit(live.get, "/metrics")
         assert begun.wait(WAIT_SECONDS)

@@ -161,7 +161,7 @@ def test_a_server_without_alignments_names_the_command_that_brings_them(bundle_p
     with run_service(bundle_path) as live:
         field, message = refusal_of_both(live, {"text": ["alpha"], "format": "html"})
         assert field == "format"
-        assert "--alignments" in message
+        assert "--no-alignments" in message
         assert "dragoman export --align LAYER:HEAD" in message
         assert live.call(TranslateRequest(text=["alpha"], format="text")).translations
 

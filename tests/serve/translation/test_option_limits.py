@@ -144,7 +144,7 @@ def test_a_server_without_alignments_names_the_options_that_bring_them(bundle_pa
     with run_service(bundle_path) as live:
         field, message = refusal_of_both(live, {"text": ["alpha"], "options": options})
     assert field == f"options.{next(reversed(options))}"
-    assert "--alignments" in message
+    assert "--no-alignments" in message
     assert "--align LAYER:HEAD" in message
 
 
