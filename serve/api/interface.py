@@ -1,13 +1,37 @@
 """What differs between the REST interfaces that share one port: paths, keys, error bodies and headers."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from http import HTTPStatus
+from typing import Any, Protocol
 
 from fastapi import Response
 from starlette.exceptions import HTTPException
 
 from serve.errors import ServiceError
 from serve.observability.metrics import Method
+
+_STATUSES = {
+    HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body exceeds the limit.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content encoding is unknown.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests; retry later.",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "The server failed.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The server starts, stops or has failed.",
+    HTTPStatus.GATEWAY_TIMEOUT: "The deadline passed.",
+}
+
+
+def error_documentation(schema: dict[str, Any], invalid: str, forbidden: str) -> dict[int | str, dict[str, Any]]:
+    """Returns the OpenAPI responses of errors.
+
+    Args:
+        schema: of the body of an error.
+        invalid: description of status 400.
+        forbidden: description of status 403.
+    """
+    statuses = {HTTPStatus.BAD_REQUEST: invalid, HTTPStatus.FORBIDDEN: forbidden, **_STATUSES}
+    content = {"application/json": {"schema": schema}}
+    return {int(status): {"description": text, "content": content} for status, text in statuses.items()}
 
 
 class Interface(Protocol):

@@ -5,6 +5,7 @@ from typing import Any
 
 from serve.api.deepl.request import PARAMETERS
 from serve.api.http_body import TIMEOUT_PARAMETER
+from serve.api.interface import error_documentation
 from serve.api.parameters import FORM, JSON
 
 TAG = "DeepL"
@@ -14,20 +15,9 @@ _MESSAGE = {
     "required": ["message"],
     "properties": {"message": {"type": "string"}, "detail": {"type": "string"}},
 }
-_STATUSES = {
-    HTTPStatus.BAD_REQUEST: "A parameter is missing, unknown or invalid.",
-    HTTPStatus.FORBIDDEN: "The API key is missing or wrong.",
-    HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time.",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body exceeds the limit.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content encoding is unknown.",
-    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests; retry later.",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "The server failed.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "The server starts, stops or has failed.",
-    HTTPStatus.GATEWAY_TIMEOUT: "The deadline passed.",
-}
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    int(status): {"description": text, "content": {JSON: {"schema": _MESSAGE}}} for status, text in _STATUSES.items()
-}
+_ERRORS = error_documentation(
+    _MESSAGE, "A parameter is missing, unknown or invalid.", "The API key is missing or wrong."
+)
 _TRANSLATION = {
     "type": "object",
     "required": ["detected_source_language", "text", "billed_characters"],

@@ -4,6 +4,7 @@ from http import HTTPStatus
 from typing import Any
 
 from serve.api.http_body import TIMEOUT_PARAMETER
+from serve.api.interface import error_documentation
 from serve.api.parameters import FORM, JSON, MULTIPART
 
 TAG = "LibreTranslate"
@@ -17,25 +18,11 @@ _DETECTED = {
     "properties": {"confidence": {"type": "number"}, "language": {"type": "string"}},
 }
 _STRINGS = {"type": "array", "items": {"type": "string"}}
-_ERROR = {
-    "content": {
-        JSON: {"schema": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}}
-    }
-}
-_STATUSES = {
-    HTTPStatus.BAD_REQUEST: "A parameter is missing or invalid.",
-    HTTPStatus.FORBIDDEN: "The API key is wrong, or the function is off.",
-    HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time.",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body exceeds the limit.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content encoding is unknown.",
-    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests; retry later.",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "The server failed.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "The server starts, stops or has failed.",
-    HTTPStatus.GATEWAY_TIMEOUT: "The deadline passed.",
-}
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    int(status): {"description": text, **_ERROR} for status, text in _STATUSES.items()
-}
+_ERRORS = error_documentation(
+    {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
+    "A parameter is missing or invalid.",
+    "The API key is wrong, or the function is off.",
+)
 
 
 def _object(required: str, **properties: Any) -> dict[str, Any]:

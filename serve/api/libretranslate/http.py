@@ -118,7 +118,7 @@ class LibreTranslateHttp:
         return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
     def build(self, app: FastAPI) -> APIRouter:
-        """Returns the routes of an application, whose OpenAPI document holds them."""
+        """Returns the routes for an application. `/spec` returns their part of its OpenAPI document."""
         router = APIRouter(tags=[TAG])
         for method, path, handler in self._routes():
             router.add_api_route(

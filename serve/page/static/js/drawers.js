@@ -6,7 +6,7 @@ import { writeCode } from "./code.js";
 import { loadBetween, sumSamples } from "./engine.js";
 import { key, readMetrics, translate } from "./server.js";
 import { say } from "./strings.js";
-import { CodePoints, byId, element } from "./text.js";
+import { byId, element, textOf } from "./text.js";
 
 /** @typedef {import("./server.js").Answer} Answer */
 /** @typedef {{text: string, body: import("./server.js").Body, answer: Answer}} Shown */
@@ -124,7 +124,7 @@ async function fillBest() {
 function firstSentence(text, translation) {
   const units = translation.alignments?.[0]?.source;
   if (!units?.length || translation.sentences === 1) return text.trim();
-  return new CodePoints(text).slice(units[0].start, units[units.length - 1].end);
+  return textOf(text, units);
 }
 
 function fillCode() {

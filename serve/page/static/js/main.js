@@ -6,7 +6,7 @@ import { fillOpen, setUpDrawers, showInDrawers } from "./drawers.js";
 import { onChoice, reset, showGrowing, showWords, targetElement } from "./panes.js";
 import { ServerError, key, listModels, stream, translate } from "./server.js";
 import { LANGUAGES, currentLanguage, languageName, say, useLanguage, writeTexts } from "./strings.js";
-import { CodePoints, byId, countCharacters, element } from "./text.js";
+import { CodePoints, byId, countCharacters, element, textOf } from "./text.js";
 import { findWords, textBefore } from "./words.js";
 
 /** @typedef {import("./server.js").Answer} Answer */
@@ -109,9 +109,8 @@ function showTranslation(text, translation) {
 
 /** Lets screen readers speak each sentence of a finished translation. @param {string} text @param {import("./words.js").Words} words */
 function announce(text, words) {
-  const points = new CodePoints(text);
   const sentences = Map.groupBy(words.target, (word) => word.sentence);
-  const spoken = [...sentences.values()].map((list) => points.slice(list[0].start, list[list.length - 1].end));
+  const spoken = [...sentences.values()].map((list) => textOf(text, list));
   byId("announcer", HTMLElement).replaceChildren(...(spoken.length ? spoken : [text]).map((each) => element("p", {}, each)));
 }
 
@@ -130,7 +129,7 @@ function showAlternatives(index) {
   const { text, translation, words } = shown;
   const word = words.target[index];
   const sentence = sentenceOf(text, words, word.sentence);
-  const now = new CodePoints(translation).slice(word.start, word.end);
+  const now = textOf(translation, [word]);
   const search = findWays(sentence, textBefore(translation, words.target, index), now).catch((error) => {
     showError(error);
     return [];
@@ -140,8 +139,7 @@ function showAlternatives(index) {
 
 /** @param {string} text @param {import("./words.js").Words} words @param {number} sentence */
 function sentenceOf(text, words, sentence) {
-  const units = words.source.filter((word) => word.sentence === sentence);
-  return new CodePoints(text).slice(units[0].start, units[units.length - 1].end);
+  return textOf(text, words.source.filter((word) => word.sentence === sentence));
 }
 
 /** Shows a chosen translation of one sentence, with its alignment. @param {number} sentence @param {string} chosenText */

@@ -20,6 +20,13 @@ export class CodePoints {
 }
 
 /**
+ * Returns the text from the first to the last of some spans.
+ * @param {string} text
+ * @param {{start: number, end: number}[]} spans
+ */
+export const textOf = (text, spans) => new CodePoints(text).slice(spans[0].start, spans[spans.length - 1].end);
+
+/**
  * Creates an element. Text becomes a text node, never markup.
  * @param {string} name
  * @param {Record<string, string>} [attributes]
