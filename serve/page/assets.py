@@ -1,11 +1,13 @@
 """Static files of a package folder, read once and compressed once, with entity tags (RFC 9110, section 8.8.3).
 
-Serving one neither opens a file nor compresses: a client that asks for many costs the event loop little.
+A thread compresses a file at its first request. Later requests neither open nor compress one.
 """
 
+import asyncio
 import gzip
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -33,12 +35,11 @@ MEDIA_TYPES = {
 COMPRESSION_LEVEL = 9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Asset:
-    """A file: plain and compressed content, media type and entity tag."""
+    """A file: content, media type and entity tag."""
 
     content: bytes
-    compressed: bytes
     media_type: str
     tag: str
 
@@ -48,17 +49,21 @@ class Asset:
         content = file.read_bytes()
         tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
         media_type = MEDIA_TYPES[f".{file.name.rpartition('.')[2]}"]
-        return cls(content, gzip.compress(content, COMPRESSION_LEVEL, mtime=0), media_type, tag)
+        return cls(content, media_type, tag)
 
-    def answer(self, request: Request) -> Response:
+    @cached_property
+    def compressed(self) -> bytes:
+        """The content, compressed by gzip. The first use takes up to a tenth of a second."""
+        return gzip.compress(self.content, COMPRESSION_LEVEL, mtime=0)
+
+    async def answer(self, request: Request) -> Response:
         """Returns the file, or 304 if the client has this version."""
         headers = {**HEADERS, "etag": self.tag}
         if self.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(
-                self.compressed, media_type=self.media_type, headers={**headers, "content-encoding": "gzip"}
-            )
+            compressed = await asyncio.to_thread(lambda: self.compressed)
+            return Response(compressed, media_type=self.media_type, headers={**headers, "content-encoding": "gzip"})
         return Response(self.content, media_type=self.media_type, headers=headers)
 
 
@@ -82,6 +87,6 @@ def add_route(router: APIRouter, path: str, asset: Asset) -> None:
     """Adds the route of a file to a router."""
 
     async def answer(request: Request) -> Response:
-        return asset.answer(request)
+        return await asset.answer(request)
 
     router.get(path, include_in_schema=False)(answer)
