@@ -6,7 +6,10 @@ connections nor TLS handshakes. At the limit, a new connection gets 503 and is c
 
 import asyncio
 import contextlib
+import ctypes
 import socket
+import struct
+import sys
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
@@ -36,6 +39,9 @@ ACCEPT_PAUSE_SECONDS = 1.0
 # At a shutdown: time in which requests in transit are still answered, then maximum time for connections to close.
 CLOSE_STEP_SECONDS = 0.1
 CLOSE_SECONDS = 5
+# A filter of packets to a socket (classic BPF): load the flags of the TCP header; with SYN, drop the packet.
+_WITHOUT_SYN = struct.pack("HBBI" * 4, 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF)
+_SO_ATTACH_FILTER = 26  # of Linux
 
 log = structlog.get_logger("dragoman")
 
@@ -84,6 +90,18 @@ def reserve_shared_port(host: str, port: int) -> socket.socket:
     return reserved
 
 
+def begin_no_connection(listening: socket.socket) -> None:
+    """Drops the first packets of new connections, whose clients send them again: so no connection completes (Linux).
+
+    Otherwise a connection could complete after the last `accept`, and closing the socket would reset it.
+    """
+    if sys.platform == "linux":
+        program = ctypes.create_string_buffer(_WITHOUT_SYN)
+        with contextlib.suppress(OSError):
+            option = struct.pack("HP", len(_WITHOUT_SYN) // 8, ctypes.addressof(program))
+            listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+
+
 class Listener:
     """Accepts the connections of a listening socket."""
 
@@ -98,6 +116,7 @@ class Listener:
             shared: whether other processes accept from the same socket.
         """
         self._socket = listening
+        self._shared = shared
         self._accepted_per_turn = SHARED_ACCEPTED_PER_TURN if shared else ACCEPTED_PER_TURN
         self._serve = serve
         self._loop = asyncio.get_running_loop()
@@ -107,6 +126,8 @@ class Listener:
 
     def close(self) -> None:
         """Accepts the connections that the system has completed, which it would reset otherwise, then stops."""
+        if not self._shared:
+            begin_no_connection(self._socket)
         while self._accept_one():
             pass
         self.leave()

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import resource
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -357,6 +358,24 @@ def test_the_wildcard_of_ipv6_hears_ipv4_too() -> None:
     with open_port("::", 0) as listening:
         for host in ("127.0.0.1", "::1"):
             socket.create_connection((host, listening.getsockname()[1]), WAIT_SECONDS).close()
+
+
+def test_a_client_that_connects_while_the_server_stops_is_refused_and_not_reset(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last `accept`, and before the port closes."""
+    leave = Listener.leave
+    with socket.socket() as client:
+
+        def connect_and_leave(listener: Listener) -> None:
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", live.service.http_port))
+            leave(listener)
+
+        with run_service(bundle_path) as live:
+            monkeypatch.setattr(Listener, "leave", connect_and_leave)
+        assert select.select([], [client], [], WAIT_SECONDS)[1] == [client]
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
 
 
 def test_no_connection_is_reset_when_the_server_stops(bundle_path: Path) -> None:
