@@ -112,10 +112,9 @@ def build(out: Path = LIBRARY, *, options: Sequence[str] = (), objects: Path = O
     for name, flags in sets.items():
         own = [ZIG_OPTIONS.get(flag, flag) for flag in flags] if "ziglang" in compiler else flags
         jobs.append((SOURCES / KERNELS, [*shared, f"-DDRAGOMAN_SET={name}", *own]))
-    objects.mkdir(parents=True, exist_ok=True)
-    headers = _digest(path.read_bytes() for path in sorted(SOURCES.rglob("*.hpp")))
+    headers = digest(path.read_bytes() for path in sorted(SOURCES.rglob("*.hpp")))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = list(pool.map(lambda job: _compile(job[0], job[1], headers, objects), jobs))
+        compiled = list(pool.map(lambda job: compile_object(job[0], job[1], headers, objects), jobs))
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         library, exports = Path(folder) / out.name, Path(folder) / "exports"
         exports.write_text(EXPORTS, encoding="ascii")
@@ -125,11 +124,12 @@ def build(out: Path = LIBRARY, *, options: Sequence[str] = (), objects: Path = O
     return out
 
 
-def _compile(source: Path, command: Sequence[str], headers: str, objects: Path) -> Path:
+def compile_object(source: Path, command: Sequence[str], headers: str, objects: Path) -> Path:
     """Returns the object of a source, compiled now or before."""
     parts = [source.read_bytes(), headers.encode(), "\0".join(command).encode()]
-    compiled = objects / f"{source.stem}-{_digest(parts)}.o"
+    compiled = objects / f"{source.stem}-{digest(parts)}.o"
     if not compiled.exists():
+        objects.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=objects) as folder:
             new = Path(folder) / compiled.name
             _run([*command, "-I", str(SOURCES), "-c", str(source), "-o", str(new)])
@@ -137,11 +137,12 @@ def _compile(source: Path, command: Sequence[str], headers: str, objects: Path) 
     return compiled
 
 
-def _digest(parts: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
+def digest(parts: Iterable[bytes]) -> str:
+    """Returns a hash of all parts in order."""
+    whole = hashlib.sha256()
     for part in parts:
-        digest.update(hashlib.sha256(part).digest())
-    return digest.hexdigest()[:32]
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()[:32]
 
 
 def _run(command: Sequence[str]) -> None:

@@ -1,58 +1,58 @@
-"""Compiles C++ for the tests, once for each content of the sources."""
+"""Compiles C++ for the tests, once for each content of the sources, with the objects of the library if they fit."""
 
-import hashlib
+import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from serve.native.build import OBJECTS, OPTIONS, SOURCES, WARNINGS, compile_object, digest, find_compiler
 from tests.support.paths import ROOT
 
-SOURCES = ROOT / "serve/native/src"
 LOOP = SOURCES / "loop"
 TEST_LOOP = ROOT / "tests/serve/native/loop"
-FLAGS = ("-std=c++17", "-pthread", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
-COMPILER = os.environ.get("CXX", "g++")
+STRICT = ("-std=c++17", "-pthread", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
-needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
 
 
-def build(name: str, sources: Iterable[Path], flags: tuple[str, ...]) -> Path:
+def build(name: str, sources: Iterable[Path], options: Sequence[str], link: Sequence[str] = ()) -> Path:
     """Compiles sources and links them into a program or library; later calls return the file of the first."""
-    flags = (*FLAGS, "-I", str(SOURCES), *flags)
-    files = sorted(sources)
-    digest = hashlib.sha256(" ".join((COMPILER, *flags)).encode())
-    for path in [*files, *sorted(LOOP.glob("*.hpp")), *sorted(TEST_LOOP.glob("*.hpp"))]:
-        digest.update(path.read_bytes())
-    folder = Path(tempfile.gettempdir()) / f"dragoman-native-{os.getuid()}"
-    target = folder / f"{name}-{digest.hexdigest()[:16]}"
-    if target.exists():
-        return target
-    folder.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as parts:
-        objects = [Path(parts) / f"{number}.o" for number in range(len(files))]
-        compiling = [
-            [COMPILER, *flags, "-c", str(file), "-o", str(part)] for file, part in zip(files, objects, strict=True)
-        ]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(_run, compiling))
-        built = Path(parts) / name
-        _run([COMPILER, *flags, *map(str, objects), "-o", str(built)])
-        built.replace(target)  # another process may build the same
+    compiler = _compiler()
+    headers = digest(path.read_bytes() for path in sorted(SOURCES.rglob("*.hpp")))
+    # Those of the tests include headers of their own.
+    more_headers = digest([headers.encode(), *(path.read_bytes() for path in sorted(TEST_LOOP.glob("*.hpp")))])
+
+    def compile_one(path: Path) -> Path:
+        if SOURCES in path.parents:
+            return compile_object(path, [*compiler, *options], headers, OBJECTS)
+        return compile_object(path, [*compiler, *options], more_headers, OBJECTS)
+
+    OBJECTS.mkdir(parents=True, exist_ok=True)
+    with (OBJECTS / "tests.lock").open("w") as lock, ThreadPoolExecutor(os.cpu_count()) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may build the same
+        objects = [*map(str, pool.map(compile_one, sorted(sources)))]
+        target = OBJECTS / f"{name}-{digest(each.encode() for each in [*objects, *link])}"
+        if not target.exists():
+            command = [*compiler, *options, *link, *objects, "-o", f"{target}.new"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            Path(f"{target}.new").replace(target)
     return target
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+@cache
+def _compiler() -> list[str]:
+    compiler = find_compiler()
+    assert compiler is not None
+    return compiler
 
 
 def loop_library() -> Path:
     """Returns a library with the loop, its fake model and the functions that step it by hand."""
-    sources = [*LOOP.glob("*.cpp"), TEST_LOOP / "driver.cpp"]
-    return build("loop.so", sources, ("-O1", "-g", "-shared", "-fvisibility=hidden"))
+    return build("loop.so", [*LOOP.glob("*.cpp"), TEST_LOOP / "driver.cpp"], [*OPTIONS, *WARNINGS], ["-shared"])

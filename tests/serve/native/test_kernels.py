@@ -9,17 +9,21 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from serve.native import build
 from serve.native.build import INSTRUCTION_SETS, KERNELS, OPTIONS, SOURCES, find_compiler, machine
 
 pytestmark = pytest.mark.timeout(1200)  # compilers share their cores with other tests
 
 HERE = Path(__file__).parent
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
-SANITIZERS = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SANITIZERS = ["-g1", "-fsanitize=address"]
+# They double the time of the compiler: `.ci/sanitize` has them.
+MORE_SANITIZERS = ["-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
 ARM_COMPILER = shutil.which("aarch64-linux-gnu-g++")
 ARM_EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 NM = shutil.which("nm")
@@ -38,14 +42,23 @@ def compiler() -> list[str]:
     return command
 
 
-@pytest.fixture(scope="session")
-def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_program(tmp_path_factory.mktemp("kernels"), compiler, machine(), ["-O2"])
+@dataclass(frozen=True)
+class Program:
+    """The compiled checks, and the object of the kernels of each instruction set."""
+
+    path: Path
+    objects: dict[str, Path]
 
 
 @pytest.fixture(scope="session")
-def report(program: Path) -> str:
-    return run(program)
+def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """The checks of the library's own objects."""
+    return build_program(tmp_path_factory.mktemp("kernels"), compiler, machine(), build.WARNINGS, build.OBJECTS)
+
+
+@pytest.fixture(scope="session")
+def report(program: Program) -> str:
+    return run(program.path)
 
 
 def vnni_substitute() -> bool:
@@ -55,26 +68,29 @@ def vnni_substitute() -> bool:
     return machine() == "x86_64" and "avx512_vnni" in flags and "avx_vnni" not in flags
 
 
-def build_program(folder: Path, compiler: Sequence[str], family: str, options: Sequence[str]) -> Path:
-    """Compiles the kernels of a family of processors with the test program, and returns the program."""
+def build_program(
+    folder: Path, compiler: Sequence[str], family: str, options: Sequence[str], cache: Path | None = None
+) -> Program:
+    """Compiles the kernels of a family of processors with the test program.
+
+    A cache has objects of earlier builds with the same options.
+    """
     replaced = family == machine() and vnni_substitute()
-    test = ["-DDRAGOMAN_TEST_AVX_VNNI"] if replaced else []
-    jobs = [(SOURCES / "kernels/registry.cpp", "registry", WARNINGS), (HERE / "kernels_test.cpp", "test", test)]
+    test = ["-I", str(HERE), *(["-DDRAGOMAN_TEST_AVX_VNNI"] if replaced else [])]
+    jobs = {"registry": (SOURCES / "kernels/registry.cpp", [], cache), "test": (HERE / "kernels_test.cpp", test, None)}
     for name, flags in INSTRUCTION_SETS[family].items():
         encoding = ['-DDRAGOMAN_AVX_VNNI=""'] if replaced and name == "avx_vnni" else []
-        jobs.append((SOURCES / KERNELS, name, [*WARNINGS, f"-DDRAGOMAN_SET={name}", *flags, *encoding]))
-    shared = [*compiler, *OPTIONS, *options, "-I", str(SOURCES), "-I", str(HERE)]
+        jobs[name] = (SOURCES / KERNELS, [f"-DDRAGOMAN_SET={name}", *flags, *encoding], cache)
+    headers = build.digest(path.read_bytes() for path in sorted(SOURCES.rglob("*.hpp")))
 
-    def compile_one(job: tuple[Path, str, list[str]]) -> str:
-        source, name, flags = job
-        compiled = str(folder / f"{name}.o")
-        run(*shared, *flags, "-c", source, "-o", compiled)
-        return compiled
+    def compile_one(job: tuple[Path, list[str], Path | None]) -> Path:
+        source, flags, objects = job
+        return build.compile_object(source, [*compiler, *OPTIONS, *options, *flags], headers, objects or folder)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, jobs))
-    run(*compiler, *options, *objects, "-o", folder / "program")
-    return folder / "program"
+        objects = dict(zip(jobs, pool.map(compile_one, jobs.values()), strict=True))
+    run(*compiler, *options, *objects.values(), "-o", folder / "program")
+    return Program(folder / "program", objects)
 
 
 def run(*command: str | Path) -> str:
@@ -94,14 +110,17 @@ def test_kernels_compute_what_scalar_code_does(report: str) -> None:
     assert len(digests(report)) > 10
 
 
-def test_kernels_touch_only_their_arguments(compiler: list[str], report: str, tmp_path: Path) -> None:
+def test_kernels_touch_only_their_arguments(
+    compiler: list[str], report: str, tmp_path: Path, *, thorough: bool
+) -> None:
+    sanitizers = [*SANITIZERS, *(MORE_SANITIZERS if thorough else [])]
     probe = tmp_path / "probe.cpp"
     probe.write_text("int main() {}\n")
-    linked = [*compiler, *SANITIZERS, str(probe), "-o", str(tmp_path / "probe")]
+    linked = [*compiler, *sanitizers, str(probe), "-o", str(tmp_path / "probe")]
     if subprocess.run(linked, check=False, capture_output=True).returncode != 0:
         pytest.skip("the compiler has no sanitizers")
-    checked = run(build_program(tmp_path, compiler, machine(), ["-O1", *SANITIZERS]))
-    assert checked == report
+    checked = build_program(tmp_path, compiler, machine(), ["-O1", *WARNINGS, *sanitizers])
+    assert run(checked.path) == report
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator runs on Linux")
@@ -111,14 +130,14 @@ def test_arm_kernels_compute_the_same_bits(report: str, tmp_path: Path) -> None:
     assert ARM_COMPILER is not None
     assert ARM_EMULATOR is not None
     program = build_program(tmp_path, [ARM_COMPILER], "aarch64", ["-O2", "-static"])
-    emulated = run(ARM_EMULATOR, program)
+    emulated = run(ARM_EMULATOR, program.path)
     assert emulated.endswith("tested portable\ntested neon\n0 failures\n")
     assert digests(emulated) == digests(report)
 
 
 @pytest.mark.skipif(NM is None, reason="nm is not installed")
-def test_an_instruction_set_leaves_no_inline_function_to_others(program: Path) -> None:
+def test_an_instruction_set_leaves_no_inline_function_to_others(program: Program) -> None:
     assert NM is not None
     for name in INSTRUCTION_SETS[machine()]:
-        listed = run(NM, "--defined-only", "--extern-only", program.parent / f"{name}.o")
+        listed = run(NM, "--defined-only", "--extern-only", program.objects[name])
         assert [line.split()[-1] for line in listed.splitlines()] == [f"_ZN8dragoman{len(name)}{name}8kKernelsE"]

@@ -4,14 +4,14 @@ import subprocess
 
 import pytest
 
-from tests.support.native_build import LOOP, TEST_LOOP, build, needs_compiler
+from tests.support.native_build import LOOP, STRICT, TEST_LOOP, build, needs_compiler
 
 
 @needs_compiler
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_the_loop_passes_its_tests_under_sanitizers(sanitizers: str) -> None:
     sources = [*LOOP.glob("*.cpp"), TEST_LOOP / "loop_test.cpp"]
-    flags = ("-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all")
-    program = build(f"loop-{sanitizers.partition(',')[0]}", sources, flags)
+    options = (*STRICT, "-O1", "-g1", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all")
+    program = build(f"loop-{sanitizers.partition(',')[0]}", sources, options)
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "passed\n"), done.stderr
