@@ -1,5 +1,8 @@
 """A plan trains its runs with every seed, goes on where it was, and compares validations."""
 
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,20 @@ def refusal(*arguments: str) -> str:
     return message
 
 
+@pytest.fixture
+def _commands_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs each command of a plan in this process: a new one would import the training library anew, for seconds."""
+
+    def run(command: list[str], *, check: bool) -> None:
+        assert command[:3] == [sys.executable, "-m", "dragoman"]
+        assert not check
+        with suppress(SystemExit):
+            dragoman.run(command[3], command[4:])
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.mark.usefixtures("_commands_here")
 def test_every_run_of_a_plan_is_trained_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = [str(write_plan(tmp_path)), "--out", str(tmp_path / "runs")]
     dragoman.run("plan", arguments)
@@ -73,6 +90,7 @@ def test_the_table_has_the_mean_of_the_best_validations(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("_commands_here")
 def test_a_run_that_fails_is_named_and_the_others_are_trained(tmp_path: Path) -> None:
     runs = {"broken": {"data": [f"tsv:{tmp_path}/none.en-de.tsv"]}, "baseline": {}}
     message = refusal(str(write_plan(tmp_path, runs=runs)), "--out", str(tmp_path / "runs"))
