@@ -90,9 +90,10 @@ TYPESCRIPT ?= 7.0.2
 .node/node_modules/.bin/tsc:
 	npm install --no-audit --no-fund --no-save --prefix .node typescript@$(TYPESCRIPT)
 
-# One process per CPU; the tests of a file run in one process, because they share slow fixtures.
+# Three processes for two CPUs, because tests also wait. The tests of a file run in one process: they share slow fixtures.
+PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 test: setup optimum nginx chromium
-	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses auto --dist loadfile
+	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.
 reliability: setup nginx

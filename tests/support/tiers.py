@@ -3,6 +3,8 @@
 A test belongs to the tier of its marker (`gpu`, `browser`, `database`, `reliability`) and otherwise to `fast`.
 Tests in the folder `tests/reliability` and tests that show a promise get the marker `reliability`.
 `pytest -m TIER` runs one tier.
+
+The files that take longest come first: with several processes, none of them is left to run one alone at the end.
 """
 
 from collections import Counter, defaultdict
@@ -15,7 +17,27 @@ import pytest
 MARKERS = ("gpu", "browser", "database", "reliability")
 FAST = "fast"
 TIERS = (FAST, *reversed(MARKERS))
-RELIABILITY_FOLDER = Path(__file__).parent.parent / "reliability"
+TESTS = Path(__file__).parent.parent
+RELIABILITY_FOLDER = TESTS / "reliability"
+# Files of more than ten seconds, the longest first.
+LONG_FILES = tuple(
+    TESTS / name
+    for name in (
+        "serve/ray_serve/test_ray_serve.py",
+        "serve/native/test_kernels.py",
+        "export/graphs/test_graphs.py",
+        "model/training/test_train.py",
+        "serve/engine/native/test_native_sanitizers.py",
+        "benchmarks/test_online.py",
+        "serve/api/test_grpc_limits.py",
+        "serve/runtime/test_runtime.py",
+        "benchmarks/test_offline.py",
+        "reliability/test_replicas.py",
+        "reliability/test_chaos.py",
+        "serve/clients/test_translate.py",
+        "deploy/test_wheel.py",
+    )
+)
 
 seconds: defaultdict[str, float] = defaultdict(float)
 counts: Counter[str] = Counter()
@@ -28,12 +50,14 @@ def tier_of(keywords: Container[str]) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of the tier `reliability`, and `fast` those of no other tier."""
+    """Marks the tests of the tier `reliability`, and `fast` those of no other tier; puts long files first."""
     for item in items:
         if RELIABILITY_FOLDER in item.path.parents or item.get_closest_marker("promise"):
             item.add_marker("reliability")
         if tier_of(item.keywords) == FAST:
             item.add_marker(FAST)
+    places = {path: place for place, path in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
