@@ -9,6 +9,7 @@ from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
 
+from tests.support.forked import ForkedPopen
 from tests.support.paths import ROOT
 
 # `dragoman serve` with fake models. The arguments are the behavior of the model and the bundle: "open"; "shut": blocks
@@ -55,7 +56,8 @@ def start_process(
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs the program as a process; `launcher` is a command that runs its arguments."""
     command = [*launcher, *fake_command(bundle_path, kind, *options)]
-    with subprocess.Popen(command, stderr=stderr, text=True, cwd=ROOT) as process:
+    start = subprocess.Popen if launcher else ForkedPopen
+    with start(command, stderr=stderr, text=True, cwd=ROOT) as process:
         try:
             yield process
         finally:

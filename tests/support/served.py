@@ -15,6 +15,7 @@ import grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from protos.translation_pb2 import FinishReason, TranslateRequest, TranslateResponse
+from tests.support.forked import ForkedPopen
 from tests.support.live import TRANSLATE_METHOD
 from tests.support.paths import ROOT
 
@@ -97,7 +98,7 @@ def serve(bundle: Path | None, *options: str) -> Iterator[Server]:
     """Runs a server, by default of the included bundle; the block begins when it is ready or has ended."""
     command = [sys.executable, "-m", "dragoman", "serve", *([] if bundle is None else [str(bundle)])]
     command += ["--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--lame-duck-seconds", "0", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with ForkedPopen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         server = Server(process)
         reader = threading.Thread(target=server.read_log)
         reader.start()

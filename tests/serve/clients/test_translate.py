@@ -30,6 +30,7 @@ from protos.translation_pb2 import (
 )
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 from tests.support.certificates import Authority
+from tests.support.forked import ForkedPopen
 from tests.support.live import run_service
 
 TIMEOUT_SECONDS = 60
@@ -96,7 +97,7 @@ def _server(servicer: CapitalsServicer) -> Iterator[str]:
 
 def start(*options: str, stdin: Stream = PIPE, stdout: Stream = PIPE, stderr: Stream = PIPE) -> Popen[bytes]:
     command = [sys.executable, "-m", "dragoman", "translate", *options]
-    return Popen(command, stdin=stdin, stdout=stdout, stderr=stderr)
+    return ForkedPopen(command, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 def translate(content: bytes, *options: str) -> tuple[int, bytes, str]:
