@@ -1,6 +1,7 @@
 """Measures how a version of the server stands attacks that once shut it: `python -m tests.support.attacks.findings`.
 
-The attacks come from this tree. `--tree` names the tree of the server, so that versions can be compared.
+The attacks come from this tree. `--tree` names the tree of the server, so that versions can be compared. `--only`
+chooses findings by their numbers.
 """
 
 import argparse
@@ -10,29 +11,32 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
 
 from serve.server_process import HOST, choose_ports
-from tests.support.floods import Findings, run_flood, serve_under_attack
+from tests.support.attacks.load_findings import ENDLESS, MANIFESTS, import_findings, reload_findings
+from tests.support.floods import MEBIBYTE, run_flood, serve_under_attack
 from tests.support.live import NO_TLS
 
-# Title, family, and hard limit of descriptors.
+# Number of the finding, title, family, and hard limit of descriptors.
 FLOODS = (
-    ("bodies that never come", "missing bodies", None),
-    ("answers that are not read", "unread answers", None),
-    ("half headers, 256 descriptors", "half headers", 256),
-    ("gRPC streams left open", "streams left", None),
-    ("gRPC streams reset at once", "streams reset", None),
-    ("texts that grow when normalized", "long characters", None),
-    ("texts with many sentences", "many sentences", None),
-    ("nested JSON", "nested JSON", None),
+    ("H1", "bodies that never come", "missing bodies", None),
+    ("H2", "answers that are not read", "unread answers", None),
+    ("H3", "half headers, 256 descriptors", "half headers", 256),
+    ("H4", "gRPC streams left open", "streams left", None),
+    ("H4", "gRPC streams reset at once", "streams reset", None),
+    ("M1", "texts that grow when normalized", "long characters", None),
+    ("M1", "texts with many sentences", "many sentences", None),
+    ("M1", "nested JSON", "nested JSON", None),
 )
+NUMBERS = ("H1", "H2", "H3", "H4", "H5", "M1", "M2", "M3", "M4", "M5")
 READY_SECONDS = 60.0
 ANSWER_SECONDS = 5.0
 # The server looks at its files that often, at least.
@@ -119,33 +123,55 @@ def full_pipe(program: Sequence[str], tree: Path, keys: Path) -> Iterator[str]:
         yield f"{answered:,} of {MOST_REQUESTS:,} requests answered, then /healthz {server.status('/healthz')}"
 
 
-def flood_rows(program: Sequence[str], tree: Path, seconds: float) -> Iterator[tuple[str, Findings]]:
-    """Yields the findings of each flood, each with a server of its own."""
-    for title, name, descriptors in FLOODS:
+def flood_rows(program: Sequence[str], tree: Path, seconds: float, only: Sequence[str]) -> Iterator[Mapping[str, str]]:
+    """Yields a row of the table for each flood, each with a server of its own."""
+    for number, title, name, descriptors in FLOODS:
+        if number not in only:
+            continue
         with TemporaryDirectory() as folder:
             path = Path(folder)
             with serve_under_attack(program, path, descriptors=descriptors, environment=environment(tree)) as served:
-                yield title, asyncio.run(run_flood(served, name, seconds))
+                alone = asyncio.run(served.ask(seconds))
+                found = asyncio.run(run_flood(served, name, seconds))
+        traffic, before, after = found.traffic, found.before, found.after
+        yield {
+            "finding": f"{number}: {title}",
+            "requests / errors": f"{traffic.requests:,} / {traffic.errors.total():,}",
+            "median alone / under attack, ms": f"{alone.percentile_ms(50):.1f} / {traffic.percentile_ms(50):.1f}",
+            "p99 alone / under attack, ms": f"{alone.percentile_ms(99):.1f} / {traffic.percentile_ms(99):.1f}",
+            "memory before / after, MiB": f"{before.memory_bytes / MEBIBYTE:.0f} / {after.memory_bytes / MEBIBYTE:.0f}",
+            "descriptors before / after": f"{before.descriptors} / {after.descriptors}",
+            "log, kB": f"{found.log_bytes / 1000:,.0f}",
+        }
 
 
 def main() -> None:
-    """Prints a table of floods, and a list of the behavior without a log."""
+    """Prints a table of floods, and a list of the other findings."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--tree", type=Path, default=Path.cwd(), help="tree of the server (default: this one)")
     parser.add_argument("--bundle", type=Path, required=True, help="bundle to serve")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each flood")
+    parser.add_argument("--only", nargs="+", choices=NUMBERS, default=NUMBERS, help="findings (default: all)")
     given = parser.parse_args()
     program = [sys.executable, "-m", "dragoman", "serve", str(given.bundle.resolve())]
     program += ["--host", HOST, "--lame-duck-seconds", "0"]
-    for number, (title, found) in enumerate(flood_rows(program, given.tree, given.seconds)):
-        cells = {**found.cells(title), "median, ms": f"{found.traffic.percentile_ms(50):.1f}"}
+    for number, cells in enumerate(flood_rows(program, given.tree, given.seconds, given.only)):
         if not number:
             print(f"| {' | '.join(cells)} |\n|{' --- |' * len(cells)}")
         print(f"| {' | '.join(cells.values())} |", flush=True)
+    other = environment(given.tree)
     with TemporaryDirectory() as folder:
         keys = Path(folder) / "keys"
-        for title, facts in (("reader of the log gone", broken_log), ("log pipe full", full_pipe)):
-            print(f"- {title}: {'; '.join(facts(program, given.tree, keys))}", flush=True)
+        facts = {
+            "H5: reader of the log gone": partial(broken_log, program, given.tree, keys),
+            "M2: log pipe full": partial(full_pipe, program, given.tree, keys),
+            "M3: reload without end": partial(reload_findings, given.bundle, other, ENDLESS),
+            "M4: hostile manifests": partial(reload_findings, given.bundle, other, MANIFESTS),
+            "M5: import": partial(import_findings, other),
+        }
+        for title, find in facts.items():
+            if title[:2] in given.only:
+                print(f"- {title}: {'; '.join(find())}", flush=True)
 
 
 if __name__ == "__main__":
