@@ -122,9 +122,13 @@ class Dispatcher:
             ServiceError: if the texts are refused or the deadline passes.
         """
         self.lifecycle.check_admission()
-        self._widest_limits().check_detected(texts)
+        self.check_texts(texts)
         sources = {each.source for directions in self._models.offers.values() for each in directions}
         return DetectResponse(tuple(await detect_languages(texts, sources, self._deadline(deadline_seconds))))
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Raises InvalidRequestError if every model refuses the number of texts or one of them, which may be blank."""
+        self._widest_limits().check_detected(texts)
 
     async def _detect_sources(self, request: TranslateRequest) -> DetectedTexts:
         """Detects the language of each text of a request, among the target and what is translated into it."""

@@ -115,7 +115,7 @@ class DeepLHttp:
     async def translate(self, request: Request) -> Response:
         """Translates each text independently of the others."""
         parameters, deadline_seconds = await self._receive(request)
-        asked = TranslateParameters.parse(parameters)
+        asked = TranslateParameters.parse(parameters, self._dispatcher.check_texts)
         target, sources = await self._find_languages(asked, deadline_seconds)
         texts = [SourceText(text, source) for text, source in zip(asked.texts, sources, strict=True)]
         self._check_pairs(texts, target, given=bool(asked.source))

@@ -1,7 +1,7 @@
 """Parameters of DeepL's translations: their types and values. One table describes all of them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -15,7 +15,8 @@ SPLIT, NO_NEWLINES = "1", "nonewlines"
 QUALITY = ("quality_optimized", "prefer_quality_optimized")
 _STRICT_FORMALITIES = ("more", "less")
 _TRUE, _FALSE = (True, 1, "1", "true"), (False, 0, "0", "false")
-_LINE_ENDS = re.compile(r"\s*[\r\n]+\s*")
+_BLANKS = re.compile(r"\s+")
+_LINE_END = re.compile(r"[\r\n]")
 _TAG = re.compile(r"<([^\s<>&\"'/=!?]+)")
 _MOST_SHOWN_CHARACTERS = 64
 
@@ -107,8 +108,12 @@ class TranslateParameters:
     version: str
 
     @classmethod
-    def parse(cls, parameters: Parameters) -> "TranslateParameters":
+    def parse(cls, parameters: Parameters, check_texts: Callable[[Sequence[str]], None]) -> "TranslateParameters":
         """Returns the parameters.
+
+        Args:
+            parameters: of the request.
+            check_texts: raises an error if there are too many texts, or one is too long.
 
         Raises:
             HTTPException: for the first unknown, missing or invalid one.
@@ -118,6 +123,7 @@ class TranslateParameters:
                 what = "not supported by this server" if name in _REFUSED else "unknown"
                 raise refuse(f"Parameter '{_shown(name)}' is {what}.")
         texts = _texts(parameters)
+        check_texts(texts)
         given = {name: _single(parameters, name) for name in PARAMETERS if name not in (*_LISTS, *_BOOLEANS, "text")}
         if not given["target_lang"]:
             raise refuse("Parameter 'target_lang' not specified.")
@@ -129,7 +135,7 @@ class TranslateParameters:
         if text_format == "xml" and flags["outline_detection"] is False:
             tags["non_splitting_tags"] = _all_tags(texts, tags)
         if given["split_sentences"] == NO_NEWLINES and text_format == PLAIN:
-            texts = [_LINE_ENDS.sub(" ", text) for text in texts]
+            texts = [_BLANKS.sub(_joined_lines, text) for text in texts]
         return cls(
             texts=texts,
             source=given["source_lang"],
@@ -140,6 +146,11 @@ class TranslateParameters:
             model_type=given["model_type"],
             version=given["tag_handling_version"] if text_format != PLAIN else "",
         )
+
+
+def _joined_lines(blanks: re.Match[str]) -> str:
+    """Returns blanks without line ends. One expression for blanks with a line end would take quadratic time."""
+    return " " if _LINE_END.search(blanks[0]) else blanks[0]
 
 
 def _texts(parameters: Parameters) -> list[str]:

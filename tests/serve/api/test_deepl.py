@@ -55,6 +55,12 @@ def test_parameters_without_effect_are_accepted(served: LiveService, expected: s
     assert ask(served, **accepted).json()["translations"][0]["text"] == expected
 
 
+def test_blanks_take_linear_time(served: LiveService) -> None:
+    """A text of a million blanks would take hours, and each text within the limit half a second."""
+    for texts, status in (["a" + " " * 1_000_000 + "b"], 400), (["alpha" + " " * 9_000 + "beta."] * 8, 200):
+        assert ask(served, text=texts, split_sentences="nonewlines").status_code == status
+
+
 def test_the_kind_of_model_is_answered_if_asked(served: LiveService) -> None:
     assert ask(served, model_type="prefer_quality_optimized").json()["translations"][0]["model_type_used"] == (
         "quality_optimized"
