@@ -4,6 +4,7 @@ httptools (llhttp) rejects ambiguous framing, line folding and unknown versions.
 of RFC 9112 that llhttp leaves to servers.
 """
 
+import re
 from collections.abc import Sequence
 from enum import Enum, auto
 from http import HTTPStatus
@@ -21,6 +22,8 @@ MAX_HEADER_FIELDS = 100
 MAX_PIPELINED = 16
 # Of all names and values, and of anything else between two parts of a body.
 MAX_HEADER_BYTES = 32 << 10
+# A name, an IPv4 address, or an IPv6 address in brackets; it may be empty.
+_HOST = re.compile(rb"(?:[\w.~!$&'()*+,;=%-]*|\[[\w:.%~-]+\])(?::\d*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -158,14 +161,16 @@ def check_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Checks a complete header with names in lower case.
 
     Raises:
-        HttpRefusalError: for another version than 1.0 and 1.1, a missing or ambiguous host, or another transfer coding
-            than chunked.
+        HttpRefusalError: for another version than 1.0 and 1.1, a missing, ambiguous or invalid host, or another
+            transfer coding than chunked.
     """
     if version not in ("1.0", "1.1"):
         raise HttpRefusalError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, f"HTTP version: {version}, expected 1.1")
-    hosts = sum(name == b"host" for name, _ in headers)
-    if hosts > 1 or (hosts == 0 and version == "1.1"):
-        raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"host: expected one header field, got {hosts}")
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (not hosts and version == "1.1"):
+        raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"host: expected one header field, got {len(hosts)}")
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        raise HttpRefusalError(HTTPStatus.BAD_REQUEST, "host: expected a name or an address, and a port")
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     if codings and (codings != [b"chunked"] or version == "1.0"):
         raise HttpRefusalError(HTTPStatus.NOT_IMPLEMENTED, "transfer-encoding: expected chunked, over HTTP/1.1")

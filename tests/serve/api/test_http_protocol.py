@@ -101,6 +101,19 @@ def test_invalid_http_gets_400_and_a_closed_connection(live: LiveService, junk: 
     assert live.post({"text": "alpha beta."}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((host, 200) for host in ("", "here", "here:80", "1.2.3.4:", "[::1]:8000", "[fe80::1%25eth0]", "a_b-c~d")),
+        *((host, 400) for host in ("a b", "a/b", "a@b", "a?b", "a#b", "a,b:c", "[::1", "::1", "a:b", "a:1:2", "\xe4")),
+    ],
+)
+def test_an_invalid_host_is_refused(live: LiveService, host: str, status: int) -> None:
+    with connect(live) as connection:
+        connection.sendall(f"GET /healthz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode("latin-1"))
+        assert read_to_the_end(connection).startswith(b"HTTP/1.1 %d " % status)
+
+
 def test_a_message_may_arrive_byte_by_byte(live: LiveService) -> None:
     with connect(live) as connection:
         for byte in head(LENGTH) + BODY:

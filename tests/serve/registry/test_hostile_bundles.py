@@ -1,10 +1,14 @@
 """Bundles that an attacker wrote: refused in one line, or ended by the time limit; the served model stays."""
 
 import json
+import os
 import signal
 from pathlib import Path
 from shutil import copytree, rmtree
 
+import pytest
+
+from serve.bundle.bundle import WEIGHTS_FILE
 from tests.support.bundles import make_endless
 from tests.support.hostile import attack
 from tests.support.live import WAIT_SECONDS
@@ -41,3 +45,18 @@ def test_a_graph_that_never_ends_fails_the_reload_and_the_server_goes_on(toy_bun
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(WAIT_SECONDS) == 0
     assert not any("Traceback" in line for line in server.lines)
+
+
+def test_weights_shortened_in_place_end_the_process_and_change_no_answer(toy_bundle: Path, tmp_path: Path) -> None:
+    """They are mapped into memory. A folder that replaces the old one by a rename has files of its own."""
+    folder = copytree(toy_bundle, tmp_path / "models" / "toy")
+    with serve(folder.parent, *OPTIONS) as server:
+        before = server.rest("bird")
+        copytree(toy_bundle, tmp_path / "toy")
+        folder.rename(tmp_path / "old")
+        (tmp_path / "toy").rename(folder)
+        assert server.rest("bird") == before
+        os.truncate(tmp_path / "old" / WEIGHTS_FILE, 0)
+        with pytest.raises(OSError, match=r"closed|reset"):
+            server.rest("bird")
+        assert server.process.wait(WAIT_SECONDS) == -signal.SIGBUS
