@@ -23,6 +23,7 @@ HEADERS = {
     "cache-control": "no-cache",
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "referrer-policy": "no-referrer",
+    "vary": "accept-encoding",
     "x-content-type-options": "nosniff",
 }
 MEDIA_TYPES = {

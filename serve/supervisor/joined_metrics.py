@@ -34,6 +34,9 @@ class JoinedMetrics:
             "dragoman_process_restarts", "Replaced processes, by reason.", ("reason",), registry=self._own
         )
         self._restarts = {reason: restarts.labels(reason) for reason in get_args(RestartReason)}
+        self._turn = asyncio.Lock()
+        # The reading that waits for its turn, with all who wait for it.
+        self._next: asyncio.Task[str] | None = None
 
     def count_restart(self, reason: RestartReason) -> None:
         """Counts a worker that is replaced."""
@@ -53,7 +56,17 @@ class JoinedMetrics:
         self._merged.forget(model)
 
     async def read(self) -> str:
-        """Returns the current metrics in Prometheus text format."""
+        """Returns the metrics in Prometheus text format. Who asks while they are read shares the next reading."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._read_in_turn())
+        return await asyncio.shield(self._next)
+
+    async def _read_in_turn(self) -> str:
+        async with self._turn:
+            self._next = None
+            return await self._read()
+
+    async def _read(self) -> str:
         await self._collect()
         self._processes.set(sum(each.state.listening and not each.replaced for each in self._workers))
         self._merged.update(os.getpid(), SUPERVISOR, snapshot(self._own))

@@ -23,7 +23,11 @@ ENDS = st.sampled_from([b"\r\n"] * 6 + [b"\n", b"\r", b"\r\r\n", b"\r\n\r\n"])
 METHODS = st.sampled_from(
     [b"POST"] * 4 + [b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT", b"post", b"P T", b"", b"\0"]
 )
-PATHS = ["/v1/translate"] * 4 + ["/v1/translate/stream", "/v1/score", "/v1/models", "/v2", "/healthz", "/metrics", "/"]
+OTHERS = (
+    "/v1/translate/stream /v1/score /v1/detect /v1/models /v2 /healthz /metrics / /page/js/main.js /docs /openapi.json "
+    "/translate /detect /languages /spec /v2/translate?text=a&target_lang=de /v2/usage /v1/admin/reload%0A"
+)
+PATHS = ["/v1/translate"] * 4 + OTHERS.split()
 TARGETS = st.one_of(
     st.sampled_from([path.encode() for path in PATHS]),
     st.sampled_from([b"*", b"", b"http://a/healthz", b"/%00", b"/v1/../healthz", b"//", b"/" + b"a" * 9_000, b"/\xff"]),
@@ -31,8 +35,14 @@ TARGETS = st.one_of(
 VERSIONS = st.sampled_from(
     [b"HTTP/1.1"] * 6 + [b"HTTP/1.0", b"HTTP/0.9", b"HTTP/2.0", b"HTTP/9.9", b"http/1.1", b"HTTP/", b""]
 )
+FORM = b"q=alpha+beta.&text=alpha&source=en&target=de&target_lang=DE"
 BODIES = st.one_of(
-    st.just(GOOD_BODY), st.just(b""), st.just(b'{"text": '), st.binary(max_size=40), st.just(b"[" * 3_000)
+    st.just(GOOD_BODY),
+    st.just(FORM),
+    st.just(b""),
+    st.just(b'{"text": '),
+    st.binary(max_size=40),
+    st.just(b"[" * 3_000),
 )
 LENGTHS = [b"0", b"1", b"-1", b"+5", b"0x10", b"1, 1", b"1 1", b"", b"99999999999999999999", b"9" * 5_000, b"\xb2"]
 CODINGS = [b"chunked"] * 3 + [
@@ -52,7 +62,15 @@ KNOWN_NAMES = (
     b"authorization accept-encoding content-encoding traceparent origin"
 )
 NAMES = st.sampled_from([*KNOWN_NAMES.split(), b"", b"a b", b"content-length ", b" content-length", b"\0"])
-USUAL = [b"expect: 100-continue", b"connection: close", b"connection: upgrade", b"x-request-timeout-ms: 1", b"no colon"]
+FORMS = [b"content-type: application/x-www-form-urlencoded", b"content-type: multipart/form-data; boundary=a"]
+USUAL = [
+    *FORMS,
+    b"expect: 100-continue",
+    b"connection: close",
+    b"connection: upgrade",
+    b"x-request-timeout-ms: 1",
+    b"no colon",
+]
 FIELDS = st.one_of(
     st.sampled_from(USUAL),
     st.sampled_from(LENGTHS).map(lambda length: b"content-length: " + length),
