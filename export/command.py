@@ -12,7 +12,7 @@ from export.graphs.options import UnsupportedGraphError
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
-from export.imports.marian import import_marian
+from export.imports.hugging_face import import_checkpoint
 from export.imports.marian_npz import import_marian_npz, is_npz_folder
 from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, Sample, write_bundle
 from export.origin import read_origin
@@ -124,10 +124,13 @@ class ExportCommand(BaseSettings):
         if origin == "from_ctranslate2":
             exportable = import_ctranslate2(path, options)
         else:
-            exportable = (import_marian_npz if is_npz_folder(path) else import_marian)(path, options)
+            exportable = (import_marian_npz if is_npz_folder(path) else import_checkpoint)(path, options)
         if self.sentences is None:
             return exportable, golden_samples(exportable)
         texts = _read_sentences(self.sentences)
+        if exportable.multilingual is not None:
+            expected = "none for a multilingual model without --source-language and --target-language"
+            raise ImportedModelError(f"sentences: {self.sentences}: expected {expected}")
         directions = [Direction(source=each.source, target=each.target) for each in exportable.directions]
         return exportable, [Sample(direction, text) for direction in directions for text in texts if text.strip()]
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from export.answer import Answer
 from serve.bundle.bundle import Bundle
+from serve.bundle.directions import directions_of
 from serve.engine.prefill import pad
 from serve.runtime.model import NO_ROWS, Scores
 from serve.runtime.placement import ModelSessions, open_sessions
@@ -80,22 +81,35 @@ class GraphDecoder:
         sums = [float(np.cumsum(own)[-1]) for own in scores]
         return [Answer(tuple(ids), total, tuple(own)) for ids, total, own in zip(targets, sums, scores, strict=True)]
 
-    def leads(self, sources: Sequence[tuple[int, ...]], targets: Sequence[tuple[int, ...]]) -> list[float]:
+    def leads(
+        self,
+        sources: Sequence[tuple[int, ...]],
+        targets: Sequence[tuple[int, ...]],
+        starts: Sequence[tuple[int, ...]],
+    ) -> list[float]:
         """Returns by how much the logit of each target token leads, at the step where it leads least.
 
-        A lead is negative if another token is better. The end token counts as the last target token.
+        A lead is negative if another token is better. The end token counts as the last target token. The tokens of a
+        start precede those of the target, and their leads do not count.
         """
         leads: list[float] = []
-        for start in range(0, len(sources), self._rows):
-            batch = slice(start, start + self._rows)
-            leads += self._leads_of_batch(sources[batch], targets[batch])
+        for first in range(0, len(sources), self._rows):
+            batch = slice(first, first + self._rows)
+            leads += self._leads_of_batch(sources[batch], targets[batch], starts[batch])
         return leads
 
-    def _leads_of_batch(self, sources: Sequence[tuple[int, ...]], targets: Sequence[tuple[int, ...]]) -> list[float]:
-        steps = min(max(map(len, targets)) + 1, self.max_target_tokens)
+    def _leads_of_batch(
+        self,
+        sources: Sequence[tuple[int, ...]],
+        targets: Sequence[tuple[int, ...]],
+        starts: Sequence[tuple[int, ...]],
+    ) -> list[float]:
+        rows_of_ids = [(*start, *target) for start, target in zip(starts, targets, strict=True)]
+        steps = min(max(map(len, rows_of_ids)) + 1, self.max_target_tokens)
         forced = np.full((len(targets), steps), self._eos_id)
-        for row, target in zip(forced, targets, strict=True):
-            row[: len(target)] = target
+        for row, ids in zip(forced, rows_of_ids, strict=True):
+            row[: len(ids)] = ids
+        first_steps, last_steps = (np.array([len(ids) for ids in each]) for each in (starts, rows_of_ids))
         self.start(sources)
         leads, rows = np.full(len(targets), np.inf), np.arange(len(targets))
         token_ids = np.full(len(targets), self.bos_id)
@@ -103,7 +117,7 @@ class GraphDecoder:
             logits = self.step(token_ids)
             own = logits[rows, wanted]
             logits[rows, wanted] = -np.inf
-            running = position <= np.array([len(target) for target in targets])
+            running = (first_steps <= position) & (position <= last_steps)
             leads = np.where(running, np.minimum(leads, own - logits.max(axis=1)), leads)
             token_ids = np.ascontiguousarray(wanted)
         return [float(lead) for lead in leads]
@@ -111,5 +125,10 @@ class GraphDecoder:
 
 def golden_leads(bundle: Bundle) -> list[float]:
     """Returns the smallest lead of each golden translation in a bundle's graphs, computed on the CPU."""
-    decoder = GraphDecoder(open_sessions(bundle, "cpu"))
-    return decoder.leads([each.source_ids for each in bundle.golden], [each.target_ids for each in bundle.golden])
+    decoder, directions = GraphDecoder(open_sessions(bundle, "cpu")), directions_of(bundle.manifest)
+    found = [directions.find(each.source_language, each.target_language) for each in bundle.golden]
+    return decoder.leads(
+        [each.source_ids for each in bundle.golden],
+        [each.target_ids for each in bundle.golden],
+        [() if each is None else each.start for each in found],
+    )

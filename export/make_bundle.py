@@ -20,6 +20,7 @@ from model.errors import RunError
 from model.versions import installed_versions
 from model.weights import TransformerWeights
 from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
+from serve.bundle.directions import directions_of
 from serve.bundle.manifest import (
     AttentionHead,
     BundleDirection,
@@ -104,7 +105,7 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
     try:
         candidates = [
             candidate
-            for direction in exportable.directions
+            for direction in _golden_directions(exportable, samples)
             for candidate in translated(exportable, direction, _texts_of(direction, samples))
         ]
         options, alignment = _with_heads(exportable.model, candidates, options)
@@ -143,13 +144,19 @@ def reproduced(bundle: Bundle) -> list[Candidate]:
 
     candidates = map(Candidate, bundle.golden, golden_leads(bundle))
     kept = [candidate for candidate in candidates if candidate.gap > 0]
-    for direction in bundle.manifest.directions:
-        if not any(candidate.languages == (direction.source, direction.target) for candidate in kept):
-            precision = bundle.manifest.precision
-            raise RunError(
-                f"precision: {precision}: no {direction} golden sentence has the trained model's translation"
-            )
+    # A multilingual model has golden sentences of a few directions only.
+    needed = [(each.source, each.target) for each in bundle.manifest.directions]
+    for languages in needed:
+        if not any(candidate.languages == languages for candidate in kept):
+            raise _lost(bundle, "-".join(languages))
+    if not kept:
+        raise _lost(bundle, "")
     return kept
+
+
+def _lost(bundle: Bundle, direction: str) -> RunError:
+    precision = bundle.manifest.precision
+    return RunError(f"precision: {precision}: no {direction} golden sentence has the trained model's translation")
 
 
 def choose_golden(candidates: Sequence[Candidate], smallest_gap: float) -> list[Candidate]:
@@ -210,7 +217,7 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
     fitting = [(text, source_ids) for text, source_ids in sources if len(source_ids) <= longest]
     if not fitting:
         raise RunError(f"golden sentences: {direction}: none of {len(texts)} texts fits the limit of the model")
-    generated = _generate(exportable.model, [source_ids for _, source_ids in fitting])
+    generated = _generate(exportable.model, [source_ids for _, source_ids in fitting], direction.start)
     return [
         Candidate(
             GoldenSentence(
@@ -227,12 +234,21 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
     ]
 
 
+def _golden_directions(exportable: Exportable, samples: Sequence[Sample]) -> Sequence[BundleDirection]:
+    """Returns all directions, or those of the samples if the model is multilingual."""
+    if exportable.multilingual is None:
+        return exportable.directions
+    directions = directions_of(exportable)
+    found = (directions.find(sample.direction.source, sample.direction.target) for sample in samples)
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
 def _generate(
-    model: "TranslationModel | TransformerWeights", sources: Sequence[tuple[int, ...]]
+    model: "TranslationModel | TransformerWeights", sources: Sequence[tuple[int, ...]], start: tuple[int, ...]
 ) -> list[tuple[tuple[int, ...], float]]:
     """Returns greedy translations and the smallest lead of the best logit in each."""
     if isinstance(model, TransformerWeights):
-        return [(each.target_ids, each.gap) for each in translate_greedy(model, sources)]
+        return [(each.target_ids, each.gap) for each in translate_greedy(model, sources, start)]
     from model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
 
     return [(each.target_ids, min(each.gaps)) for each in generate_greedy(model, sources)]
@@ -250,6 +266,7 @@ def _manifest(folder: Path, contents: _Contents, options: BundleOptions, scores:
         name=options.name,
         vocabulary_size=model.vocabulary_size,
         directions=exportable.directions,
+        multilingual=exportable.multilingual,
         source_suffix=exportable.source_suffix,
         tokenizer=contents.tokenizer,
         cache=graphs.cache,

@@ -112,10 +112,15 @@ def _gelu(states: Floats) -> Floats:
     return states * distribution
 
 
-def translate_greedy(model: TransformerWeights, sources: Sequence[Sequence[int]]) -> list[Translation]:
-    """Translates complete sources; a translation ends with EOS or after `max_target_tokens` tokens."""
+def translate_greedy(
+    model: TransformerWeights, sources: Sequence[Sequence[int]], start: Sequence[int] = ()
+) -> list[Translation]:
+    """Translates complete sources; a translation ends with EOS or after `max_target_tokens` tokens.
+
+    `start` precedes every translation and is no part of it; the limit counts it.
+    """
     with np.errstate(over="ignore"):  # exp of a large negative number in SiLU
-        return _Search(model, sources).run()
+        return _Search(model, sources).run(start)
 
 
 def attention_maps(model: TransformerWeights, source: Sequence[int], target_ids: Sequence[int]) -> Floats:
@@ -176,11 +181,14 @@ class _Search:
         name = f"{layer}.feed_forward"
         return self._layers.residual(name, states, lambda x: self._layers.feed_forward(name, x))
 
-    def run(self) -> list[Translation]:
+    def run(self, start: Sequence[int]) -> list[Translation]:
         """Searches until every row has ended."""
         token_ids: NDArray[Any] = np.full(len(self._rows), self._model.bos_id)
         for position in range(self._model.config.max_target_tokens):
             logits = self.step(token_ids, position)
+            if position < len(start):
+                token_ids = np.full(len(self._rows), start[position])
+                continue
             two = np.partition(logits, -2, axis=1)[:, -2:]
             token_ids, gaps = logits.argmax(axis=1), two[:, 1] - two[:, 0]
             for row, token_id, gap in zip(self._rows, token_ids, gaps, strict=True):

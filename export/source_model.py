@@ -8,7 +8,7 @@ from model.data.corpus import CorpusError
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
 from model.weights import TransformerWeights
-from serve.bundle.manifest import BundleDirection
+from serve.bundle.manifest import BundleDirection, Multilingual
 
 if TYPE_CHECKING:
     from model.network.translation_model import TranslationModel
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Exportable:
     """A model in evaluation mode and its tokenizer, which share token ids. An imported model has no PyTorch yet.
 
-    Every source ends with `source_suffix`; `unk_id` stands for unknown pieces. `training` is the configuration of the
-    training or import. `steps` is the number of optimizer steps, 0 if unknown.
+    Either it has directions, or it is multilingual. Every source ends with `source_suffix`; `unk_id` stands for unknown
+    pieces. `training` is the configuration of the training or import. `steps` is the number of optimizer steps, 0 if
+    unknown.
     """
 
     model: "TranslationModel | TransformerWeights"
@@ -30,6 +31,7 @@ class Exportable:
     unk_id: int
     training: dict[str, object]
     steps: int
+    multilingual: Multilingual | None = None
 
     @classmethod
     def of_run(cls, trained: "TrainedModel") -> Self:

@@ -59,6 +59,8 @@ class Source:
         """What the files are; raises HubError if they are no model that can be converted."""
         if self.path.is_file() or (self.path / "metadata.json").is_file() or (self.path / "model.bin").is_file():
             return "ctranslate2"
+        if (self.path / "sentencepiece.bpe.model").is_file() and (self.path / "config.json").is_file():
+            return "multilingual"
         if (self.path / "config.json").is_file() or any(self.path.glob("*.npz")):
             return "marian"
         raise HubError(f"{self.path}: has no config.json, model.bin or .npz file: {SUPPORTED}")
@@ -105,7 +107,7 @@ def _files(source: Source, kind: Kind) -> Iterator[Path]:
         return
     names = sorted({*(name for group in NEEDED[kind] for name in group), *OPTIONAL[kind]})
     # SentencePiece models may be in the folder above that of a CTranslate2 model.
-    folders = (source.path,) if kind == "marian" else (source.path, source.path.parent)
+    folders = (source.path, source.path.parent) if kind == "ctranslate2" else (source.path,)
     yield from (folder / name for folder in folders for name in names if (folder / name).is_file())
 
 
@@ -127,14 +129,14 @@ def _write(source: Source, kind: Kind, folder: Path) -> None:
 def _read(source: Source, kind: Kind) -> "Exportable":
     from export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - takes long to import
     from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
-    from export.imports.marian import import_marian  # noqa: PLC0415
+    from export.imports.hugging_face import import_checkpoint  # noqa: PLC0415
     from export.imports.marian_npz import import_marian_npz, is_npz_folder  # noqa: PLC0415
 
     read: Callable[[Path, ImportOptions], Exportable]
     if kind == "ctranslate2":
         read = import_ctranslate2
     else:
-        read = import_marian_npz if is_npz_folder(source.path) else import_marian
+        read = import_marian_npz if is_npz_folder(source.path) else import_checkpoint
     given = source.languages
     try:
         return read(source.path, ImportOptions(given.source, given.target))

@@ -13,6 +13,7 @@ from hub.licenses import describe_license
 from hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
 from hub.repository import Snapshot, find_snapshot
 from hub.store import Installed, Store
+from serve.bundle.directions import directions_of
 from serve.bundle.manifest import is_model_name
 
 LONGEST_MODEL_NAME = 64
@@ -102,7 +103,7 @@ def _convert(store: Store, source: Source, name: str, origin: str, license_name:
     with explain_space(store.folder):
         key, bundle = convert(store, source)
         size_bytes = sum(path.stat().st_size for path in bundle.folder.iterdir())
-        directions = tuple(map(str, bundle.manifest.directions))
+        directions = tuple(str(directions_of(bundle.manifest)).split(", "))
         installed = Installed(
             name=name,
             model=source.model,

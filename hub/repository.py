@@ -17,24 +17,31 @@ from serve.bundle.files import read_json
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
 
-Kind = Literal["marian", "ctranslate2"]
+Kind = Literal["marian", "multilingual", "ctranslate2"]
 
 CONFIG = "config.json"
 # Each group holds files of which a repository needs one, the preferred one first.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {
     "marian": ((CONFIG,), ("vocab.json",), ("source.spm",), ("target.spm",), WEIGHTS),
+    "multilingual": ((CONFIG,), ("sentencepiece.bpe.model",), WEIGHTS),
     "ctranslate2": ((CONFIG,), ("model.bin",)),
 }
 OPTIONAL: dict[Kind, tuple[str, ...]] = {
     "marian": ("generation_config.json", "tokenizer_config.json", "target_vocab.json"),
+    "multilingual": ("generation_config.json", "tokenizer_config.json", "vocab.json", "tokenization_small100.py"),
     "ctranslate2": (
         *(f"{each}_vocabulary.{suffix}" for each in ("shared", "source", "target") for suffix in ("json", "txt")),
         *("source.spm", "target.spm", "sentencepiece.model", "sentencepiece.bpe.model", "tokenizer.model", "spm.model"),
     ),
 }
 FULL_COMMIT = 40
-SUPPORTED = "expected a Marian checkpoint, as OPUS-MT has, or a CTranslate2 model; see docs/import.md"
+# The `model_type` in the configuration of a checkpoint.
+MODEL_TYPES: dict[Kind, str] = {"marian": "marian", "multilingual": "m2m_100"}
+SUPPORTED = (
+    "expected a Marian checkpoint, as OPUS-MT has, a checkpoint of M2M100, NLLB-200 or SMaLL-100, or a CTranslate2 "
+    "model; see docs/import.md"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,8 @@ def _license(card: object) -> str | None:
 
 
 def _kind(reference: RepositoryModel, names: Collection[str]) -> Kind:
-    kind: Kind = "ctranslate2" if "model.bin" in names else "marian"
+    checkpoint: Kind = "multilingual" if "sentencepiece.bpe.model" in names else "marian"
+    kind: Kind = "ctranslate2" if "model.bin" in names else checkpoint
     for group in NEEDED[kind]:
         if not any(name in names for name in group):
             raise HubError(f"{reference}: has no file {' or '.join(group)}: {SUPPORTED}")
@@ -130,7 +138,7 @@ def _check_type(reference: RepositoryModel, kind: Kind, path: Path) -> None:
     except ValueError as error:
         raise HubError(f"{reference}: {CONFIG}: not JSON: {error}") from error
     model_type = content.get("model_type") if isinstance(content, dict) else None
-    if kind == "marian" and model_type != "marian":
+    if kind in MODEL_TYPES and model_type != MODEL_TYPES[kind]:
         raise HubError(f"{reference}: {CONFIG}: model_type: {json.dumps(model_type)}: {SUPPORTED}")
 
 

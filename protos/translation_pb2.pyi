@@ -1256,6 +1256,7 @@ class Model(_message.Message):
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
     MANIFEST_SHA256_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    LANGUAGES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model in requests."""
     state: Global___ModelState.ValueType
@@ -1268,11 +1269,15 @@ class Model(_message.Message):
     """SHA-256 of the manifest of its bundle, in hexadecimal digits; it identifies the bundle."""
     @_builtins.property
     def directions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Direction]:
-        """Directions of the model."""
+        """Directions of the model; none if it has `languages`."""
 
     @_builtins.property
     def limits(self) -> Global___ModelLimits:
         """Limits of the model."""
+
+    @_builtins.property
+    def languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Languages of a multilingual model, which translates between any two of them."""
 
     def __init__(
         self,
@@ -1284,10 +1289,11 @@ class Model(_message.Message):
         alignments: _builtins.bool = ...,
         manifest_sha256: _builtins.str = ...,
         limits: Global___ModelLimits | None = ...,
+        languages: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "directions", b"directions", "limits", b"limits", "manifest_sha256", b"manifest_sha256", "name", b"name", "precision", b"precision", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "directions", b"directions", "languages", b"languages", "limits", b"limits", "manifest_sha256", b"manifest_sha256", "name", b"name", "precision", b"precision", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -263,7 +263,7 @@ class Service:
         if self._worker is not None and not self._listening:
             await self._listen_with_others(self._worker)
         await self._publish_health()
-        directions = [str(direction) for each in self.models for direction in each.pipeline.manifest.directions]
+        directions = [shown for each in self.models for shown in str(each.pipeline.directions).split(", ")]
         log.info(
             "ready" if self._worker is None else "worker_ready",
             http_port=self.http_port,

@@ -11,17 +11,35 @@ from export.make_bundle import Sample
 from export.source_model import Exportable
 from model.config import Direction
 from model.tokenizer.tokenizer import WORD_START
+from serve.bundle.manifest import Multilingual
 
 # One file per language, with a sentence per line.
 SENTENCES = Path(__file__).with_name("sentences")
 
 
+# Directions and sentences of each that stand for a multilingual model: a server translates them at every start.
+FEW_DIRECTIONS, FEW_SENTENCES = 8, 6
+
+
 def golden_samples(exportable: Exportable) -> list[Sample]:
-    """Returns texts for every direction of a model."""
+    """Returns texts for every direction of a model, or for a few directions of a multilingual one."""
+    if exportable.multilingual is not None:
+        return _multilingual_samples(exportable, exportable.multilingual)
     return [
         Sample(Direction(source=each.source, target=each.target), text)
         for each in exportable.directions
         for text in _texts_of(exportable, each.source)
+    ]
+
+
+def _multilingual_samples(exportable: Exportable, multilingual: Multilingual) -> list[Sample]:
+    """Returns texts for a chain of directions through languages with sentences, else through any."""
+    codes = [each.language for each in multilingual.languages if "-" not in each.language]
+    codes = sorted(codes, key=lambda code: not read_sentences(code))[:FEW_DIRECTIONS]
+    return [
+        Sample(Direction(source=source, target=target), text)
+        for source, target in zip(codes, [*codes[1:], codes[0]], strict=True)
+        for text in _texts_of(exportable, source)[:FEW_SENTENCES]
     ]
 
 

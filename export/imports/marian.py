@@ -5,15 +5,27 @@ library `transformers`. Rejects unsupported fields by name.
 """
 
 import math
-import zipfile
-from collections.abc import Iterator, Mapping
-from io import BufferedReader
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import Field
 
+from export.imports.checkpoint import (
+    CONFIG_FILE,
+    EXPECTED_SEARCH,
+    OUTPUT,
+    SHARED,
+    SOURCE,
+    TARGET,
+    TOKENIZER_CONFIG_FILE,
+    CheckpointConfig,
+    first_stored,
+    read_config,
+    read_layers,
+    read_optional_fields,
+    read_tensors,
+    special_piece,
+)
 from export.imports.common import (
     Array,
     ImportedModelError,
@@ -33,19 +45,11 @@ from export.imports.common import (
     read_json,
     tokenizer_refused,
 )
-from export.imports.pickled import read_pickled
-from export.imports.safe import read_safetensors
 from export.source_model import Exportable
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
 from model.weights import TransformerWeights
-from serve.bundle.files import open_file
-from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
-
-CONFIG_FILE = "config.json"
-GENERATION_FILE = "generation_config.json"
-
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
+from serve.bundle.manifest import MOST_VOCABULARY
 
 # Marian variants with another computation are rejected. A missing field has the value listed here.
 EXPECTED_FIELDS: dict[str, object] = {
@@ -56,44 +60,14 @@ EXPECTED_FIELDS: dict[str, object] = {
     "add_final_layer_norm": False,
     "static_position_embeddings": True,
 }
-# Search options that change the tokens and that Dragoman does not support.
-EXPECTED_SEARCH: dict[str, object] = {
-    "forced_bos_token_id": None,
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "encoder_no_repeat_ngram_size": 0,
-    "min_length": 0,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-}
 
 
-def _first_eos(value: object) -> object:
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
-class MarianConfig(BaseModel):
+class MarianConfig(CheckpointConfig):
     """The fields of config.json that determine the computation of a Marian model."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    d_model: int = Field(gt=0)
-    encoder_layers: int = Field(gt=0)
-    decoder_layers: int = Field(gt=0)
-    encoder_attention_heads: int = Field(gt=0)
-    decoder_attention_heads: int = Field(gt=0)
-    encoder_ffn_dim: int = Field(gt=0)
-    decoder_ffn_dim: int = Field(gt=0)
-    activation_function: str
-    vocab_size: int = Field(gt=0, le=MOST_VOCABULARY)
     decoder_vocab_size: int | None = Field(None, gt=0, le=MOST_VOCABULARY)
-    max_position_embeddings: int = Field(gt=1, le=MOST_TOKENS)
-    scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
-    pad_token_id: int = Field(ge=0)
-    eos_token_id: Annotated[int, BeforeValidator(_first_eos)] = Field(ge=0)
-    decoder_start_token_id: int = Field(ge=0)
     bad_words_ids: tuple[tuple[int, ...], ...] | None = None
 
     @property
@@ -106,83 +80,18 @@ class MarianConfig(BaseModel):
         """True if one matrix embeds source and target and is the output projection."""
         return self.share_encoder_decoder_embeddings and self.tie_word_embeddings
 
-
-def read_marian_config(folder: Path) -> MarianConfig:
-    """Reads and checks the configuration of a checkpoint; raises ImportedModelError naming the field."""
-    path = folder / CONFIG_FILE
-    fields = read_fields(path)
-    generation = read_fields(folder / GENERATION_FILE) if (folder / GENERATION_FILE).exists() else {}
-    _expect(path, fields, EXPECTED_FIELDS)
-    _expect(path, fields, EXPECTED_SEARCH)
-    _expect(folder / GENERATION_FILE, generation, EXPECTED_SEARCH)
-    chosen = {name: generation[name] for name in ("bad_words_ids", "decoder_start_token_id") if generation.get(name)}
-    try:
-        config = MarianConfig.model_validate({**fields, **chosen})
-    except ValidationError as error:
-        first = error.errors()[0]
-        given = "" if first["type"] == "missing" else f" (given: {first['input']!r})"
-        raise ImportedModelError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}{given}") from error
-    _check(path, config)
-    return config
-
-
-def transformer_fields(config: MarianConfig) -> dict[str, object]:
-    """Returns the `TransformerConfig` fields that the configuration determines."""
-    return {
-        "d_model": config.d_model,
-        "d_ff": config.encoder_ffn_dim,
-        "heads": config.encoder_attention_heads,
-        "encoder_layers": config.encoder_layers,
-        "decoder_layers": config.decoder_layers,
-        "norm_position": "post",
-        "norm": "layer",
-        "activation": ACTIVATIONS[config.activation_function],
-        "positions": "learned",
-        "tie_embeddings": config.tied,
-        "scale_embeddings": config.scale_embedding,
-        "output_bias": True,
-    }
-
-
-def _expect(path: Path, fields: Mapping[str, object], expected: Mapping[str, object]) -> None:
-    for name, value in expected.items():
-        actual = fields.get(name)
-        if actual is not None and actual != value:
-            raise ImportedModelError(f"{path}: {name}: {actual}: expected {value}")
-
-
-def _check(path: Path, config: MarianConfig) -> None:
-    for name in ("attention_heads", "ffn_dim"):
-        encoder, decoder = getattr(config, f"encoder_{name}"), getattr(config, f"decoder_{name}")
-        if encoder != decoder:
-            raise ImportedModelError(f"{path}: decoder_{name}: {decoder}: expected {encoder} as in the encoder")
-    if config.activation_function not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise ImportedModelError(f"{path}: activation_function: {config.activation_function}: expected {known}")
-    if config.share_encoder_decoder_embeddings and config.target_size != config.vocab_size:
-        raise ImportedModelError(
-            f"{path}: decoder_vocab_size: {config.target_size}: expected {config.vocab_size},"
-            " because share_encoder_decoder_embeddings is true"
-        )
-    for name, size in (
-        ("pad_token_id", config.vocab_size),
-        ("eos_token_id", config.target_size),
-        ("decoder_start_token_id", config.target_size),
-    ):
-        if getattr(config, name) >= size:
-            raise ImportedModelError(f"{path}: {name}: {getattr(config, name)}: expected an id below {size}")
-    for ids in config.bad_words_ids or ():
-        if len(ids) != 1 or not 0 <= ids[0] < config.target_size:
-            raise ImportedModelError(f"{path}: bad_words_ids: {list(ids)}: expected single token ids of the vocabulary")
-
-
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-SHARED, SOURCE, TARGET, OUTPUT = (
-    "model.shared.weight",
-    "model.encoder.embed_tokens.weight",
-    "model.decoder.embed_tokens.weight",
-    "lm_head.weight",
-)
+    def check(self, path: Path) -> None:
+        """Checks that the fields fit together; raises ImportedModelError naming the field."""
+        if self.share_encoder_decoder_embeddings and self.target_size != self.vocab_size:
+            raise ImportedModelError(
+                f"{path}: decoder_vocab_size: {self.target_size}: expected {self.vocab_size},"
+                " because share_encoder_decoder_embeddings is true"
+            )
+        super().check(path)
+        for ids in self.bad_words_ids or ():
+            if len(ids) != 1 or not 0 <= ids[0] < self.target_size:
+                problem = "expected single token ids of the vocabulary"
+                raise ImportedModelError(f"{path}: bad_words_ids: {list(ids)}: {problem}")
 
 
 def import_marian(folder: Path, options: ImportOptions) -> Exportable:
@@ -192,11 +101,11 @@ def import_marian(folder: Path, options: ImportOptions) -> Exportable:
         ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
     """
     with importing(folder):
-        config = read_marian_config(folder)
-        settings = read_fields(folder / TOKENIZER_CONFIG_FILE) if (folder / TOKENIZER_CONFIG_FILE).exists() else {}
+        config = read_config(folder, MarianConfig, EXPECTED_FIELDS, EXPECTED_SEARCH)
+        settings = read_optional_fields(folder / TOKENIZER_CONFIG_FILE)
         tokenizer = _tokenizer(folder, config, settings)
         model = _model(folder, config, options)
-        eos = _special_piece(settings, "eos_token", "</s>")
+        eos = special_piece(settings, "eos_token", "</s>")
         return Exportable(
             model=model,
             tokenizer=tokenizer,
@@ -225,7 +134,7 @@ def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) 
         raise ImportedModelError(
             f"{folder / CONFIG_FILE}: eos_token_id: {config.eos_token_id}: expected an id of the vocabulary"
         )
-    special = {_special_piece(settings, "eos_token", "</s>"), _special_piece(settings, "pad_token", "<pad>")}
+    special = {special_piece(settings, "eos_token", "</s>"), special_piece(settings, "pad_token", "<pad>")}
     special |= {target[config.eos_token_id], *language_pieces(source)}
     try:
         return PieceTokenizer(
@@ -233,7 +142,7 @@ def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) 
             read_bytes(folder / "target.spm"),
             source,
             target,
-            unknown_piece=_special_piece(settings, "unk_token", "<unk>"),
+            unknown_piece=special_piece(settings, "unk_token", "<unk>"),
             special_pieces=sorted(special),
         )
     except TokenizerError as error:
@@ -243,7 +152,7 @@ def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) 
 def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> TransformerWeights:
     limits = find_limits(options, config.max_position_embeddings)
     with read_tensors(folder) as tensors:
-        parameters = dict(_layers(tensors, config))
+        parameters = dict(read_layers(tensors, config))
         parameters |= _embeddings(tensors, config)
         for side, name in (("source", "encoder"), ("target", "decoder")):
             table = tensors.take_optional(f"model.{name}.embed_positions.weight")
@@ -252,46 +161,15 @@ def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> Transf
             parameters[f"{side}_positions.table"] = table[: limits.positions]
     size = max(config.vocab_size, config.target_size)
     fields = {
-        **transformer_fields(config),
+        **config.transformer_fields,
+        "norm_position": "post",
+        "tie_embeddings": config.tied,
+        "output_bias": True,
         "max_source_tokens": limits.max_source_tokens,
         "max_target_tokens": limits.max_target_tokens,
     }
     special = SpecialIds(pad=config.pad_token_id, bos=config.decoder_start_token_id, eos=config.eos_token_id)
     return build_transformer(fields, size, special, parameters)
-
-
-def read_tensors(folder: Path) -> Tensors:
-    """Reads the parameters of a checkpoint from model.safetensors, or else from pytorch_model.bin.
-
-    Raises:
-        ImportedModelError: if neither exists or can be read.
-    """
-    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
-    path = safe if safe.exists() else pickled
-    if not path.exists():
-        raise ImportedModelError(f"{folder}: expected {safe.name} or {pickled.name} in one file")
-    try:
-        with open_file(path) as file:
-            if path == safe:
-                return Tensors(path, read_safetensors(file))
-            check_compression(path, file)
-            return Tensors(path, read_pickled(file))
-    except ImportedModelError:
-        raise
-    except ModuleNotFoundError as error:
-        raise ImportedModelError(f"{path}: requires the library safetensors: pip install safetensors") from error
-    except Exception as error:  # damaged files raise exceptions of any type
-        raise ImportedModelError(f"{path}: cannot be read: {error}") from error
-
-
-def check_compression(path: Path, file: BufferedReader) -> None:
-    """Refuses a checkpoint that is larger in memory than on disk: neither PyTorch nor Marian compresses any."""
-    if not zipfile.is_zipfile(file):
-        return
-    with zipfile.ZipFile(file) as archive:
-        size_bytes, most_bytes = sum(each.file_size for each in archive.infolist()), path.stat().st_size
-    if size_bytes > most_bytes:
-        raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
 
 
 def marian_positions(length: int, d_model: int) -> Array:
@@ -304,28 +182,6 @@ def marian_positions(length: int, d_model: int) -> Array:
     return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
 
 
-def _layers(tensors: Tensors, config: MarianConfig) -> Iterator[tuple[str, Array]]:
-    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for layer in range(layers):
-            ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
-            attentions = {"self_attention": "self_attn"}
-            if side == "decoder":
-                attentions["cross_attention"] = "encoder_attn"
-            for attention, name in attentions.items():
-                for part in ("query", "key", "value"):
-                    yield from _linear(tensors, f"{ours}.{attention}.{part}", f"{theirs}.{name}.{part[0]}_proj")
-                yield from _linear(tensors, f"{ours}.{attention}.output", f"{theirs}.{name}.out_proj")
-                yield from _linear(tensors, f"{ours}.{attention}_residual.norm", f"{theirs}.{name}_layer_norm")
-            yield from _linear(tensors, f"{ours}.feed_forward.inner", f"{theirs}.fc1")
-            yield from _linear(tensors, f"{ours}.feed_forward.outer", f"{theirs}.fc2")
-            yield from _linear(tensors, f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
-
-
-def _linear(tensors: Tensors, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-    for part in ("weight", "bias"):
-        yield f"{ours}.{part}", tensors.take(f"{theirs}.{part}")
-
-
 def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Array]:
     """Returns embeddings, output matrix and output bias, all with the size of the larger vocabulary."""
     size = max(config.vocab_size, config.target_size)
@@ -336,34 +192,19 @@ def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Array]:
     # A checkpoint stores a tied matrix under one of its names or under all of them.
     stored = {name: tensors.take_optional(name) for name in (SHARED, SOURCE, TARGET, OUTPUT)}
     if config.tied:
-        embedding = _first(tensors, stored, size, SHARED, SOURCE, TARGET, OUTPUT)
+        embedding = first_stored(tensors, stored, size, SHARED, SOURCE, TARGET, OUTPUT)
         return {"embedding.weight": embedding, "output_bias": bias}
     shared = (SHARED,) if config.share_encoder_decoder_embeddings else ()
     target_names = (TARGET, *shared, OUTPUT) if config.tie_word_embeddings else (TARGET, *shared)
-    source = _first(tensors, stored, config.vocab_size, SOURCE, *shared)
-    target = _first(tensors, stored, config.target_size, *target_names)
-    output = target if config.tie_word_embeddings else _first(tensors, stored, config.target_size, OUTPUT)
+    source = first_stored(tensors, stored, config.vocab_size, SOURCE, *shared)
+    target = first_stored(tensors, stored, config.target_size, *target_names)
+    output = target if config.tie_word_embeddings else first_stored(tensors, stored, config.target_size, OUTPUT)
     return {
         "embedding.weight": grown(source, size),
         "target_embedding.weight": grown(target, size),
         "output.weight": grown(output, size),
         "output_bias": bias,
     }
-
-
-def _first(tensors: Tensors, stored: dict[str, Array | None], rows: int, *names: str) -> Array:
-    found = next((stored[name] for name in names if stored[name] is not None), None)
-    matrix = tensors.take(names[0]) if found is None else found
-    if len(matrix) != rows:
-        raise ImportedModelError(f"{names[0]}: shape is {matrix.shape}, expected {rows} rows")
-    return matrix
-
-
-def _special_piece(settings: dict[str, object], field: str, usual: str) -> str:
-    """Returns a special token of tokenizer_config.json, which is a string or an object with the field `content`."""
-    token = settings.get(field, usual)
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else usual
 
 
 def _text(value: object) -> str | None:

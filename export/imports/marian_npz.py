@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 import numpy as np
 import yaml
 
+from export.imports.checkpoint import check_compression
 from export.imports.common import (
     Array,
     ImportedModelError,
@@ -32,7 +33,7 @@ from export.imports.common import (
     read_bytes,
     tokenizer_refused,
 )
-from export.imports.marian import check_compression, marian_positions
+from export.imports.marian import marian_positions
 from export.source_model import Exportable
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError

@@ -28,6 +28,7 @@ from export.inspect.graph import (
 from export.inspect.native_step import described_states, native_blocks
 from model.text_table import format_table
 from serve.bundle.bundle import MANIFEST_FILE, Bundle
+from serve.bundle.directions import directions_of
 from serve.bundle.manifest import (
     CACHE_BLOCK_TOKENS,
     DECODER_INPUTS,
@@ -281,7 +282,7 @@ def _format_identity(inspection: Inspection) -> str:
     rows = {
         "bundle": str(inspection.folder),
         "name": manifest.name,
-        "directions": ", ".join(map(str, manifest.directions)),
+        "directions": str(directions_of(manifest)),
         "architecture": _format_architecture(provenance.training.get("model")),
         "parameters": f"{numbers:,} ({types})",
         "precision": manifest.precision,

@@ -332,7 +332,7 @@ class HttpApi:
             telemetry={"tracing": False, "metrics": False, "logs": False},
             exception_handlers={HTTPException: answer_http_exception},
         )
-        direction = next(iter(self._models)).pipeline.manifest.directions[0]
+        direction = next(iter(next(iter(self._models)).pipeline.directions))
         app.add_middleware(
             RequestRecorder,
             metrics=self._metrics,

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterator
 
 from serve.languages.names import served_codes
-from serve.registry.registry import ModelRegistry, Offers
+from serve.registry.registry import ModelRegistry
+from serve.registry.route import Offers
 
 
 class ServedLanguages:
@@ -57,8 +58,8 @@ class ServedLanguages:
 def _with_pivots(offers: Offers) -> dict[str, frozenset[str]]:
     direct: dict[str, set[str]] = {}
     for directions in offers.values():
-        for each in directions:
-            direct.setdefault(each.source, set()).add(each.target)
+        for source, target in directions.pairs():
+            direct.setdefault(source, set()).add(target)
     everything = frozenset().union(*direct.values())
     reached = {}
     for source, targets in direct.items():

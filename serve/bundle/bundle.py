@@ -12,6 +12,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from serve.bundle.directions import check_golden
 from serve.bundle.files import one_line, read_file, read_json, sha256_of
 from serve.bundle.manifest import GoldenSentence, Manifest, first_problem
 
@@ -150,6 +151,7 @@ def _read_manifest(path: Path) -> Manifest:
 def _read_golden(path: Path, manifest: Manifest) -> tuple[GoldenSentence, ...]:
     try:
         golden = _GOLDEN.validate_json(read_file(path))
+        check_golden(manifest, golden)
         manifest.check_golden(golden)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}") from error

@@ -89,7 +89,8 @@ class PieceSpec(Record):
 TokenizerSpec = Annotated[SentencePieceSpec | PieceSpec, Discriminator("kind")]
 
 
-Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+# ISO 639 code, with a script where a language has several: de, ceb, zh-Hant.
+Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?$")]
 # The graphs' operators: ONNX Runtime's fastest ones for a CPU or an NVIDIA GPU, or those of the ONNX standard.
 GraphVariant = Literal["cpu", "cuda", "portable"]
 # The graphs' arithmetic: 32-bit or 16-bit floats, or products of 8-bit integers. Activations have one scale per row.
@@ -131,18 +132,46 @@ CHOOSE_INPUTS = (LOGITS, "best_count")
 
 
 class BundleDirection(Record):
-    """A source and a target language, as ISO 639-1 codes.
+    """A source and a target language.
 
     Attributes:
-        source_prefix: tokens before every source, which select the target language of a multilingual model.
+        source_prefix: tokens before every source, which select languages of a multilingual model.
+        start: tokens that every translation starts with, which select its language; they are no part of its text.
     """
 
     source: Language
     target: Language
     source_prefix: TokenIds = ()
+    start: TokenIds = ()
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
+
+
+class LanguageToken(Record):
+    """A language of a multilingual model, and the token that stands for it."""
+
+    language: Language
+    token_id: TokenId
+
+
+class Multilingual(Record):
+    """The languages of a model that translates between any two of them.
+
+    Attributes:
+        before_source: language whose token precedes the source.
+        starts: whether the token of the target language starts the translation.
+    """
+
+    languages: tuple[LanguageToken, ...] = Field(min_length=2, max_length=1000)
+    before_source: Literal["source", "target"]
+    starts: bool
+
+    @field_validator("languages")
+    @classmethod
+    def _check_languages(cls, languages: tuple[LanguageToken, ...]) -> tuple[LanguageToken, ...]:
+        _check_unique(each.language for each in languages)
+        return languages
 
 
 class StateSpec(Record):
@@ -302,6 +331,8 @@ class Manifest(Record):
     """The content of `manifest.json`. Lengths are in tokens; `max_target_tokens` does not count the end token.
 
     Attributes:
+        directions: one or more; none if the model is multilingual.
+        multilingual: languages instead of directions.
         source_suffix: tokens after every source, usually the end token.
         bos_id: first token of every translation.
         cache: KV caches of native graphs; None for graphs with states.
@@ -316,7 +347,8 @@ class Manifest(Record):
     format_version: Literal[5, 6] = 6
     name: ModelName
     vocabulary_size: int = Field(gt=0, le=MOST_VOCABULARY)
-    directions: tuple[BundleDirection, ...] = Field(min_length=1, max_length=10_000)
+    directions: tuple[BundleDirection, ...] = Field(max_length=10_000)
+    multilingual: Multilingual | None = None
     source_suffix: TokenIds
     tokenizer: TokenizerSpec
     cache: CacheSpec | None = None
@@ -346,6 +378,13 @@ class Manifest(Record):
         return directions
 
     @model_validator(mode="after")
+    def _check_languages(self) -> Self:
+        if bool(self.directions) == (self.multilingual is not None):
+            found = "both" if self.directions else "neither"
+            raise ValueError(f"directions: expected directions or multilingual, got {found}")
+        return self
+
+    @model_validator(mode="after")
     def _check_heads(self) -> Self:
         cache = self.cache
         for chosen in self.alignment_heads if cache is not None else ():
@@ -364,6 +403,9 @@ class Manifest(Record):
     def _check_ids(self) -> Self:
         for direction in self.directions:
             self._check_in_vocabulary(f"directions: {direction}: source_prefix", direction.source_prefix)
+            self._check_in_vocabulary(f"directions: {direction}: start", direction.start)
+        for each in () if self.multilingual is None else self.multilingual.languages:
+            self._check_in_vocabulary(f"multilingual: {each.language}", (each.token_id,))
         self._check_in_vocabulary("source_suffix", self.source_suffix)
         for name in ("pad_id", "unk_id", "bos_id", "eos_id"):
             self._check_in_vocabulary(name, (getattr(self, name),))
@@ -374,16 +416,12 @@ class Manifest(Record):
             raise ValueError(f"{field}: expected ids below {self.vocabulary_size}, got {ids}")
 
     def check_golden(self, golden: Iterable[GoldenSentence]) -> None:
-        """Checks golden sentences against directions, limits and vocabulary.
+        """Checks golden sentences against limits and vocabulary.
 
         Raises:
             ValueError: with the number and the field of the first wrong sentence.
         """
-        known = {(direction.source, direction.target) for direction in self.directions}
         for number, sentence in enumerate(golden):
-            if (sentence.source_language, sentence.target_language) not in known:
-                asked = f"{sentence.source_language}-{sentence.target_language}"
-                raise ValueError(f"{number}: {asked}: expected one of {', '.join(map(str, self.directions))}")
             for field, ids, least, most in (
                 ("source_ids", sentence.source_ids, 1, self.max_source_tokens),
                 ("target_ids", sentence.target_ids, 0, self.max_target_tokens),

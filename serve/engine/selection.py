@@ -43,6 +43,11 @@ class Row:
         return self.forced_id is None and self.options.constrained
 
     @property
+    def starting(self) -> bool:
+        """Whether the forced token selects the target language, which has score 0."""
+        return len(self.hypothesis.tokens) < self.options.start_tokens
+
+    @property
     def drawn(self) -> bool:
         """Whether its next token is sampled."""
         return self.forced_id is None and self.options.sampled
@@ -120,12 +125,13 @@ class Step:
         chosen = self._drawn(scores) | {
             row.hypothesis.row: row.forced_id for row in self.rows if row.forced_id is not None
         }
+        starting = [row.hypothesis.row for row in self.rows if row.starting]
         ids = np.array(list(chosen), np.int64)
         chosen_scores = scores.of(ids, np.array(list(chosen.values()), np.int64)).tolist() if chosen else []
         tokens = {
             number: [Token(token_id, score)]
             for (number, token_id), score in zip(chosen.items(), chosen_scores, strict=True)
-        }
+        } | {number: [Token(chosen[number], 0.0)] for number in starting}
         searched = [row for row in self.rows if row.hypothesis.row not in chosen]
         if searched:
             best_scores, best_ids = scores.best(numbers_of(searched), max(row.options.examined for row in searched))

@@ -15,7 +15,8 @@ from serve.observability.metrics import NO_MODEL
 from serve.registry.detected import DetectedTexts
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.mixed_texts import Parts
-from serve.registry.registry import Hop, ModelRegistry, ServedModel, find_hop, find_route, find_sources
+from serve.registry.registry import ModelRegistry, ServedModel
+from serve.registry.route import Hop, find_hop, find_route, find_sources
 from serve.scheduler.admission import Reservation
 from serve.translation import pivot
 from serve.translation.detection import DetectResponse, best_guess, detect_languages
@@ -123,7 +124,7 @@ class Dispatcher:
         """
         self.lifecycle.check_admission()
         self.check_texts(texts)
-        sources = {each.source for directions in self._models.offers.values() for each in directions}
+        sources = {source for directions in self._models.offers.values() for source in directions.sources_of("")}
         return DetectResponse(tuple(await detect_languages(texts, sources, self._deadline(deadline_seconds))))
 
     def check_texts(self, texts: Sequence[str]) -> None:

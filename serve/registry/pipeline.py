@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from serve.bundle.directions import Directions, directions_of, start_tokens
 from serve.bundle.files import one_line
-from serve.bundle.manifest import BundleDirection, GoldenSentence
+from serve.bundle.manifest import GoldenSentence
 from serve.bundle.tokenizer import load_tokenizer
 from serve.engine.engines import Models, NativeEngines, PythonEngines
 from serve.engine.readiness import Readiness
@@ -32,7 +33,7 @@ class GoldenMismatchError(Exception):
 
 async def check_golden(
     golden: Sequence[GoldenSentence],
-    directions: Sequence[BundleDirection],
+    directions: Directions,
     tokenizer: TextTokenizer,
     scheduler: RequestScheduler,
     *,
@@ -57,16 +58,17 @@ async def check_golden(
     """
     if not golden:
         raise GoldenMismatchError("golden sentences: none, expected at least one")
-    prefixes = {(direction.source, direction.target): direction.source_prefix for direction in directions}
+    specs = []
     for number, sentence in enumerate(golden):
-        prefix = prefixes[sentence.source_language, sentence.target_language]
+        direction = directions.find(sentence.source_language, sentence.target_language)
+        prefix, begin = ((), ()) if direction is None else (direction.source_prefix, direction.start)
         source_ids = (*prefix, *tokenizer.encode(sentence.source), *source_suffix)
         _compare(number, "source", sentence.source_ids, source_ids)
-    options = SearchOptions(max_target_tokens=max_target_tokens)
+        options = SearchOptions(max_target_tokens=max_target_tokens, target_prefix=begin, start_tokens=len(begin))
+        specs.append(SequenceSpec(source_ids, options))
     for start in range(0, len(golden), together):
         group = golden[start : start + together]
-        specs = [SequenceSpec(sentence.source_ids, options) for sentence in group]
-        sequences = await run_sequences(scheduler, specs, deadline_seconds=None)
+        sequences = await run_sequences(scheduler, specs[start : start + together], deadline_seconds=None)
         for number, (sentence, sequence) in enumerate(zip(group, sequences, strict=True), start):
             _compare(number, "target", sentence.target_ids, sequence.best.target_ids)
 
@@ -106,6 +108,7 @@ class Pipeline:
         self.bundle = bundle
         self.manifest = manifest
         self.settings = settings
+        self.directions = directions_of(manifest)
         self._tokenizer = tokenizer = load_tokenizer(bundle)
         vocabulary = TargetVocabulary.of(
             tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
@@ -119,7 +122,7 @@ class Pipeline:
             max_text_characters=settings.max_text_characters,
             max_rows=self.scheduler.capacity_rows,
             search=SearchLimits(
-                max_target_tokens=manifest.max_target_tokens,
+                max_target_tokens=manifest.max_target_tokens - start_tokens(manifest),
                 max_rows=settings.slots,
                 aligned=bool(settings.alignments),
                 vocabulary=vocabulary,
@@ -155,7 +158,7 @@ class Pipeline:
         self.metrics.set_limits(self.settings.total_slots, self.settings.max_waiting)
         self.metrics.set_info(
             {
-                "directions": ",".join(map(str, manifest.directions)),
+                "directions": str(self.directions).replace(", ", ","),
                 "precision": manifest.precision,
                 "opset": str(manifest.opset),
                 "weights_sha256": manifest.files[WEIGHTS_FILE],
@@ -171,7 +174,7 @@ class Pipeline:
         """
         await check_golden(
             self.bundle.golden,
-            self.manifest.directions,
+            self.directions,
             self._tokenizer,
             self.scheduler,
             source_suffix=self.manifest.source_suffix,

@@ -1,24 +1,23 @@
 """The served models by name, and the choice of models for a request.
 
 Models are tried in a fixed order: fewest directions first, then by name, so that a bilingual model precedes a
-multilingual one. A replaced model runs until its requests are answered, so two versions may coexist. A route is one
-model with the direction, or two models with a pivot language.
+multilingual one. A replaced model runs until its requests are answered, so two versions may coexist.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
 import structlog
 
-from serve.bundle.manifest import BundleDirection
+from serve.bundle.directions import start_tokens
 from serve.engine.engines import Models
-from serve.errors import InvalidRequestError, ModelNotFoundError, NotReadyError, ServiceError
+from serve.errors import NotReadyError, ServiceError
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
+from serve.registry.route import Offers, check_model
 from serve.system import run_in_daemon_thread
-from serve.translation.request import ScoreRequest, TranslateRequest
 
 
 class ModelState(StrEnum):
@@ -31,7 +30,7 @@ class ModelState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDirection:
-    """A direction of a model, as ISO 639-1 codes."""
+    """A direction of a model."""
 
     source_language: str
     target_language: str
@@ -62,11 +61,17 @@ class ModelLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
-    """The public description of a served model."""
+    """The public description of a served model.
+
+    Attributes:
+        directions: none if the model is multilingual.
+        languages: of a multilingual model, which translates between any two of them; else none.
+    """
 
     name: str
     state: ModelState
     directions: tuple[ModelDirection, ...]
+    languages: tuple[str, ...]
     precision: str
     alignments: bool
     manifest_sha256: str
@@ -82,12 +87,15 @@ def describe(name: str, manifest_sha256: str, pipeline: Pipeline) -> ModelDescri
         directions=tuple(
             ModelDirection(source_language=each.source, target_language=each.target) for each in manifest.directions
         ),
+        languages=()
+        if manifest.multilingual is None
+        else tuple(each.language for each in manifest.multilingual.languages),
         precision=manifest.precision,
         alignments=bool(settings.alignments),
         manifest_sha256=manifest_sha256,
         limits=ModelLimits(
             max_source_tokens=manifest.max_source_tokens,
-            max_target_tokens=manifest.max_target_tokens,
+            max_target_tokens=manifest.max_target_tokens - start_tokens(manifest),
             max_texts=pipeline.limits.max_texts,
             max_text_characters=settings.max_text_characters,
             slots=settings.total_slots,
@@ -179,127 +187,6 @@ class ServedModel:
                 log.exception("watch_failed", model=self.name)
             if readiness.fault() is None:
                 log.info("ready_again", model=self.name)
-
-
-# The directions of each model by name, in the order in which models are tried.
-Offers = Mapping[str, Sequence[BundleDirection]]
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One translation by one model, in a direction of that model."""
-
-    model: str
-    direction: BundleDirection
-
-
-def find_hop(request: TranslateRequest | ScoreRequest, offers: Offers) -> Hop:
-    """Returns the direct translation: by the named model, or by the first model that has the direction.
-
-    Raises:
-        ModelNotFoundError: if no model has the name.
-        InvalidRequestError: if no direction or several match.
-    """
-    return _find_hop(request.source_language, request.target_language, _first_offers(request.model, offers))
-
-
-def find_route(request: TranslateRequest, offers: Offers) -> tuple[Hop, ...]:
-    """Returns one hop, or two if no model has the direction and the client allows a pivot.
-
-    Each hop is chosen as by `find_hop`; a named model makes both. The alphabetically first possible pivot is used.
-
-    Raises:
-        ModelNotFoundError: if no model has the name.
-        InvalidRequestError: if no direction or several match.
-    """
-    source, target = request.source_language, request.target_language
-    first_offers = _first_offers(request.model, offers)
-    try:
-        return (_find_hop(source, target, first_offers),)
-    except InvalidRequestError as error:
-        pivot = _find_pivot(source, target, first_offers)
-        if pivot is None:
-            raise
-        if not request.allow_pivot:
-            hint = f"{error.problem}; allow_pivot would translate through {pivot}"
-            raise InvalidRequestError(error.field, hint) from error
-    return tuple(_find_hop(*pair, first_offers) for pair in ((source, pivot), (pivot, target)))
-
-
-def find_sources(request: TranslateRequest, offers: Offers) -> tuple[str, tuple[str, ...]]:
-    """Returns the target, and the codes of languages that are translated into it, in alphabetical order.
-
-    Raises:
-        ModelNotFoundError: if no model has the name.
-        InvalidRequestError: if no target or several match.
-    """
-    pairs = _first_offers(request.model, offers)
-    targets = {target for _, target in pairs}
-    target = request.target_language or (min(targets) if len(targets) == 1 else "")
-
-    def leads_to_target(source: str) -> bool:
-        return (source, target) in pairs or (request.allow_pivot and _find_pivot(source, target, pairs) is not None)
-
-    sources = tuple(sorted({source for source, _ in pairs if source != target and leads_to_target(source)}))
-    if not sources:
-        raise _wrong_language("target", target, [hop.direction for hop in pairs.values()])
-    return target, sources
-
-
-def choose_direction(directions: Sequence[BundleDirection], source: str, target: str) -> BundleDirection:
-    """Returns the direction from `source` into `target`; each may be empty where it is unambiguous.
-
-    With several directions, only the source may be empty, and only if a single direction has the target.
-
-    Raises:
-        InvalidRequestError: if no direction or several match.
-    """
-    into = [direction for direction in directions if target in ("", direction.target)]
-    if not into or (not target and len(directions) > 1):
-        raise _wrong_language("target", target, directions)
-    matching = [direction for direction in into if source in ("", direction.source)]
-    if len(matching) != 1:
-        raise _wrong_language("source", source, into)
-    return matching[0]
-
-
-def _wrong_language(side: str, language: str, directions: Sequence[BundleDirection]) -> InvalidRequestError:
-    expected = ", ".join(map(str, directions))
-    return InvalidRequestError(f"{side}_language", f"{language[:20]!r}, expected the {side} of one of {expected}")
-
-
-def check_model(name: str, names: Mapping[str, object]) -> None:
-    """Checks that a model has this name.
-
-    Raises:
-        ModelNotFoundError: with the existing names.
-    """
-    if name not in names:
-        raise ModelNotFoundError(f"model: {name[:64]!r}, expected one of {', '.join(names)}")
-
-
-def _first_offers(model: str, offers: Offers) -> dict[tuple[str, str], Hop]:
-    """Returns for each language pair the hop by the first model with the direction."""
-    if model:
-        check_model(model, offers)
-        offers = {model: offers[model]}
-    first: dict[tuple[str, str], Hop] = {}
-    for name, directions in offers.items():
-        for direction in directions:
-            first.setdefault((direction.source, direction.target), Hop(name, direction))
-    return first
-
-
-def _find_hop(source: str, target: str, first_offers: Mapping[tuple[str, str], Hop]) -> Hop:
-    chosen = choose_direction([hop.direction for hop in first_offers.values()], source, target)
-    return first_offers[chosen.source, chosen.target]
-
-
-def _find_pivot(source: str, target: str, pairs: Collection[tuple[str, str]]) -> str | None:
-    if source == target:  # a text is not translated into its own language
-        return None
-    into = {last for first, last in pairs if first == source}
-    return min((first for first, last in pairs if last == target and first in into), default=None)
 
 
 class ModelRegistry:
@@ -394,6 +281,6 @@ class ModelRegistry:
         await asyncio.gather(*(model.stop() for model in models))
 
     def _hold(self, models: Iterable[ServedModel]) -> None:
-        ordered = sorted(models, key=lambda each: (len(each.pipeline.manifest.directions), each.name))
+        ordered = sorted(models, key=lambda each: (len(each.pipeline.directions), each.name))
         self._served = {each.name: each for each in ordered}
-        self._offers = {each.name: each.pipeline.manifest.directions for each in ordered}
+        self._offers = {each.name: each.pipeline.directions for each in ordered}

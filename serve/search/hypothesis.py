@@ -1,7 +1,7 @@
 """A finished translation, and the score that hypotheses are ranked by: score / length^alpha + beta * coverage."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -82,3 +82,12 @@ class Hypothesis:
     finish_reason: FinishReason
     token_scores: tuple[float, ...]
     alignments: NDArray[np.float32] | None = None
+
+    def without_start(self, tokens: int) -> "Hypothesis":
+        """Returns the hypothesis without its first tokens, which have score 0."""
+        return replace(
+            self,
+            target_ids=self.target_ids[tokens:],
+            token_scores=self.token_scores[tokens:],
+            alignments=None if self.alignments is None else self.alignments[tokens:],
+        )

@@ -29,6 +29,8 @@ class SearchOptions:
         no_repeat_ngram_tokens: size of n-grams that may not repeat; 0: no limit.
         suppressed_ids: forbidden tokens, at most `MAX_SUPPRESSED_IDS`.
         target_prefix: tokens that the translation starts with, whatever their probability.
+        start_tokens: number of first tokens of the prefix with score 0: they select the target language. They count in
+            the lengths here.
         forced_end: forces the end token after the prefix: only the scores of a given translation are computed.
         alignments: whether to keep the attention of each target token.
     """
@@ -48,6 +50,7 @@ class SearchOptions:
     no_repeat_ngram_tokens: int = 0
     suppressed_ids: tuple[int, ...] = ()
     target_prefix: tuple[int, ...] = ()
+    start_tokens: int = 0
     forced_end: bool = False
     alignments: bool = False
 

@@ -127,13 +127,16 @@ class SearchPlan:
     alignments: AlignmentUnit | None = None
     repeatable: bool = True
 
-    def options_for(self, source_tokens: int, target_prefix: tuple[int, ...], field: str) -> SearchOptions:
+    def options_for(
+        self, source_tokens: int, target_prefix: tuple[int, ...], field: str, start: tuple[int, ...] = ()
+    ) -> SearchOptions:
         """Returns the options of one text.
 
         Args:
             source_tokens: length of the source, prefix and suffix included.
             target_prefix: token ids that the translation must start with.
             field: the client's name of the prefix.
+            start: tokens of the direction before the prefix; the client's limits do not count them.
 
         Raises:
             InvalidRequestError: if the prefix exceeds the longest translation.
@@ -147,13 +150,15 @@ class SearchPlan:
         if len(target_prefix) > room:
             raise InvalidRequestError(field, f"{len(target_prefix)} tokens, expected at most {room}")
         shortest = min(shortest, longest)
-        if not target_prefix and (longest, shortest) == (options.max_target_tokens, options.min_target_tokens):
+        unchanged = (longest, shortest) == (options.max_target_tokens, options.min_target_tokens)
+        if unchanged and not target_prefix and not start:
             return options
         return replace(
             options,
-            max_target_tokens=longest,
-            min_target_tokens=shortest,
-            target_prefix=target_prefix,
+            max_target_tokens=longest + len(start),
+            min_target_tokens=shortest + len(start) if shortest else 0,
+            target_prefix=(*start, *target_prefix),
+            start_tokens=len(start),
         )
 
 

@@ -55,8 +55,9 @@ class Submission:
     """The sequences of one request; a context manager that submits all or none, and cancels unfinished ones.
 
     Attributes:
-        sequences: in the order of the specs.
-        tokens: tokens so far of each streamed sequence, without the last one, which comes with its end.
+        sequences: in the order of the specs. When one has ended, its hypotheses lack the start tokens.
+        tokens: tokens so far of each streamed sequence, without start tokens and without the last one, which comes with
+            its end.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Submission:
                 *spec,
                 deadline_seconds,
                 partial(call_soon, self._loop, self._end, place),
-                None if notifier is None or spec.options.rows > 1 else self._token_listener(place, notifier),
+                None if notifier is None or spec.options.rows > 1 else self._token_listener(place, spec, notifier),
                 priority=priority,
                 fairness_key=fairness_key,
             )
@@ -169,10 +170,15 @@ class Submission:
             place = self._updates.pop()
             yield place, place in self._ended
 
-    def _token_listener(self, place: int, notifier: LoopNotifier) -> Callable[[int], None]:
+    def _token_listener(self, place: int, spec: SequenceSpec, notifier: LoopNotifier) -> Callable[[int], None]:
         tokens, updates = self.tokens[place], self._updates
+        left = spec.options.start_tokens
 
         def on_token(token_id: int) -> None:
+            nonlocal left
+            if left:
+                left -= 1
+                return
             tokens.append(token_id)
             updates.add(place)
             if len(tokens) == 1 or self._scheduler.paced:
@@ -185,6 +191,8 @@ class Submission:
 
     def _end(self, place: int, sequence: DecodingSequence) -> None:
         if sequence.error is None:
+            if start_tokens := sequence.options.start_tokens:
+                sequence.hypotheses = [each.without_start(start_tokens) for each in sequence.hypotheses]
             self._ended.add(place)
             self._updates.add(place)
         else:

@@ -266,7 +266,7 @@ class Translator:
             problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
             raise InvalidRequestError(text.text_field, problem)
         prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
-        options = request.plan.options_for(len(source), prefix, text.prefix_field)
+        options = request.plan.options_for(len(source), prefix, text.prefix_field, request.direction.start)
         tagged = text.markup is not None and text.markup.has_tags
         return SequenceSpec(source, replace(options, alignments=True) if tagged else options)
 

@@ -16,7 +16,7 @@ import numpy as np
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason, Hypothesis
 
-_SUBMISSION = Struct("=QQQqddddddddd6i4I")
+_SUBMISSION = Struct("=QQQqddddddddd6i6I")
 _HEADER = Struct("=IIQ")
 _END = Struct("=ddddqII")
 _RESULT = Struct("=ddIIII")
@@ -97,7 +97,9 @@ def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:
         len(sequence.source_ids),
         len(options.suppressed_ids),
         len(options.target_prefix),
+        options.start_tokens,
         flags,
+        0,
     )
     return header + array("q", (*sequence.source_ids, *options.suppressed_ids, *options.target_prefix)).tobytes()
 

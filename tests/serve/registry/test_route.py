@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.bundle.manifest import BundleDirection
+from serve.bundle.directions import AllPairs, ListedDirections
+from serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
 from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.registry.registry import Offers, find_hop, find_route
+from serve.registry.route import Offers, find_hop, find_route
 from serve.translation.request import ScoreRequest, TranslateRequest
 
 LANGUAGES = ("cs", "de", "en", "fr")
@@ -17,7 +18,7 @@ LANGUAGES = ("cs", "de", "en", "fr")
 def offers(**models: str) -> Offers:
     """Returns models by name, each with directions as in "en-de de-en"."""
     return {
-        name: [BundleDirection(source=each[:2], target=each[3:]) for each in directions.split()]
+        name: ListedDirections([BundleDirection(source=each[:2], target=each[3:]) for each in directions.split()])
         for name, directions in models.items()
     }
 
@@ -137,3 +138,34 @@ def test_every_route_leads_there_over_directions_of_its_models(
     assert list(directions) == [f"{source}-{target}"] or (
         pivot and list(directions) == [f"{source}-{middles[0]}", f"{middles[0]}-{target}"]
     )
+
+
+LANGUAGE_TOKENS = tuple(
+    LanguageToken(language=code, token_id=number) for number, code in enumerate(("de", "en", "fr", "zh-Hant"))
+)
+
+
+@pytest.mark.parametrize(
+    ("starts", "before_source", "prefix", "start"),
+    [(True, "source", (1,), (0,)), (False, "target", (0,), ())],
+)
+def test_a_multilingual_model_has_every_direction_with_its_tokens(
+    starts: bool, before_source: Any, prefix: tuple[int, ...], start: tuple[int, ...]
+) -> None:
+    many = AllPairs(Multilingual(languages=LANGUAGE_TOKENS, before_source=before_source, starts=starts))
+    found = many.find("en", "de")
+    assert found is not None
+    assert (found.source_prefix, found.start) == (prefix, start)
+    assert len(list(many)) == len(many) == 12
+    assert many.find("de", "de") is None
+    assert [str(each) for each in many.matching("", "fr")] == ["de-fr", "en-fr", "zh-Hant-fr"]
+
+
+@pytest.mark.parametrize("name", ["de", "deu", "deu_Latn", "de_DE"])
+def test_every_code_of_a_language_is_found(name: str) -> None:
+    many: Offers = {"m": AllPairs(Multilingual(languages=LANGUAGE_TOKENS, before_source="source", starts=True))}
+    for available in (many, ONE):
+        (hop,) = find_route(TranslateRequest(source_language="eng_Latn", target_language=name), available)
+        assert str(hop.direction) == "en-de"
+    (hop,) = find_route(TranslateRequest(source_language=name, target_language="zho_Hant"), many)
+    assert hop.direction.target == "zh-Hant"

@@ -15,7 +15,7 @@ using dragoman::check_size;
 using dragoman::guarded;
 using dragoman::Loop;
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 Loop& of(DragomanLoop* loop) { return *reinterpret_cast<Loop*>(loop); }
 

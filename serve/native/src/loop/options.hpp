@@ -26,6 +26,7 @@ struct SearchOptions {
   int32_t no_repeat_ngram_tokens = 0;
   std::vector<int64_t> suppressed_ids;
   std::vector<int64_t> forced_ids;  // the target prefix and a forced end token
+  uint32_t start_tokens = 0;        // first forced tokens, which have score 0
   bool alignments = false;
 
   bool sampled() const { return temperature > 0; }

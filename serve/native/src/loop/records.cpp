@@ -20,9 +20,9 @@ struct Submission {
   double deadline_seconds, start_by_seconds, submitted_seconds;
   double patience, length_penalty, coverage_penalty, temperature, top_p, repetition_penalty;
   int32_t priority, max_target_tokens, min_target_tokens, beam_size, hypotheses, no_repeat_ngram_tokens;
-  uint32_t source_tokens, suppressed_tokens, forced_tokens, flags;
+  uint32_t source_tokens, suppressed_tokens, forced_tokens, start_tokens, flags, unused;
 };
-static_assert(sizeof(Submission) == 13 * 8 + 10 * 4);
+static_assert(sizeof(Submission) == 13 * 8 + 12 * 4);
 
 struct Header {
   uint32_t kind, count;
@@ -66,6 +66,7 @@ SearchOptions options_of(const Submission& submission) {
   check(submission.min_target_tokens >= 0, "min_target_tokens: expected at least 0");
   check(submission.beam_size >= 1, "beam_size: expected at least 1");
   check(submission.hypotheses >= 1, "hypotheses: expected at least 1");
+  check(submission.start_tokens <= submission.forced_tokens, "start_tokens: expected at most the forced tokens");
   check(submission.no_repeat_ngram_tokens >= 0, "no_repeat_ngram_tokens: expected at least 0");
   check(submission.top_k >= 0, "top_k: expected at least 0");
   check(submission.top_p >= 0 && submission.top_p <= 1, "top_p: expected 0 to 1");
@@ -89,6 +90,7 @@ SearchOptions options_of(const Submission& submission) {
   options.seed = submission.seed;
   options.repetition_penalty = static_cast<float>(submission.repetition_penalty);
   options.no_repeat_ngram_tokens = submission.no_repeat_ngram_tokens;
+  options.start_tokens = submission.start_tokens;
   options.alignments = (submission.flags & kAligned) != 0;
   return options;
 }

@@ -120,7 +120,7 @@ Search::Token Search::choose(const Sequence& sequence, const Row& row, const Row
     id = sampler_.draw(scores.logits, shape_.vocabulary, options, number);
   }
   if (id == kNoToken) return {scores.best_ids[0], scores.best_scores[0]};
-  return {id, scores.score_of(id)};
+  return {id, row.target_ids.size() < options.start_tokens ? 0 : scores.score_of(id)};
 }
 
 // Greedy search has one row, and sampling a row for each sample.
@@ -189,9 +189,10 @@ bool Search::expand(const Sequence& sequence, size_t first, std::vector<Expansio
     const RowScores& scores = scores_[first + rank];
     const int64_t forced_id = scores.plan->forced_id;
     const bool forced = forced_id != kNoToken;
+    const bool starts = sequence.rows[rank].target_ids.size() < sequence.options.start_tokens;
     for (size_t place = 0; place < (forced ? 1 : per_row); ++place) {
       const int64_t id = forced ? forced_id : scores.best_ids[place];
-      const float score = forced ? scores.score_of(id) : scores.best_scores[place];
+      const float score = starts ? 0 : forced ? scores.score_of(id) : scores.best_scores[place];
       if (std::isnan(score)) return false;
       const double sum = sequence.rows[rank].score + static_cast<double>(score);
       if (sum != -std::numeric_limits<double>::infinity()) candidates.push_back({sum, rank, id, score});

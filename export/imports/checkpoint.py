@@ -1,0 +1,218 @@
+"""Shared code of the importers of Hugging Face checkpoints: the configuration, the parameters and the layers.
+
+The models of the library that descend from BART have the same names of fields and parameters.
+"""
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from export.imports.common import Array, ImportedModelError, Tensors, read_fields
+from export.imports.pickled import read_pickled
+from export.imports.safe import read_safetensors
+from serve.bundle.files import open_file
+from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
+
+CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
+# Search options that change the tokens and that Dragoman does not support.
+EXPECTED_SEARCH: dict[str, object] = {
+    "forced_bos_token_id": None,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+}
+# Names of the embeddings and of the output matrix. A checkpoint stores a tied matrix under one of them or under all.
+SHARED, SOURCE, TARGET, OUTPUT = (
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+
+
+def _first_eos(value: object) -> object:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+class CheckpointConfig(BaseModel):
+    """The fields of config.json that determine the computation of every such model."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    d_model: int = Field(gt=0)
+    encoder_layers: int = Field(gt=0)
+    decoder_layers: int = Field(gt=0)
+    encoder_attention_heads: int = Field(gt=0)
+    decoder_attention_heads: int = Field(gt=0)
+    encoder_ffn_dim: int = Field(gt=0)
+    decoder_ffn_dim: int = Field(gt=0)
+    activation_function: str
+    vocab_size: int = Field(gt=0, le=MOST_VOCABULARY)
+    max_position_embeddings: int = Field(gt=1, le=MOST_TOKENS)
+    scale_embedding: bool = False
+    pad_token_id: int = Field(ge=0)
+    eos_token_id: Annotated[int, BeforeValidator(_first_eos)] = Field(ge=0)
+    decoder_start_token_id: int = Field(ge=0)
+
+    @property
+    def target_size(self) -> int:
+        """The size of the target vocabulary."""
+        return self.vocab_size
+
+    @property
+    def transformer_fields(self) -> dict[str, object]:
+        """The fields of a `TransformerConfig` that every such model determines."""
+        return {
+            "d_model": self.d_model,
+            "d_ff": self.encoder_ffn_dim,
+            "heads": self.encoder_attention_heads,
+            "encoder_layers": self.encoder_layers,
+            "decoder_layers": self.decoder_layers,
+            "norm": "layer",
+            "activation": ACTIVATIONS[self.activation_function],
+            "positions": "learned",
+            "scale_embeddings": self.scale_embedding,
+        }
+
+    def check(self, path: Path) -> None:
+        """Checks that the fields fit together; raises ImportedModelError naming the field."""
+        for name in ("attention_heads", "ffn_dim"):
+            encoder, decoder = getattr(self, f"encoder_{name}"), getattr(self, f"decoder_{name}")
+            if encoder != decoder:
+                raise ImportedModelError(f"{path}: decoder_{name}: {decoder}: expected {encoder} as in the encoder")
+        if self.activation_function not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise ImportedModelError(f"{path}: activation_function: {self.activation_function}: expected {known}")
+        for name, size in (
+            ("pad_token_id", self.vocab_size),
+            ("eos_token_id", self.target_size),
+            ("decoder_start_token_id", self.target_size),
+        ):
+            if getattr(self, name) >= size:
+                raise ImportedModelError(f"{path}: {name}: {getattr(self, name)}: expected an id below {size}")
+
+
+Config = TypeVar("Config", bound=CheckpointConfig)
+
+
+def read_config(
+    folder: Path, kind: type[Config], expected: Mapping[str, object], expected_search: Mapping[str, object]
+) -> Config:
+    """Reads and checks the configuration of a checkpoint.
+
+    Fields of generation_config.json precede those of config.json. A missing field has the expected value.
+
+    Raises:
+        ImportedModelError: naming the field.
+    """
+    path = folder / CONFIG_FILE
+    fields, generation = read_fields(path), read_optional_fields(folder / GENERATION_FILE)
+    _expect(path, fields, expected)
+    _expect(path, fields, expected_search)
+    _expect(folder / GENERATION_FILE, generation, expected_search)
+    chosen = {name: generation[name] for name in ("bad_words_ids", "decoder_start_token_id") if generation.get(name)}
+    try:
+        config = kind.model_validate({**fields, **chosen})
+    except ValidationError as error:
+        first = error.errors()[0]
+        given = "" if first["type"] == "missing" else f" (given: {first['input']!r})"
+        raise ImportedModelError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}{given}") from error
+    config.check(path)
+    return config
+
+
+def read_optional_fields(path: Path) -> dict[str, object]:
+    """Returns the JSON object of a file; an empty one if there is no file."""
+    return read_fields(path) if path.exists() else {}
+
+
+def _expect(path: Path, fields: Mapping[str, object], expected: Mapping[str, object]) -> None:
+    for name, value in expected.items():
+        actual = fields.get(name)
+        if actual is not None and actual != value:
+            raise ImportedModelError(f"{path}: {name}: {actual}: expected {value}")
+
+
+def read_tensors(folder: Path) -> Tensors:
+    """Reads the parameters of a checkpoint from model.safetensors, or else from pytorch_model.bin.
+
+    Raises:
+        ImportedModelError: if neither exists or can be read.
+    """
+    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
+    path = safe if safe.exists() else pickled
+    if not path.exists():
+        raise ImportedModelError(f"{folder}: expected {safe.name} or {pickled.name} in one file")
+    try:
+        with open_file(path) as file:
+            if path == safe:
+                return Tensors(path, read_safetensors(file))
+            check_compression(path, file)
+            return Tensors(path, read_pickled(file))
+    except ImportedModelError:
+        raise
+    except ModuleNotFoundError as error:
+        raise ImportedModelError(f"{path}: requires the library safetensors: pip install safetensors") from error
+    except Exception as error:  # damaged files raise exceptions of any type
+        raise ImportedModelError(f"{path}: cannot be read: {error}") from error
+
+
+def check_compression(path: Path, file: BufferedReader) -> None:
+    """Refuses a checkpoint that is larger in memory than on disk: neither PyTorch nor Marian compresses any."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        size_bytes, most_bytes = sum(each.file_size for each in archive.infolist()), path.stat().st_size
+    if size_bytes > most_bytes:
+        raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
+
+
+def read_layers(tensors: Tensors, config: CheckpointConfig) -> Iterator[tuple[str, Array]]:
+    """Yields the parameters of all layers by Dragoman's names."""
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for layer in range(layers):
+            ours, theirs = f"{side}.{layer}", f"model.{side}.layers.{layer}"
+            attentions = {"self_attention": "self_attn"}
+            if side == "decoder":
+                attentions["cross_attention"] = "encoder_attn"
+            for attention, name in attentions.items():
+                for part in ("query", "key", "value"):
+                    yield from read_linear(tensors, f"{ours}.{attention}.{part}", f"{theirs}.{name}.{part[0]}_proj")
+                yield from read_linear(tensors, f"{ours}.{attention}.output", f"{theirs}.{name}.out_proj")
+                yield from read_linear(tensors, f"{ours}.{attention}_residual.norm", f"{theirs}.{name}_layer_norm")
+            yield from read_linear(tensors, f"{ours}.feed_forward.inner", f"{theirs}.fc1")
+            yield from read_linear(tensors, f"{ours}.feed_forward.outer", f"{theirs}.fc2")
+            yield from read_linear(tensors, f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
+
+
+def read_linear(tensors: Tensors, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    """Yields weight and bias of a linear layer or a normalization."""
+    for part in ("weight", "bias"):
+        yield f"{ours}.{part}", tensors.take(f"{theirs}.{part}")
+
+
+def first_stored(tensors: Tensors, stored: dict[str, Array | None], rows: int, *names: str) -> Array:
+    """Returns the first matrix that exists under one of the names; raises ImportedModelError if there is none."""
+    found = next((stored[name] for name in names if stored[name] is not None), None)
+    matrix = tensors.take(names[0]) if found is None else found
+    if len(matrix) != rows:
+        raise ImportedModelError(f"{names[0]}: shape is {matrix.shape}, expected {rows} rows")
+    return matrix
+
+
+def special_piece(settings: dict[str, object], field: str, usual: str) -> str:
+    """Returns a special token of tokenizer_config.json, which is a string or an object with the field `content`."""
+    token = settings.get(field, usual)
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else usual

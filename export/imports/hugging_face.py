@@ -1,0 +1,32 @@
+"""Imports checkpoints in Hugging Face format; config.json names the kind of the model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from export.imports.checkpoint import CONFIG_FILE
+from export.imports.common import ImportedModelError, ImportOptions, read_fields
+from export.imports.m2m100 import import_m2m100
+from export.imports.marian import import_marian
+from export.source_model import Exportable
+
+# By `model_type`.
+IMPORTERS: dict[str, Callable[[Path, ImportOptions], Exportable]] = {
+    "marian": import_marian,
+    "m2m_100": import_m2m100,
+}
+
+
+def import_checkpoint(folder: Path, options: ImportOptions) -> Exportable:
+    """Returns the model of a checkpoint.
+
+    Raises:
+        ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
+    """
+    path = folder / CONFIG_FILE
+    model_type = read_fields(path).get("model_type")
+    if not isinstance(model_type, str) or model_type not in IMPORTERS:
+        raise ImportedModelError(
+            f"{path}: model_type: {json.dumps(model_type)}: expected one of {', '.join(IMPORTERS)}"
+        )
+    return IMPORTERS[model_type](folder, options)

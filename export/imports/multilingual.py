@@ -1,0 +1,167 @@
+"""Languages of multilingual models: their tokens in a vocabulary, and the directions that the user selects."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from export.imports.common import ImportedModelError, ImportOptions
+from serve.bundle.directions import AllPairs
+from serve.bundle.language_codes import language_code
+from serve.bundle.manifest import BundleDirection, LanguageToken, Length, Multilingual
+
+# Language tokens of M2M100, NLLB-200 and mBART: __de__, deu_Latn, de_DE.
+_TOKENS = (
+    re.compile(r"__([a-z]{2,3})__"),
+    re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"),
+    re.compile(r"([a-z]{2}_[A-Z]{2})"),
+)
+# The languages of M2M100 in the order of their ids, which follow those of vocab.json.
+M2M100_LANGUAGES = [
+    "af",
+    "am",
+    "ar",
+    "ast",
+    "az",
+    "ba",
+    "be",
+    "bg",
+    "bn",
+    "br",
+    "bs",
+    "ca",
+    "ceb",
+    "cs",
+    "cy",
+    "da",
+    "de",
+    "el",
+    "en",
+    "es",
+    "et",
+    "fa",
+    "ff",
+    "fi",
+    "fr",
+    "fy",
+    "ga",
+    "gd",
+    "gl",
+    "gu",
+    "ha",
+    "he",
+    "hi",
+    "hr",
+    "ht",
+    "hu",
+    "hy",
+    "id",
+    "ig",
+    "ilo",
+    "is",
+    "it",
+    "ja",
+    "jv",
+    "ka",
+    "kk",
+    "km",
+    "kn",
+    "ko",
+    "lb",
+    "lg",
+    "ln",
+    "lo",
+    "lt",
+    "lv",
+    "mg",
+    "mk",
+    "ml",
+    "mn",
+    "mr",
+    "ms",
+    "my",
+    "ne",
+    "nl",
+    "no",
+    "ns",
+    "oc",
+    "or",
+    "pa",
+    "pl",
+    "ps",
+    "pt",
+    "ro",
+    "ru",
+    "sd",
+    "si",
+    "sk",
+    "sl",
+    "so",
+    "sq",
+    "sr",
+    "ss",
+    "su",
+    "sv",
+    "sw",
+    "ta",
+    "th",
+    "tl",
+    "tn",
+    "tr",
+    "uk",
+    "ur",
+    "uz",
+    "vi",
+    "wo",
+    "xh",
+    "yi",
+    "yo",
+    "zh",
+    "zu",
+]
+
+
+class LanguageRules(NamedTuple):
+    """Where a model expects language tokens; see `serve.bundle.manifest.Multilingual`."""
+
+    before_source: Length
+    starts: bool
+
+
+def m2m100_languages(pieces: list[str]) -> dict[str, int]:
+    """Returns the languages of M2M100 and their ids; appends their tokens to pieces that lack them."""
+    if not find_languages(pieces):
+        pieces += [f"__{language}__" for language in M2M100_LANGUAGES]
+    return find_languages(pieces)
+
+
+def find_languages(pieces: Sequence[str]) -> dict[str, int]:
+    """Returns the ids of the language tokens by language; an empty dictionary if there are not several."""
+    for pattern in _TOKENS:
+        found = {match[1]: number for number, piece in enumerate(pieces) if (match := pattern.fullmatch(piece))}
+        if len(found) > 1:
+            return {language_code(language): number for language, number in found.items()}
+    return {}
+
+
+def select_directions(
+    languages: Mapping[str, int], rules: LanguageRules, options: ImportOptions
+) -> tuple[tuple[BundleDirection, ...], Multilingual | None]:
+    """Returns the directions that the options select, or all languages if they select none.
+
+    Raises:
+        ImportedModelError: if the model lacks a language of the options.
+    """
+    source, target = (
+        None if each is None else language_code(each) for each in (options.source_language, options.target_language)
+    )
+    for option, language in (("source-language", source), ("target-language", target)):
+        if language is not None and language not in languages:
+            raise ImportedModelError(f"{option}: {language}: expected one of {', '.join(sorted(languages))}")
+    tokens = tuple(LanguageToken(language=name, token_id=languages[name]) for name in sorted(languages))
+    multilingual = Multilingual(languages=tokens, before_source=rules.before_source, starts=rules.starts)
+    if source is None and target is None:
+        return (), multilingual
+    directions = tuple(AllPairs(multilingual).matching(source or "", target or ""))
+    if not directions:
+        raise ImportedModelError(f"target-language: {target}: expected another language than the source")
+    return directions, None

@@ -1,0 +1,165 @@
+"""The choice of models for a request: one model with the direction, or two models with a pivot language.
+
+Models are tried in the order of their offers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from serve.bundle.directions import Directions
+from serve.bundle.language_codes import language_code
+from serve.bundle.manifest import BundleDirection
+from serve.errors import InvalidRequestError, ModelNotFoundError
+from serve.translation.request import ScoreRequest, TranslateRequest
+
+# Directions that a message lists one by one; a model with more has its languages named instead.
+MOST_LISTED = 1000
+
+# The directions of each model by name, in the order in which models are tried.
+Offers = Mapping[str, Directions]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One translation by one model, in a direction of that model."""
+
+    model: str
+    direction: BundleDirection
+
+
+def find_hop(request: TranslateRequest | ScoreRequest, offers: Offers) -> Hop:
+    """Returns the direct translation: by the named model, or by the first model that has the direction.
+
+    Raises:
+        ModelNotFoundError: if no model has the name.
+        InvalidRequestError: if no direction or several match.
+    """
+    return _find_hop(request.source_language, request.target_language, _offers_of(request.model, offers))
+
+
+def find_route(request: TranslateRequest, offers: Offers) -> tuple[Hop, ...]:
+    """Returns one hop, or two if no model has the direction and the client allows a pivot.
+
+    Each hop is chosen as by `find_hop`; a named model makes both. The alphabetically first possible pivot is used.
+
+    Raises:
+        ModelNotFoundError: if no model has the name.
+        InvalidRequestError: if no direction or several match.
+    """
+    source, target = request.source_language, request.target_language
+    offers = _offers_of(request.model, offers)
+    try:
+        return (_find_hop(source, target, offers),)
+    except InvalidRequestError as error:
+        pivot = _find_pivot(source, target, offers)
+        if pivot is None:
+            raise
+        if not request.allow_pivot:
+            hint = f"{error.problem}; allow_pivot would translate through {pivot}"
+            raise InvalidRequestError(error.field, hint) from error
+    return tuple(_find_hop(*pair, offers) for pair in ((source, pivot), (pivot, target)))
+
+
+def find_sources(request: TranslateRequest, offers: Offers) -> tuple[str, tuple[str, ...]]:
+    """Returns the code of the target, and the codes of languages that are translated into it, in alphabetical order.
+
+    Raises:
+        ModelNotFoundError: if no model has the name.
+        InvalidRequestError: if no target or several match.
+    """
+    offers = _offers_of(request.model, offers)
+    target = language_code(request.target_language) or _only_target(offers)
+    sources = _sources_of(target, offers)
+    if request.allow_pivot:
+        sources = sources.union(*(_sources_of(pivot, offers) for pivot in sources)) - {target}
+    if not sources:
+        raise _wrong_language("target", target, offers)
+    return target, tuple(sorted(sources))
+
+
+def _only_target(offers: Offers) -> str:
+    """Returns the code of the target of all directions; empty if there are several."""
+    codes = set[str]()
+    for _, target in chain.from_iterable(directions.pairs() for directions in offers.values()):
+        codes.add(target)
+        if len(codes) > 1:
+            return ""
+    return codes.pop()
+
+
+def _sources_of(target: str, offers: Offers) -> frozenset[str]:
+    return frozenset[str]().union(*(directions.sources_of(target) for directions in offers.values())) - {target}
+
+
+def check_model(name: str, names: Mapping[str, object]) -> None:
+    """Checks that a model has this name.
+
+    Raises:
+        ModelNotFoundError: with the existing names.
+    """
+    if name not in names:
+        raise ModelNotFoundError(f"model: {name[:64]!r}, expected one of {', '.join(names)}")
+
+
+def _offers_of(model: str, offers: Offers) -> Offers:
+    if not model:
+        return offers
+    check_model(model, offers)
+    return {model: offers[model]}
+
+
+def _find_hop(source: str, target: str, offers: Offers) -> Hop:
+    """Returns the hop from `source` into `target`; each may be empty where it is unambiguous.
+
+    With several directions, only the source may be empty, and only if a single direction has the target.
+
+    Raises:
+        InvalidRequestError: if no direction or several match.
+    """
+    if source and target:
+        for name, directions in offers.items():
+            if (found := directions.find(source, target)) is not None:
+                return Hop(name, found)
+    into = _first(_matching("", target, offers))
+    if not into or (not target and len(_first(_matching("", "", offers))) > 1):
+        raise _wrong_language("target", target, offers)
+    matching = _first(_matching(source, target, offers))
+    if len(matching) != 1:
+        raise _wrong_language("source", source, offers, target)
+    return matching[0]
+
+
+def _matching(source: str, target: str, offers: Offers) -> Iterator[Hop]:
+    """Yields the hops with the given languages, each pair of languages by its first model."""
+    seen: set[tuple[str, str]] = set()
+    for name, directions in offers.items():
+        for direction in directions.matching(source, target):
+            pair = language_code(direction.source), language_code(direction.target)
+            if pair not in seen:
+                seen.add(pair)
+                yield Hop(name, direction)
+
+
+def _first(hops: Iterable[Hop]) -> list[Hop]:
+    """Returns at most two hops: enough to see whether there is exactly one."""
+    return list(islice(hops, 2))
+
+
+def _wrong_language(side: str, language: str, offers: Offers, target: str = "") -> InvalidRequestError:
+    """Returns the error for a language, which names the directions with the target."""
+    expected = ", ".join(dict.fromkeys(shown for each in offers.values() if (shown := _shown(each, target))))
+    return InvalidRequestError(f"{side}_language", f"{language[:20]!r}, expected the {side} of one of {expected}")
+
+
+def _shown(directions: Directions, target: str) -> str:
+    if len(directions) > MOST_LISTED:
+        return str(directions)
+    return ", ".join(map(str, directions.matching("", target)))
+
+
+def _find_pivot(source: str, target: str, offers: Offers) -> str | None:
+    if not source or not target or source == target:  # a text is not translated into its own language
+        return None
+    between = {hop.direction.target for hop in _matching(source, "", offers)}
+    return min((each for each in between if _first(_matching(each, target, offers))), default=None)
