@@ -1,5 +1,6 @@
 # Targets: `cpu` (the default) and `cuda` serve, `train` trains and exports. docs/deploy.md describes their use.
 #   docker build -t dragoman .
+#   docker build -t dragoman --build-arg MODELS="en-de de-en" .        with models of the hub inside
 # The serving images have no torch, no compiler and no root user. Dependencies are a layer below the code, so that a
 # change of code does not reinstall them.
 # The digest is of the index of all platforms.
@@ -39,6 +40,18 @@ COPY loadtest/ loadtest/
 RUN pip wheel --no-build-isolation --wheel-dir /wheels . \
   && pip --python /opt/dragoman/bin/python install --prefix /code /wheels/*.whl
 
+# MODELS: names as of `dragoman pull`. The image holds their bundles and serves them without a network; empty: none.
+FROM base AS pulled
+ARG MODELS=
+ARG HF_ENDPOINT=https://huggingface.co
+COPY --from=cpu-dependencies /opt/dragoman /opt/dragoman
+COPY --from=code /code /opt/dragoman
+ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_CACHE=/tmp/cache HF_HOME=/tmp/hub
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+RUN mkdir /pulled && read -ra names <<< "$MODELS" \
+  && if [ ${#names[@]} -gt 0 ]; then dragoman pull --to /pulled "${names[@]}"; fi \
+  && rm -rf /tmp/cache /tmp/hub
+
 # The base of both serving images; bundles change least often and are the lowest layer.
 FROM base AS serving
 LABEL org.opencontainers.image.title="Dragoman" \
@@ -59,6 +72,10 @@ ENTRYPOINT ["dragoman"]
 CMD ["serve"]
 
 FROM serving AS cpu
+ARG MODELS=
+ARG SERVED=${MODELS:+/models}
+COPY --from=pulled --chmod=755 /pulled/ /models/
+ENV DRAGOMAN_BUNDLE=${SERVED:-${DRAGOMAN_BUNDLE}}
 COPY --from=cpu-dependencies /opt/dragoman /opt/dragoman
 COPY --from=code /code /opt/dragoman
 USER 10001:10001

@@ -151,7 +151,7 @@ class Comparison:
     @property
     def direction(self) -> BundleDirection:
         """The direction of the texts."""
-        return find_direction(self.model.exportable.directions, self.corpus.languages)
+        return find_direction(self.model.exportable, self.corpus.languages)
 
     async def measure(self, search: str) -> tuple[list[Table], dict[str, Any]]:
         """Measures all servers; returns the tables and what they do not have."""

@@ -95,17 +95,17 @@ class ServedSentences:
 def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | None = None) -> ServedSentences:
     """Returns sentences without texts that a server would segment.
 
-    Without data, they are the golden sentences of the first direction. `max_target_ratio` limits the target tokens per
-    source token.
+    Without data, they are golden sentences, all in the direction of the first one. `max_target_ratio` limits the target
+    tokens per source token.
     """
     manifest = bundle.manifest
     if data is None:
-        direction = manifest.directions[0]
-        languages = (direction.source, direction.target)
+        languages = (bundle.golden[0].source_language, bundle.golden[0].target_language)
+        direction = find_direction(manifest, languages)
         texts = [each.source for each in bundle.golden if (each.source_language, each.target_language) == languages]
     else:
         corpus = read_corpus(data, "test")
-        direction, texts = find_direction(manifest.directions, corpus.languages), corpus.sources
+        direction, texts = find_direction(manifest, corpus.languages), corpus.sources
     tokenizer = load_tokenizer(bundle)
     # The limits that the server applies.
     plan = SearchPlan(search.SearchOptions(max_target_tokens=manifest.max_target_tokens), max_target_ratio)

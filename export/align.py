@@ -53,7 +53,7 @@ class AlignCommand(BaseSettings):
         try:
             exportable, _ = read_origin(self.run)
             corpus = read_corpus(self.data, self.split, self.multi30k_folder)
-            prefix = find_direction(exportable.directions, corpus.languages).source_prefix
+            prefix = find_direction(exportable, corpus.languages).source_prefix
             references = None if self.reference is None else _read_references(self.reference, corpus)
         except (CorpusError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman align: {error}") from error

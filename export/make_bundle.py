@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from export.alignment import choose_head
 from export.graphs.export_model import export_model
 from export.graphs.graph_files import ExportedGraphs
 from export.graphs.native.models import OPSET
-from export.numpy_search import translate_greedy
+from export.numpy_search import Translation, translate_greedy
 from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError, read_lines
@@ -24,6 +25,7 @@ from serve.bundle.directions import directions_of
 from serve.bundle.manifest import (
     AttentionHead,
     BundleDirection,
+    Confidence,
     GoldenSentence,
     GraphVariant,
     Manifest,
@@ -103,14 +105,17 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
-        candidates = [
-            candidate
+        translations = [
+            translation
             for direction in _golden_directions(exportable, samples)
-            for candidate in translated(exportable, direction, _texts_of(direction, samples))
+            for translation in translated(exportable, direction, _texts_of(direction, samples))
         ]
+        candidates = [each.candidate for each in translations]
         options, alignment = _with_heads(exportable.model, candidates, options)
         exported = export_model(exportable.model, options.variant, options.precision, options.alignment_heads, workshop)
-        contents = _Contents(exportable, exported, write_tokenizer(exportable.tokenizer, workshop), alignment)
+        tokenizer = write_tokenizer(exportable.tokenizer, workshop)
+        confidence = confidence_of([each.log_probability for each in translations])
+        contents = _Contents(exportable, exported, tokenizer, alignment, confidence)
         if options.precision == "int8":
             _seal(workshop, contents, options, candidates)
             candidates = reproduced(Bundle.open(workshop))
@@ -123,7 +128,11 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
 
 
 class Candidate(NamedTuple):
-    """A sentence that may become golden, and the smallest lead of the best logit at any step of its translation."""
+    """A sentence that may become golden.
+
+    Attributes:
+        gap: smallest lead of the best logit at any step of its translation.
+    """
 
     sentence: GoldenSentence
     gap: float
@@ -177,6 +186,7 @@ class _Contents:
     graphs: ExportedGraphs
     tokenizer: TokenizerSpec
     alignment: dict[str, float]
+    confidence: Confidence | None
 
 
 def _with_heads(
@@ -206,7 +216,14 @@ def _seal(folder: Path, contents: _Contents, options: BundleOptions, golden: Seq
     write_manifest(folder, _manifest(folder, contents, options, scores))
 
 
-def translated(exportable: Exportable, direction: BundleDirection, texts: Sequence[str]) -> list[Candidate]:
+class Translated(NamedTuple):
+    """A sentence that may become golden, and the mean log-probability of its translation."""
+
+    candidate: Candidate
+    log_probability: float
+
+
+def translated(exportable: Exportable, direction: BundleDirection, texts: Sequence[str]) -> list[Translated]:
     """Translates texts in fp32; omits texts that are too long.
 
     Raises:
@@ -218,20 +235,28 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
     if not fitting:
         raise RunError(f"golden sentences: {direction}: none of {len(texts)} texts fits the limit of the model")
     generated = _generate(exportable.model, [source_ids for _, source_ids in fitting], direction.start)
-    return [
-        Candidate(
-            GoldenSentence(
-                source_language=direction.source,
-                target_language=direction.target,
-                source=text,
-                source_ids=source_ids,
-                target_ids=target_ids,
-                target=exportable.tokenizer.decode(target_ids),
-            ),
-            gap,
+
+    def golden(text: str, source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> GoldenSentence:
+        return GoldenSentence(
+            source_language=direction.source,
+            target_language=direction.target,
+            source=text,
+            source_ids=source_ids,
+            target_ids=target_ids,
+            target=exportable.tokenizer.decode(target_ids),
         )
-        for (text, source_ids), (target_ids, gap) in zip(fitting, generated, strict=True)
+
+    return [
+        Translated(Candidate(golden(*source, each.target_ids), each.gap), each.log_probability)
+        for source, each in zip(fitting, generated, strict=True)
     ]
+
+
+def confidence_of(log_probabilities: Sequence[float]) -> Confidence | None:
+    """Returns mean and standard deviation; None for a single sentence, which has no deviation."""
+    if len(log_probabilities) == 1:
+        return None
+    return Confidence(mean=min(0.0, fmean(log_probabilities)), deviation=stdev(log_probabilities))
 
 
 def _golden_directions(exportable: Exportable, samples: Sequence[Sample]) -> Sequence[BundleDirection]:
@@ -245,13 +270,15 @@ def _golden_directions(exportable: Exportable, samples: Sequence[Sample]) -> Seq
 
 def _generate(
     model: "TranslationModel | TransformerWeights", sources: Sequence[tuple[int, ...]], start: tuple[int, ...]
-) -> list[tuple[tuple[int, ...], float]]:
-    """Returns greedy translations and the smallest lead of the best logit in each."""
+) -> list[Translation]:
     if isinstance(model, TransformerWeights):
-        return [(each.target_ids, each.gap) for each in translate_greedy(model, sources, start)]
+        return translate_greedy(model, sources, start)
     from model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
 
-    return [(each.target_ids, min(each.gaps)) for each in generate_greedy(model, sources)]
+    return [
+        Translation(each.target_ids, min(each.gaps), each.score / len(each.gaps))
+        for each in generate_greedy(model, sources)
+    ]
 
 
 def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:
@@ -267,6 +294,7 @@ def _manifest(folder: Path, contents: _Contents, options: BundleOptions, scores:
         vocabulary_size=model.vocabulary_size,
         directions=exportable.directions,
         multilingual=exportable.multilingual,
+        confidence=contents.confidence,
         source_suffix=exportable.source_suffix,
         tokenizer=contents.tokenizer,
         cache=graphs.cache,

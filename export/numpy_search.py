@@ -8,12 +8,13 @@ Shapes: R rows, S source length, T target length so far, H heads, D head size, V
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.weights import EPSILON, TransformerWeights
+from model.weights import TransformerWeights
 
 Floats = NDArray[np.float32]
 
@@ -21,10 +22,17 @@ _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
 class Translation(NamedTuple):
-    """Target tokens without EOS, and the smallest lead of the best logit at any step."""
+    """A greedy translation.
+
+    Attributes:
+        target_ids: without EOS.
+        gap: smallest lead of the best logit at any step.
+        log_probability: mean over all steps.
+    """
 
     target_ids: tuple[int, ...]
     gap: float
+    log_probability: float
 
 
 class _Layers:
@@ -46,7 +54,8 @@ class _Layers:
         gain = self.model.parameters[f"{name}.weight"]
         is_rms = self.config.norm == "rms"
         centered = states if is_rms else states - states.mean(-1, keepdims=True)
-        scaled: Floats = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + np.float32(EPSILON)) * gain
+        epsilon = np.float32(self.config.norm_epsilon)
+        scaled: Floats = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + epsilon) * gain
         return scaled if is_rms else scaled + self.model.parameters[f"{name}.bias"]
 
     def residual(self, name: str, states: Floats, sublayer: Callable[[Floats], Floats]) -> Floats:
@@ -92,10 +101,10 @@ class _Layers:
         return self.linear(f"{name}.output", heads.reshape(*heads.shape[:2], -1))
 
     def embed(self, side: str, table: Floats, token_ids: NDArray[np.int64], first: int) -> Floats:
-        """Returns scaled embeddings plus positions from `first` on: [R, T] -> [R, T, d_model]."""
+        """Returns the input of the first layer, for positions from `first` on: [R, T] -> [R, T, d_model]."""
         positions = self.model.parameters[f"{side}_positions.table"][first : first + token_ids.shape[1]]
         embedded: Floats = table[token_ids] * np.float32(self.model.embedding_scale) + positions
-        return embedded
+        return self.norm(f"{side}_embedding_norm", embedded) if self.config.norm_embeddings else embedded
 
 
 def _relu(states: Floats) -> Floats:
@@ -152,7 +161,7 @@ class _Search:
         self._rows = np.arange(len(sources))
         self._keeps_maps = keeps_maps
         self.maps: list[Floats] = []
-        self._found: list[tuple[list[int], list[float]]] = [([], []) for _ in sources]
+        self._found: list[tuple[list[int], list[float], list[float]]] = [([], [], []) for _ in sources]
 
     def _numbers(self) -> range:
         return range(self._model.config.decoder_layers)
@@ -191,9 +200,11 @@ class _Search:
                 continue
             two = np.partition(logits, -2, axis=1)[:, -2:]
             token_ids, gaps = logits.argmax(axis=1), two[:, 1] - two[:, 0]
-            for row, token_id, gap in zip(self._rows, token_ids, gaps, strict=True):
-                ids, leads = self._found[row]
+            scores = -np.log(np.exp(logits - two[:, 1:]).sum(axis=1))
+            for row, token_id, gap, score in zip(self._rows, token_ids, gaps, scores, strict=True):
+                ids, leads, log_probabilities = self._found[row]
                 leads.append(float(gap))
+                log_probabilities.append(float(score))
                 if token_id != self._model.eos_id:
                     ids.append(int(token_id))
             kept = token_ids != self._model.eos_id
@@ -202,7 +213,7 @@ class _Search:
             if not kept.all():
                 token_ids = token_ids[kept]
                 self._keep(kept)
-        return [Translation(tuple(ids), min(leads)) for ids, leads in self._found]
+        return [Translation(tuple(ids), min(leads), fmean(scores)) for ids, leads, scores in self._found]
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         self._rows, self._hidden = self._rows[kept], self._hidden[kept]

@@ -1,6 +1,5 @@
 """The source of a bundle: a trained or imported model with its tokenizer."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -8,6 +7,7 @@ from model.data.corpus import CorpusError
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
 from model.weights import TransformerWeights
+from serve.bundle.directions import HasDirections, directions_of
 from serve.bundle.manifest import BundleDirection, Multilingual
 
 if TYPE_CHECKING:
@@ -72,14 +72,14 @@ class Exportable:
         return (*source_prefix, *self.tokenizer.encode(text), *self.source_suffix)
 
 
-def find_direction(directions: Iterable[BundleDirection], languages: tuple[str, str]) -> BundleDirection:
-    """Returns the direction of data in these languages, source and target.
+def find_direction(model: HasDirections, languages: tuple[str, str]) -> BundleDirection:
+    """Returns the direction of a model or a bundle for data in these languages, source and target.
 
     Raises:
         CorpusError: if there is none.
     """
-    found = {(each.source, each.target): each for each in directions}
-    if languages not in found:
-        known = ", ".join(map("-".join, found))
-        raise CorpusError(f"data: {'-'.join(languages)}: expected a direction of the model: {known}")
-    return found[languages]
+    directions = directions_of(model)
+    found = directions.find(*languages)
+    if found is None:
+        raise CorpusError(f"data: {'-'.join(languages)}: expected a direction of the model: {directions}")
+    return found

@@ -1,5 +1,7 @@
 """The commands `dragoman pull`, `models` and `remove`."""
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
@@ -8,7 +10,7 @@ from hub.convert import Languages
 from hub.install import install
 from hub.licenses import forbids_commercial_use
 from hub.names import HubError, parse_name
-from hub.store import Store
+from hub.store import Store, copy_bundle
 from model.text_table import format_table
 
 Row = tuple[str, ...]
@@ -21,6 +23,8 @@ class PullCommand(BaseSettings):
     A name is OWNER/NAME or OWNER/NAME@REVISION of the Hugging Face hub, argos:en-es of the index of Argos Translate,
     ct2:OWNER/NAME of a CTranslate2 model, a file or folder, or a pair of the catalog as en-de. The license is shown
     before the download. An interrupted download continues. Bundles are in ~/.cache/dragoman, or in DRAGOMAN_CACHE.
+
+    With --to, a folder gets a copy of each bundle, for `dragoman serve FOLDER` in a container or on another machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_PULL_", frozen=True, extra="forbid")
@@ -31,6 +35,8 @@ class PullCommand(BaseSettings):
         None, description="Target language, if the files lack it; selects one direction of several"
     )
 
+    to: Path | None = Field(None, description="Folder that gets a copy of each bundle, under the name of the model")
+
     def cli_cmd(self) -> None:
         """Installs or updates every model."""
         store = Store.of_user()
@@ -38,7 +44,11 @@ class PullCommand(BaseSettings):
         try:
             for name in self.names:
                 installed = install(store, name, languages, update=True)
-                print(f"{installed.name}: {store.bundle(installed.key)}")
+                folder = store.bundle(installed.key)
+                if self.to is not None:
+                    with store.lock(str(self.to.resolve() / installed.model)):
+                        folder = copy_bundle(folder, self.to / installed.model)
+                print(f"{installed.name}: {folder}")
         except (HubError, OSError) as error:
             raise SystemExit(f"dragoman pull: {error}") from error
 

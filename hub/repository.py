@@ -37,10 +37,10 @@ OPTIONAL: dict[Kind, tuple[str, ...]] = {
 }
 FULL_COMMIT = 40
 # The `model_type` in the configuration of a checkpoint.
-MODEL_TYPES: dict[Kind, str] = {"marian": "marian", "multilingual": "m2m_100"}
+MODEL_TYPES: dict[Kind, tuple[str, ...]] = {"marian": ("marian",), "multilingual": ("m2m_100", "mbart")}
 SUPPORTED = (
-    "expected a Marian checkpoint, as OPUS-MT has, a checkpoint of M2M100, NLLB-200 or SMaLL-100, or a CTranslate2 "
-    "model; see docs/import.md"
+    "expected a Marian checkpoint, as OPUS-MT has, a checkpoint of M2M100, NLLB-200, SMaLL-100 or mBART-50, or a "
+    "CTranslate2 model; see docs/import.md"
 )
 
 
@@ -138,7 +138,7 @@ def _check_type(reference: RepositoryModel, kind: Kind, path: Path) -> None:
     except ValueError as error:
         raise HubError(f"{reference}: {CONFIG}: not JSON: {error}") from error
     model_type = content.get("model_type") if isinstance(content, dict) else None
-    if kind in MODEL_TYPES and model_type != MODEL_TYPES[kind]:
+    if kind in MODEL_TYPES and model_type not in MODEL_TYPES[kind]:
         raise HubError(f"{reference}: {CONFIG}: model_type: {json.dumps(model_type)}: {SUPPORTED}")
 
 

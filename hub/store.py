@@ -150,6 +150,20 @@ class Store:
         return self.folder / "names" / f"{_file_name(name)}.json"
 
 
+def copy_bundle(bundle: Path, folder: Path) -> Path:
+    """Copies a bundle to a folder, unless it holds the same one; the folder appears complete or not at all."""
+    manifest = folder / MANIFEST_FILE
+    if manifest.is_file() and manifest.read_bytes() == (bundle / MANIFEST_FILE).read_bytes():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_HIDDEN) as workshop:
+        shutil.copytree(bundle, Path(workshop) / "new")
+        if folder.exists():
+            folder.rename(Path(workshop) / "old")
+        (Path(workshop) / "new").rename(folder)
+    return folder
+
+
 def _file_name(name: str) -> str:
     """Returns a file name that is as different from others as the name."""
     quoted = quote(name, safe="@:")

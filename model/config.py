@@ -40,6 +40,8 @@ class TransformerConfig(SequenceLimits):
     decoder_layers: int = Field(6, gt=0, description="number of decoder layers")
     norm_position: Literal["post", "pre"] = Field("post", description="normalization after or before a sub-layer")
     norm: Literal["layer", "rms"] = Field("layer", description="layer or root-mean-square normalization")
+    norm_epsilon: float = Field(1e-5, gt=0, description="added under the square root of a normalization")
+    norm_embeddings: bool = Field(False, description="normalize embeddings with their positions")
     activation: Literal["relu", "gelu", "silu", "swiglu"] = Field(
         "relu", description="activation of the feed-forward network"
     )

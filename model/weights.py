@@ -9,9 +9,6 @@ from numpy.typing import NDArray
 
 from model.config import TransformerConfig
 
-# Added under the square root of a normalization, where the papers have no constant; avoids a division by zero.
-EPSILON = 1e-5
-
 Parameters = Mapping[str, NDArray[np.float32]]
 Shape = tuple[int, ...]
 
@@ -65,6 +62,8 @@ def parameter_shapes(config: TransformerConfig, vocabulary_size: int) -> dict[st
         shapes |= {"target_embedding.weight": table, "output.weight": table}
     if config.output_bias:
         shapes["output_bias"] = (vocabulary_size,)
+    for side in ("source", "target") if config.norm_embeddings else ():
+        shapes |= dict(_norm_shapes(config, f"{side}_embedding_norm"))
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for number in range(layers):
             shapes |= dict(_layer_shapes(config, f"{side}.{number}", decoder=side == "decoder"))

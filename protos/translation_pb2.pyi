@@ -615,6 +615,7 @@ class Translation(_message.Message):
     SENTENCES_FIELD_NUMBER: _builtins.int
     CUT_SENTENCES_FIELD_NUMBER: _builtins.int
     DETECTED_LANGUAGE_FIELD_NUMBER: _builtins.int
+    LOW_CONFIDENCE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -639,6 +640,10 @@ class Translation(_message.Message):
     """
     cut_sentences: _builtins.int
     """Number of sentences that exceeded the model's limit and were cut; each part counts in sentences."""
+    low_confidence: _builtins.bool
+    """Whether the mean log-probability per token is far below that of the model's samples; absent if the model does not
+    state it.
+    """
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alternative]:
         """Further translations for options.hypotheses, best first; fewer if the search finds fewer."""
@@ -679,17 +684,22 @@ class Translation(_message.Message):
         sentences: _builtins.int = ...,
         cut_sentences: _builtins.int = ...,
         detected_language: Global___DetectedLanguage | None = ...,
+        low_confidence: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "cached", b"cached", "detected_language", b"detected_language", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_seed", b"_seed", "cached", b"cached", "detected_language", b"detected_language", "low_confidence", b"low_confidence", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
+    _WhichOneofReturnType__low_confidence: _TypeAlias = _typing.Literal["low_confidence"]  # noqa: Y015
+    _WhichOneofArgType__low_confidence: _TypeAlias = _typing.Literal["_low_confidence", b"_low_confidence"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cached) -> _WhichOneofReturnType__cached | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__low_confidence) -> _WhichOneofReturnType__low_confidence | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 

@@ -118,7 +118,7 @@ class ComparedModel:
 
     def sentences(self, corpus: Corpus) -> list[SourceSentence]:
         """Returns the sentences of a test set; the model ends their translations."""
-        prefix = find_direction(self.exportable.directions, corpus.languages).source_prefix
+        prefix = find_direction(self.exportable, corpus.languages).source_prefix
         sources = [self.exportable.source_ids(prefix, text) for text in corpus.sources]
         return self.checked([SourceSentence(each, 0, self.model.config.max_target_tokens) for each in sources])
 

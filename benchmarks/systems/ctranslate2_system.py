@@ -38,11 +38,16 @@ def spec_of(model: "Transformer", pieces: Sequence[str], **config: Any) -> "ctra
         activation=specs.common_spec.Activation(ACTIVATIONS[options.activation]),
         ffn_glu=options.activation == "swiglu",
         rms_norm=options.norm == "rms",
+        layernorm_embedding=options.norm_embeddings,
     )
-    for stack, layers, weight, positions, norm in (
-        (spec.encoder, model.encoder_layers, model.source_weight, model.source_positions, model.encoder_norm),
-        (spec.decoder, model.decoder_layers, model.target_weight, model.target_positions, model.decoder_norm),
+    sources = (model.source_weight, model.source_positions, model.source_embedding_norm)
+    targets = (model.target_weight, model.target_positions, model.target_embedding_norm)
+    for stack, layers, (weight, positions, embedding_norm), norm in (
+        (spec.encoder, model.encoder_layers, sources, model.encoder_norm),
+        (spec.decoder, model.decoder_layers, targets, model.decoder_norm),
     ):
+        if options.norm_embeddings:
+            _set_norm(stack.layernorm_embedding, embedding_norm)
         embeddings = stack.embeddings[0] if isinstance(stack.embeddings, list) else stack.embeddings
         embeddings.weight = _array(weight)
         stack.scale_embeddings = options.scale_embeddings
@@ -54,7 +59,7 @@ def spec_of(model: "Transformer", pieces: Sequence[str], **config: Any) -> "ctra
     spec.decoder.projection.weight = _array(model.output_weight)
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
-    for name, value in {**CONFIG, "add_source_eos": True, "layer_norm_epsilon": 1e-5, **config}.items():
+    for name, value in {**CONFIG, "add_source_eos": True, "layer_norm_epsilon": options.norm_epsilon, **config}.items():
         setattr(spec.config, name, value)
     spec.register_source_vocabulary(list(pieces))
     spec.register_target_vocabulary(list(pieces))

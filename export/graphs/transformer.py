@@ -62,6 +62,7 @@ class EncoderGraph(nn.Module):
         self.embedding = Embedding(frozen(transformer.source_weight), transformer.embedding_scale)
         self.positions = frozen(transformer.source_positions.table)
         self.layers = nn.ModuleList(EncoderLayerGraph(layer, attention) for layer in transformer.encoder_layers)
+        self.embedding_norm = transformer.source_embedding_norm
         self.norm = transformer.encoder_norm
         self.cross = nn.ModuleList(layer.cross_attention for layer in transformer.decoder_layers)
 
@@ -75,7 +76,7 @@ class EncoderGraph(nn.Module):
         Returns:
             cross_key_0, cross_value_0, cross_key_1, ...: float [B, H, S, D], undefined beyond a row's length.
         """
-        states = self.embedding(source_ids) + self.positions[: source_ids.shape[1]]
+        states = self.embedding_norm(self.embedding(source_ids) + self.positions[: source_ids.shape[1]])
         for layer in self.layers:
             states = layer(states, source_lengths)
         memory = self.norm(states)
@@ -115,6 +116,7 @@ class DecoderGraph(nn.Module):
         self.embedding = Embedding(weight, transformer.embedding_scale)
         self.positions = frozen(transformer.target_positions.table)
         self.layers = nn.ModuleList(DecoderLayerGraph(layer, attention) for layer in transformer.decoder_layers)
+        self.embedding_norm = transformer.target_embedding_norm
         self.norm = transformer.decoder_norm
         # Tied embeddings are one parameter object; two would be stored twice.
         output_weight = weight if transformer.output is None else frozen(transformer.output_weight)
@@ -139,7 +141,7 @@ class DecoderGraph(nn.Module):
             C_cross].
         """
         embedded = self.embedding(token_ids) + functional.embedding(positions, self.positions)
-        hidden = embedded[:, None]  # [R, 1, d_model]
+        hidden = self.embedding_norm(embedded)[:, None]  # [R, 1, d_model]
         presents: list[Tensor] = []
         queries: list[Tensor] = []
         for number, layer in enumerate(self.layers):

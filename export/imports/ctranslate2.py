@@ -5,7 +5,6 @@ not support, are rejected by name. Special tokens and source prefixes come from 
 """
 
 import math
-import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from export.imports.ctranslate2_files import (
     PAD_PIECES,
     Config,
     ModelFile,
+    OpenPackage,
     Variable,
     Vocabularies,
     dequantized,
@@ -44,18 +44,43 @@ from export.imports.ctranslate2_files import (
     read_tokenizer,
     read_vocabularies,
 )
+from export.imports.multilingual import (
+    FROM_SOURCE,
+    FROM_TARGET,
+    M2M100_TOKEN,
+    LanguageRules,
+    find_languages,
+    select_directions,
+)
 from export.source_model import Exportable
 from model.weights import TransformerWeights
+from serve.bundle.manifest import BundleDirection
 
 SPECIFICATION = "TransformerSpec"
-# Earlier revisions use other names or do not store the number of heads. From 5 on, each stack has its own options.
-OLDEST_REVISION, FIRST_PER_STACK, NEWEST_REVISION = 3, 5, 7
+# Names of earlier specifications, which do not store the number of heads.
+EARLIER_SPECIFICATIONS = {"": 8, "TransformerBase": 8, "TransformerBig": 16}
+# Revision 1 has the names of OpenNMT-tf. From 3 on, the number of heads is stored. From 5 on, each stack has its own
+# options.
+NAMED_BY_OPENNMT, FIRST_WITH_HEADS, FIRST_PER_STACK, NEWEST_REVISION = 1, 3, 5, 7
+# Parts of names of revision 1 and what replaces their first occurrence, in this order.
+# Source: CTranslate2's src/models/transformer.cc.
+EARLIER_NAMES = (
+    ("transformer/", ""),
+    (":0", ""),
+    ("w_embs", "embeddings/weight"),
+    ("kernel", "weight"),
+    ("LayerNorm", "layer_norm"),
+    ("dense", "projection"),
+    ("conv1d_", "linear_"),
+    ("conv1d", "linear_0"),
+)
+EARLIER_ENCODER_NAMES = (("multi_head", "self_attention"),)
+EARLIER_DECODER_NAMES = (("masked_multi_head", "self_attention"), ("multi_head", "attention"))
 
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
 ACTIVATION_NAMES = ("ReLU", "GELU by tanh", "Swish", "GELU", "GELU by sigmoid", "tanh", "sigmoid")
 # CTranslate2's defaults, used if config.json has none.
 USUAL_EPSILON = {"layer": 1e-5, "rms": 1e-6}
-OUR_EPSILON = 1e-5
 
 # Options without effect on tokens, as long as the REFUSED options are off.
 IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
@@ -99,12 +124,17 @@ class TransformerVariables:
 
 def read_transformer(path: Path, file: ModelFile, config: Config) -> TransformerVariables:
     """Returns the variables of a model; raises ImportedModelError if one is missing or not supported."""
-    if file.specification != SPECIFICATION:
+    if file.specification not in (SPECIFICATION, *EARLIER_SPECIFICATIONS):
         raise ImportedModelError(f"{path}: {file.specification}: expected {SPECIFICATION}, an encoder-decoder")
-    if not OLDEST_REVISION <= file.revision <= NEWEST_REVISION:
-        expected = f"expected {OLDEST_REVISION} to {NEWEST_REVISION}: convert the model again"
+    if not NAMED_BY_OPENNMT <= file.revision <= NEWEST_REVISION:
+        expected = f"expected {NAMED_BY_OPENNMT} to {NEWEST_REVISION}: convert the model again"
         raise ImportedModelError(f"{path}: revision of {SPECIFICATION} is {file.revision}, {expected}")
-    variables = dequantized(path, file.variables)
+    variables = file.variables
+    if file.revision == NAMED_BY_OPENNMT:
+        variables = {_current_name(name): value for name, value in variables.items()}
+    variables = dequantized(path, variables)
+    if file.revision < FIRST_WITH_HEADS and file.specification in EARLIER_SPECIFICATIONS:
+        variables["num_heads"] = np.array(EARLIER_SPECIFICATIONS[file.specification], np.int8)
     if file.revision < FIRST_PER_STACK:
         variables = _per_stack(variables)
     # Strings among the variables are the configuration of earlier versions.
@@ -148,8 +178,9 @@ class _Reader:
         fields = self._shape(d_model)
         self._check_left()
         norm = "layer" if weights.has("encoder/layer_0/self_attention/layer_norm/beta") else "rms"
-        self._check_epsilon(norm, config)
-        fields |= {"norm": norm, "positions": "learned"}
+        epsilon = config.layer_norm_epsilon or USUAL_EPSILON[norm]
+        fields |= {"norm": norm, "norm_epsilon": epsilon, "positions": "learned"}
+        fields["norm_embeddings"] = weights.has("encoder/layernorm_embedding/gamma")
         if weights.has("encoder/layer_0/ffn/linear_0_noact/weight"):
             if fields["activation"] != "silu":
                 raise self._refusal("encoder/activation", fields["activation"], "Swish in gated layers")
@@ -230,11 +261,6 @@ class _Reader:
             raise self._refusal(name, factor, f"1 or {math.sqrt(d_model)}")
         return factor != 1
 
-    def _check_epsilon(self, norm: str, config: Config) -> None:
-        epsilon = config.layer_norm_epsilon or USUAL_EPSILON[norm]
-        if not math.isclose(epsilon, OUR_EPSILON):
-            raise self._refusal("layer_norm_epsilon", epsilon, OUR_EPSILON)
-
     def _stack(self, stack: str, fields: dict[str, object]) -> Iterator[tuple[str, Array]]:
         gated = fields["activation"] == "swiglu"
         for number in range(int(str(fields[f"{stack}_layers"]))):
@@ -253,6 +279,9 @@ class _Reader:
             yield from self._norm(f"{ours}.feed_forward_residual.norm", f"{theirs}/ffn/layer_norm", fields)
         if fields["norm_position"] == "pre":
             yield from self._norm(f"{stack}_norm", f"{stack}/layer_norm", fields)
+        if fields["norm_embeddings"]:
+            side = {"encoder": "source", "decoder": "target"}[stack]
+            yield from self._norm(f"{side}_embedding_norm", f"{stack}/layernorm_embedding", fields)
 
     def _split(self, ours: str, theirs: str, parts: str) -> Iterator[tuple[str, Array]]:
         """Splits a packed projection into its parts, each with a bias."""
@@ -294,6 +323,14 @@ class _Reader:
         return ImportedModelError(f"{self._path}: {name}: {value}: expected {expected}")
 
 
+def _current_name(name: str) -> str:
+    """Returns the name that a variable of the first revision has now."""
+    side = EARLIER_ENCODER_NAMES if "encoder" in name else EARLIER_DECODER_NAMES
+    for earlier, current in (*EARLIER_NAMES, *side):
+        name = name.replace(earlier, current, 1)
+    return name
+
+
 def _per_stack(variables: dict[str, Variable]) -> dict[str, Variable]:
     """Copies the options of the whole model to both stacks."""
     handed = {
@@ -305,33 +342,34 @@ def _per_stack(variables: dict[str, Variable]) -> dict[str, Variable]:
     return {**{name: value for name, value in variables.items() if name not in WHOLE_MODEL_OPTIONS}, **handed}
 
 
-# Language tokens of M2M100, NLLB and mBART: __de__, deu_Latn, de_DE.
-_FIRST_TOKEN = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")
-
-
 def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
     """Returns the model of a folder or an Argos package.
 
     Raises:
         ImportedModelError: if the path is no such model, or Dragoman's models do not support it.
     """
-    with importing(path), open_package(path) as package:
+    with importing(path), open_package(path, options) as package:
         folder = package.model
         file = read_model_file(folder / MODEL_FILE)
         config = read_config(folder, file)
         variables = read_transformer(folder / MODEL_FILE, file, config)
         vocabularies = read_vocabularies(folder)
-        _check_languages(vocabularies)
-        tokenizer = read_tokenizer(folder, config, vocabularies)
+        # The target prefix of a package is the only language token that it needs.
+        languages = {} if package.target_prefix else find_languages(vocabularies.target)
+        tokenizer = read_tokenizer(folder, config, vocabularies, languages.values())
         model = _model(folder, config, vocabularies, variables, options)
-        prefix, suffix = _around_sources(config, vocabularies, variables)
+        prefix, suffix = _around_sources(config, vocabularies, variables, multilingual=bool(languages))
+        if languages:
+            rules = _rules(vocabularies, model)
+            directions, multilingual = select_directions(languages, rules, package.asked(options))
+        else:
+            directions, multilingual = _directions(package, vocabularies, options, prefix), None
         config_fields = read_fields(folder / CONFIG_FILE) if file.version >= FIRST_WITH_CONFIG else {}
         return Exportable(
             model=model,
             tokenizer=tokenizer,
-            directions=find_directions(
-                vocabularies.source, options, source=package.source, target=package.target, prefix=prefix
-            ),
+            directions=directions,
+            multilingual=multilingual,
             source_suffix=suffix,
             unk_id=tokenizer.unk_id,
             training={"imported_from": "ctranslate2", "config": config_fields},
@@ -339,14 +377,25 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
         )
 
 
-def _check_languages(vocabularies: Vocabularies) -> None:
-    """Rejects multilingual models whose target begins with a language token."""
-    asking = [piece for piece in vocabularies.target if _FIRST_TOKEN.fullmatch(piece)]
-    if len(asking) > 1:
-        raise ImportedModelError(
-            f"{vocabularies.target_path}: {asking[0]}: language token at the start of translations, as in NLLB, M2M100 "
-            "and mBART: expected a bilingual model, or tokens such as >>de<< before the source"
-        )
+# SMaLL-100 has the vocabulary of M2M100, and fewer decoder layers than any M2M100.
+SMALL100_DECODER_LAYERS = 3
+
+
+def _rules(vocabularies: Vocabularies, model: TransformerWeights) -> LanguageRules:
+    """Returns where a multilingual model expects language tokens."""
+    is_m2m100 = any(M2M100_TOKEN.fullmatch(piece) for piece in vocabularies.target)
+    return FROM_TARGET if is_m2m100 and model.config.decoder_layers == SMALL100_DECODER_LAYERS else FROM_SOURCE
+
+
+def _directions(
+    package: OpenPackage, vocabularies: Vocabularies, options: ImportOptions, prefix: tuple[int, ...]
+) -> tuple[BundleDirection, ...]:
+    """Returns the directions; the target prefix of a package starts every translation."""
+    found = find_directions(vocabularies.source, options, source=package.source, target=package.target, prefix=prefix)
+    if not package.target_prefix:
+        return found
+    start = find_piece(vocabularies.target_path, vocabularies.target, package.target_prefix)
+    return tuple(each.model_copy(update={"start": (start,)}) for each in found)
 
 
 def _model(
@@ -412,12 +461,12 @@ def _special_ids(
 
 
 def _around_sources(
-    config: Config, vocabularies: Vocabularies, variables: TransformerVariables
+    config: Config, vocabularies: Vocabularies, variables: TransformerVariables, *, multilingual: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns the tokens before and after every source."""
     path, pieces = vocabularies.source_path, vocabularies.source
     prefix = (find_piece(path, pieces, config.bos),) if config.add_source_bos else ()
     # Models that start from zeros come from Marian, whose sources end in EOS. Conversions from Hugging Face omit the
-    # flag.
-    ends = config.add_source_eos or variables.starts_from_zero
+    # flag, also of multilingual models.
+    ends = config.add_source_eos or variables.starts_from_zero or multilingual
     return prefix, (find_piece(path, pieces, config.eos),) if ends else ()

@@ -2,8 +2,8 @@
 
 model.bin is little-endian. A string is its length including a final zero byte, uint16, then the bytes.
 
-    version  uint32                  6 is the newest; supported from 2 on
-    specification  string, revision  uint32
+    version  uint32                  6 is the newest
+    from version 2 on: specification  string, revision  uint32
     count  uint32, then as many variables:
         name  string, rank  uint8, sizes  uint32 each
         from version 4 on: type  uint8 (index in `TYPES`), length in bytes  uint32
@@ -15,6 +15,7 @@ Source: CTranslate2's python/ctranslate2/specs/model_spec.py. An Argos package i
 that contains a CTranslate2 model. Its sentence splitting is not used.
 """
 
+import json
 import math
 import os
 import re
@@ -23,9 +24,9 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from export.imports.common import (
     ImportedModelError,
+    ImportOptions,
     check_pieces,
     find_piece,
     language_pieces,
@@ -49,11 +51,14 @@ from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_AXES
 
-OLDEST_VERSION, NEWEST_VERSION = 2, 6
-FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 3, 4
+OLDEST_VERSION, NEWEST_VERSION = 1, 6
+FIRST_WITH_SPECIFICATION, FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 2, 3, 4
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 # Versions without types: the item size determines the type.
 TYPE_OF_ITEM_BYTES = {4: "float32", 2: "int16", 1: "int8"}
+
+# Scale of matrices of 16-bit integers without one.
+USUAL_INT16_SCALE = 1000.0
 
 Variable = NDArray[Any]
 
@@ -106,6 +111,8 @@ def dequantized(path: Path, variables: dict[str, Variable]) -> dict[str, Variabl
 
 
 def _multiplied_out(path: Path, name: str, value: Variable, scale: Variable | None) -> Variable:
+    if scale is None and value.dtype == np.int16:
+        scale = np.array(USUAL_INT16_SCALE)
     if scale is None:
         raise ImportedModelError(f"{path}: {name}_scale: missing scale of {value.dtype} values")
     if scale.size not in (1, len(value)) or value.ndim != 2:  # noqa: PLR2004  a matrix
@@ -131,7 +138,8 @@ class _Reader:
         version = self._number("I")
         if not OLDEST_VERSION <= version <= NEWEST_VERSION:
             raise _DamageError(f"binary version is {version}, expected {OLDEST_VERSION} to {NEWEST_VERSION}")
-        specification, revision = self._string(), self._number("I")
+        has_specification = version >= FIRST_WITH_SPECIFICATION
+        specification, revision = (self._string(), self._number("I")) if has_specification else ("", 1)
         variables = dict(self._variable(version) for _ in range(self._number("I")))
         if version >= FIRST_WITH_ALIASES:
             for _ in range(self._number("I")):
@@ -192,16 +200,26 @@ MODEL_FOLDER = "model"
 
 @dataclass(frozen=True, slots=True)
 class OpenPackage:
-    """The folder of a CTranslate2 model, and the languages of the Argos package if it comes from one."""
+    """The folder of a CTranslate2 model, and what the metadata of an Argos package state if it comes from one.
+
+    Attributes:
+        target_prefix: token that starts every translation; empty: none.
+    """
 
     model: Path
     source: str | None = None
     target: str | None = None
+    target_prefix: str = ""
+
+    def asked(self, options: ImportOptions) -> ImportOptions:
+        """Returns the options, with the languages of the package where they have none."""
+        source, target = options.source_language or self.source, options.target_language or self.target
+        return replace(options, source_language=source, target_language=target)
 
 
 @contextmanager
-def open_package(path: Path) -> Iterator[OpenPackage]:
-    """Yields the model of an Argos package, or of a model folder.
+def open_package(path: Path, options: ImportOptions) -> Iterator[OpenPackage]:
+    """Yields the model of an Argos package, or of a model folder. The options select one of several packages in a file.
 
     Raises:
         ImportedModelError: if the package is not supported.
@@ -210,14 +228,14 @@ def open_package(path: Path) -> Iterator[OpenPackage]:
         yield _describe(path)
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield _describe(_extract(path, Path(folder)))
+        yield _describe(_extract(path, Path(folder), options))
 
 
-def _extract(path: Path, folder: Path) -> Path:
+def _extract(path: Path, folder: Path, options: ImportOptions) -> Path:
     """Unpacks the members of an archive that are read, and returns the folder that contains the metadata."""
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
-            root = _find_root(path, archive)
+            root = _find_root(path, archive, options)
             members = [each for each in archive.infolist() if each.filename in {root + name for name in MEMBERS}]
             _check_sizes(path, members)
             for member in members:
@@ -232,13 +250,37 @@ def _extract(path: Path, folder: Path) -> Path:
     return folder
 
 
-def _find_root(path: Path, archive: zipfile.ZipFile) -> str:
-    """Returns the folder of the metadata in an archive, the first in alphabetical order: empty, or as in `en_de/`."""
-    names = sorted(archive.namelist(), key=lambda name: (name.count("/"), name))
-    found = next((name for name in names if re.fullmatch(rf"([^/]+/)?{re.escape(METADATA_FILE)}", name)), None)
-    if found is None:
+def _find_root(path: Path, archive: zipfile.ZipFile, options: ImportOptions) -> str:
+    """Returns the folder of the metadata in an archive: empty, or as in `en_de/`. The options select one of several."""
+    pattern = re.compile(rf"([^/]+/)?{re.escape(METADATA_FILE)}")
+    found = sorted({name for name in archive.namelist() if pattern.fullmatch(name)})
+    if not found:
         raise ImportedModelError(f"{path}: expected an Argos package with {METADATA_FILE}")
-    return found.removesuffix(METADATA_FILE)
+    if len(found) > 1 and METADATA_FILE not in found:
+        languages = {name: _languages_of(path, archive, name) for name in found}
+        asked = options.source_language, options.target_language
+        found = [name for name, own in languages.items() if all(map(_fits, asked, own))]
+        if len(found) != 1:
+            listed = ", ".join("-".join(map(str, own)) for own in languages.values())
+            given = "-".join(each or "?" for each in asked)
+            raise ImportedModelError(f"{path}: source-language, target-language: {given}: expected one of {listed}")
+    return min(found, key=len).removesuffix(METADATA_FILE)
+
+
+def _fits(asked: str | None, own: object) -> bool:
+    return asked is None or asked == own
+
+
+def _languages_of(path: Path, archive: zipfile.ZipFile, name: str) -> tuple[object, object]:
+    if archive.getinfo(name).file_size > UNCHECKED_BYTES:
+        raise ImportedModelError(f"{path}: {name}: expected at most {UNCHECKED_BYTES} bytes")
+    try:
+        metadata = json.loads(archive.read(name))
+    except (ValueError, RecursionError) as error:
+        raise ImportedModelError(f"{path}: {name}: not JSON: {error}") from error
+    if not isinstance(metadata, dict):
+        raise ImportedModelError(f"{path}: {name}: expected a JSON object")
+    return metadata.get("from_code"), metadata.get("to_code")
 
 
 def _check_sizes(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
@@ -259,13 +301,15 @@ def _describe(folder: Path) -> OpenPackage:
     if not path.exists():
         return OpenPackage(folder)
     metadata = read_fields(path)
-    for field, expected in (("type", "translate"), ("target_prefix", "")):
-        if metadata.get(field, expected) != expected:
-            raise ImportedModelError(f"{path}: {field}: {metadata[field]}: expected {expected or 'none'}")
+    if metadata.get("type", "translate") != "translate":
+        raise ImportedModelError(f"{path}: type: {metadata['type']}: expected translate")
     source, target = metadata.get("from_code"), metadata.get("to_code")
+    prefix = metadata.get("target_prefix", "")
     if not isinstance(source, str) or not isinstance(target, str):
         raise ImportedModelError(f"{path}: from_code, to_code: {source}, {target}: expected two languages")
-    return OpenPackage(folder / MODEL_FOLDER, source, target)
+    if not isinstance(prefix, str):
+        raise ImportedModelError(f"{path}: target_prefix: {prefix}: expected a token")
+    return OpenPackage(folder / MODEL_FOLDER, source, target, prefix)
 
 
 MODEL_FILE = "model.bin"
@@ -352,10 +396,16 @@ def read_vocabularies(folder: Path) -> Vocabularies:
     return Vocabularies(source, _read_vocabulary(source), target, _read_vocabulary(target))
 
 
-def read_tokenizer(folder: Path, config: Config, vocabularies: Vocabularies) -> PieceTokenizer:
-    """Reads the SentencePiece models of a model; raises ImportedModelError if there are none."""
+def read_tokenizer(
+    folder: Path, config: Config, vocabularies: Vocabularies, languages: Iterable[int]
+) -> PieceTokenizer:
+    """Reads the SentencePiece models of a model; raises ImportedModelError if there are none.
+
+    `languages` are the tokens that stand for target languages.
+    """
     source, target = vocabularies.source, vocabularies.target
     special = {config.bos, config.eos, *PAD_PIECES, *language_pieces(source)}
+    special |= {target[number] for number in languages}
     special |= {config.start or config.bos}
     find_piece(vocabularies.source_path, source, config.unk)
     source_model, target_model = _find_tokenizers(folder)

@@ -8,12 +8,14 @@ from export.imports.checkpoint import CONFIG_FILE
 from export.imports.common import ImportedModelError, ImportOptions, read_fields
 from export.imports.m2m100 import import_m2m100
 from export.imports.marian import import_marian
+from export.imports.mbart import import_mbart
 from export.source_model import Exportable
 
 # By `model_type`.
 IMPORTERS: dict[str, Callable[[Path, ImportOptions], Exportable]] = {
     "marian": import_marian,
     "m2m_100": import_m2m100,
+    "mbart": import_mbart,
 }
 
 

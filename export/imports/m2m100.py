@@ -10,8 +10,6 @@ They differ in the vocabulary and in the language tokens:
 Sources: the models `m2m_100` and `nllb` of the library `transformers`; tokenization_small100.py of SMaLL-100.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,16 +18,10 @@ import numpy as np
 from export.imports.checkpoint import (
     CONFIG_FILE,
     EXPECTED_SEARCH,
-    OUTPUT,
-    SHARED,
-    SOURCE,
-    TARGET,
     TOKENIZER_CONFIG_FILE,
     CheckpointConfig,
-    first_stored,
     read_config,
     read_layers,
-    read_linear,
     read_optional_fields,
     read_tensors,
 )
@@ -38,7 +30,6 @@ from export.imports.common import (
     ImportedModelError,
     ImportOptions,
     SpecialIds,
-    Tensors,
     build_transformer,
     check_pieces,
     find_limits,
@@ -46,12 +37,27 @@ from export.imports.common import (
     importing,
     read_bytes,
     read_json,
-    tokenizer_refused,
 )
-from export.imports.multilingual import LanguageRules, find_languages, m2m100_languages, select_directions
+from export.imports.fairseq import (
+    EOS,
+    MASK,
+    SENTENCEPIECE_FILE,
+    fairseq_pieces,
+    filled,
+    final_norms,
+    multilingual_tokenizer,
+    shared_embedding,
+    with_added,
+)
+from export.imports.multilingual import (
+    FROM_SOURCE,
+    FROM_TARGET,
+    LanguageRules,
+    find_languages,
+    m2m100_languages,
+    select_directions,
+)
 from export.source_model import Exportable
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TokenizerError
 from model.weights import TransformerWeights
 from serve.bundle.language_codes import flores_codes
 
@@ -64,16 +70,10 @@ EXPECTED_FIELDS: dict[str, object] = {
 # Each request has its own target language.
 EXPECTED_MULTILINGUAL_SEARCH = {name: value for name, value in EXPECTED_SEARCH.items() if name != "forced_bos_token_id"}
 EXPECTED_TOKENIZER: dict[str, object] = {"legacy_behaviour": False, "language_codes": "m2m100"}
-SENTENCEPIECE_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
+VOCABULARY_FILE = "vocab.json"
 SMALL100_FILE, SMALL100_CLASS = "tokenization_small100.py", "SMALL100Tokenizer"
-UNKNOWN, EOS, MASK = "<unk>", "</s>", "<mask>"
-# The first ids of fairseq's vocabularies. SentencePiece begins with <unk>, <s> and </s>.
-FAIRSEQ_PIECES = ("<s>", "<pad>", EOS, UNKNOWN)
-SENTENCEPIECE_SPECIAL = 3
 # The first row of the position table is that of the padding token's successor.
 FIRST_POSITION = 2
-FROM_SOURCE = LanguageRules(before_source="source", starts=True)
-FROM_TARGET = LanguageRules(before_source="target", starts=False)
 
 
 class _Vocabulary(NamedTuple):
@@ -108,40 +108,6 @@ def import_m2m100(folder: Path, options: ImportOptions) -> Exportable:
         )
 
 
-def fairseq_pieces(model_file: bytes) -> list[str]:
-    """Returns the pieces of a SentencePiece model in the order of fairseq."""
-    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
-
-    processor = SentencePieceProcessor(model_proto=model_file)
-    pieces = [str(processor.id_to_piece(number)) for number in range(processor.vocab_size())]
-    return [*FAIRSEQ_PIECES, *pieces[SENTENCEPIECE_SPECIAL:]]
-
-
-def multilingual_tokenizer(
-    folder: Path, model_file: bytes, pieces: Sequence[str], languages: Mapping[str, int]
-) -> PieceTokenizer:
-    """Returns a tokenizer that never reads language tokens from a text; raises ImportedModelError if it cannot."""
-    special = {*FAIRSEQ_PIECES, MASK, *(pieces[number] for number in languages.values())} - {UNKNOWN}
-    special |= {piece for piece in pieces if _FILLER.fullmatch(piece)}
-    try:
-        return PieceTokenizer(
-            model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=sorted(special & set(pieces))
-        )
-    except TokenizerError as error:
-        raise tokenizer_refused(folder, error) from error
-
-
-# Rows without a piece, which training has never used.
-_FILLER = re.compile(r"madeupword\d{4,}")
-
-
-def filled(path: Path, pieces: list[str], size: int) -> list[str]:
-    """Returns the pieces with names for the remaining rows of the embedding; raises ImportedModelError if too many."""
-    if len(pieces) > size:
-        raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {size} as in {CONFIG_FILE}")
-    return [*pieces, *(f"madeupword{number:04}" for number in range(size - len(pieces)))]
-
-
 def sinusoids(length: int, d_model: int) -> Array:
     """Returns position encodings, float32 [length, d_model]: all sines, then all cosines, in single precision.
 
@@ -166,26 +132,8 @@ def _read_vocabulary(folder: Path, config: CheckpointConfig, model_file: bytes) 
         return _Vocabulary(filled(path, pieces, config.vocab_size), languages, FROM_TARGET if small else FROM_SOURCE)
     path = folder / SENTENCEPIECE_FILE
     pieces = [*fairseq_pieces(model_file), *flores_codes(), MASK]
-    pieces = filled(path, _with_added(pieces, settings), config.vocab_size)
+    pieces = filled(path, with_added(pieces, settings), config.vocab_size)
     return _Vocabulary(pieces, find_languages(pieces), FROM_SOURCE)
-
-
-def _with_added(pieces: list[str], settings: Mapping[str, object]) -> list[str]:
-    """Returns the pieces with those that the tokenizer's configuration lists by id, as new languages."""
-    added = settings.get("added_tokens_decoder")
-    for number, token in sorted(_added_tokens(added if isinstance(added, dict) else {})):
-        if number < len(pieces):
-            pieces[number] = token
-        elif number == len(pieces):
-            pieces.append(token)
-    return pieces
-
-
-def _added_tokens(added: Mapping[str, object]) -> Iterator[tuple[int, str]]:
-    for number, token in added.items():
-        content = token.get("content") if isinstance(token, dict) else token
-        if number.isdecimal() and isinstance(content, str):
-            yield int(number), content
 
 
 def _model(folder: Path, config: CheckpointConfig, options: ImportOptions) -> TransformerWeights:
@@ -207,16 +155,3 @@ def _model(folder: Path, config: CheckpointConfig, options: ImportOptions) -> Tr
     }
     special = SpecialIds(pad=config.pad_token_id, bos=config.decoder_start_token_id, eos=config.eos_token_id)
     return build_transformer(fields, config.vocab_size, special, parameters)
-
-
-def final_norms(tensors: Tensors) -> Iterator[tuple[str, Array]]:
-    """Yields the normalizations after both stacks."""
-    for side in ("encoder", "decoder"):
-        yield from read_linear(tensors, f"{side}_norm", f"model.{side}.layer_norm")
-
-
-def shared_embedding(tensors: Tensors, config: CheckpointConfig) -> Array:
-    """Takes the matrix that embeds source and target and makes the logits."""
-    names = (SHARED, SOURCE, TARGET, OUTPUT)
-    stored = {name: tensors.take_optional(name) for name in names}
-    return first_stored(tensors, stored, config.vocab_size, *names)

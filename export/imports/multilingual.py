@@ -2,129 +2,45 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from export.imports.common import ImportedModelError, ImportOptions
 from serve.bundle.directions import AllPairs
 from serve.bundle.language_codes import language_code
-from serve.bundle.manifest import BundleDirection, LanguageToken, Length, Multilingual
+from serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
 
 # Language tokens of M2M100, NLLB-200 and mBART: __de__, deu_Latn, de_DE.
+M2M100_TOKEN = re.compile(r"__([a-z]{2,3})__")
 _TOKENS = (
-    re.compile(r"__([a-z]{2,3})__"),
+    M2M100_TOKEN,
     re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"),
     re.compile(r"([a-z]{2}_[A-Z]{2})"),
 )
+_M2M100 = """
+af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu
+hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt
+ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu
+"""
 # The languages of M2M100 in the order of their ids, which follow those of vocab.json.
-M2M100_LANGUAGES = [
-    "af",
-    "am",
-    "ar",
-    "ast",
-    "az",
-    "ba",
-    "be",
-    "bg",
-    "bn",
-    "br",
-    "bs",
-    "ca",
-    "ceb",
-    "cs",
-    "cy",
-    "da",
-    "de",
-    "el",
-    "en",
-    "es",
-    "et",
-    "fa",
-    "ff",
-    "fi",
-    "fr",
-    "fy",
-    "ga",
-    "gd",
-    "gl",
-    "gu",
-    "ha",
-    "he",
-    "hi",
-    "hr",
-    "ht",
-    "hu",
-    "hy",
-    "id",
-    "ig",
-    "ilo",
-    "is",
-    "it",
-    "ja",
-    "jv",
-    "ka",
-    "kk",
-    "km",
-    "kn",
-    "ko",
-    "lb",
-    "lg",
-    "ln",
-    "lo",
-    "lt",
-    "lv",
-    "mg",
-    "mk",
-    "ml",
-    "mn",
-    "mr",
-    "ms",
-    "my",
-    "ne",
-    "nl",
-    "no",
-    "ns",
-    "oc",
-    "or",
-    "pa",
-    "pl",
-    "ps",
-    "pt",
-    "ro",
-    "ru",
-    "sd",
-    "si",
-    "sk",
-    "sl",
-    "so",
-    "sq",
-    "sr",
-    "ss",
-    "su",
-    "sv",
-    "sw",
-    "ta",
-    "th",
-    "tl",
-    "tn",
-    "tr",
-    "uk",
-    "ur",
-    "uz",
-    "vi",
-    "wo",
-    "xh",
-    "yi",
-    "yo",
-    "zh",
-    "zu",
-]
+M2M100_LANGUAGES = tuple(_M2M100.split())
+_MBART50 = """
+ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP
+nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN
+mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI
+"""
+# The language tokens of mBART-50 in the order of their ids, which follow those of SentencePiece.
+MBART50_TOKENS = tuple(_MBART50.split())
 
 
 class LanguageRules(NamedTuple):
     """Where a model expects language tokens; see `serve.bundle.manifest.Multilingual`."""
 
-    before_source: Length
+    before_source: Literal["source", "target"]
     starts: bool
+
+
+FROM_SOURCE = LanguageRules(before_source="source", starts=True)
+FROM_TARGET = LanguageRules(before_source="target", starts=False)
 
 
 def m2m100_languages(pieces: list[str]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
 from export.answer import Outcome, Sentence
+from export.source_model import find_direction
 from export.verify.checks import BatchMix, Check, Demands, Examination, Plan
 from export.verify.stepper import Reader, References
 from model.data.corpus import Corpus, CorpusError, read_corpus
@@ -38,7 +39,8 @@ class VerifyCommand(BaseSettings):
     the engine matches a plain loop over the same graphs bit by bit, and golden sentences match. invariance: a
     translation is bitwise the same alone and in any batch. Each check prints one line. A failed check adds the first
     difference and the lead of the best logit there; a large lead indicates a wrong graph, a small one a near tie. An
-    8-bit bundle is compared with the PyTorch model rounded in the same places.
+    8-bit bundle is compared with the PyTorch model rounded in the same places. --original compares the golden sentences
+    of an imported bundle with the library of its checkpoint.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_VERIFY_", frozen=True, extra="forbid")
@@ -48,7 +50,14 @@ class VerifyCommand(BaseSettings):
         None,
         description="training run or fp32 bundle of the model; if omitted, no PyTorch comparison",
     )
-    data: str = Field(description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv")
+    original: Path | None = Field(
+        None,
+        description="checkpoint of an imported bundle: translates golden sentences with transformers or CTranslate2",
+    )
+    data: str | None = Field(
+        None,
+        description="sentences: multi30k:en-de, files:test.en,test.de or tsv:pairs.en-de.tsv; optional with --original",
+    )
     split: Literal["train", "validation", "test"] = Field("test", description="part of the data set, if it has parts")
     multi30k_folder: Path | None = Field(None, description="folder of Multi30k; if omitted, $DRAGOMAN_MULTI30K")
     checks: tuple[Check, ...] = Field(
@@ -95,8 +104,29 @@ class VerifyCommand(BaseSettings):
     def _outcomes(self) -> Iterator[Outcome]:
         """Yields the outcome of each check after it is printed."""
         bundle = Bundle.open(self.bundle)
+        if self.original is not None:
+            demands = DEMANDS[bundle.manifest.precision]
+            minimum = demands.minimum_identical if self.minimum_identical is None else self.minimum_identical
+            for outcome in self._compare_with_original(self.original, bundle, minimum):
+                print(outcome)
+                yield outcome
+        if self.data is not None:
+            yield from self._check_sentences(self.data, bundle)
+        elif self.original is None:
+            raise CorpusError("data: missing: expected sentences, or --original")
+
+    def _compare_with_original(self, checkpoint: Path, bundle: Bundle, minimum: float) -> Iterator[Outcome]:
+        from export.verify.original import compare_with_original  # noqa: PLC0415 - takes long to import
+        from model.errors import RunError  # noqa: PLC0415
+
+        try:
+            yield from compare_with_original(bundle, checkpoint, self.beam_size, minimum)
+        except (RunError, OSError) as error:
+            raise SystemExit(f"dragoman verify: {error}") from error
+
+    def _check_sentences(self, data: str, bundle: Bundle) -> Iterator[Outcome]:
         reader = Reader(bundle)
-        corpus = read_corpus(self.data, self.split, self.multi30k_folder)
+        corpus = read_corpus(data, self.split, self.multi30k_folder)
         sentences = self._read(bundle, reader, corpus)
         references = None if self.run is None else self._references(self.run, bundle, corpus, sentences)
         examination = Examination(
@@ -110,9 +140,9 @@ class VerifyCommand(BaseSettings):
     def _read(self, bundle: Bundle, reader: Reader, corpus: Corpus) -> list[Sentence]:
         """Returns enough sentences for every check, without those that are too long."""
         manifest = bundle.manifest
-        if corpus.languages not in {(each.source, each.target) for each in manifest.directions}:
-            expected = " or ".join(map(str, manifest.directions))
-            raise CorpusError(f"data: {self.data}: languages are {corpus.direction}, expected {expected}")
+        if find_direction(manifest, corpus.languages).start:
+            problem = "translations start with the token of a language, which these checks do not force"
+            raise CorpusError(f"{self.bundle}: {corpus.direction}: {problem}")
         read = (Sentence(text, reader.source_ids(corpus.languages, text)) for text in corpus.sources)
         fitting = (sentence for sentence in read if len(sentence.source_ids) <= manifest.max_source_tokens)
         sentences = list(islice(fitting, max(self.sentences, self.invariance_sentences)))
@@ -131,9 +161,7 @@ class VerifyCommand(BaseSettings):
             exportable, _ = read_origin(run)
         except (CorpusError, RunError) as error:
             raise SystemExit(f"dragoman verify: {error}") from error
-        prefix = next(
-            (each.source_prefix for each in exportable.directions if (each.source, each.target) == corpus.languages), ()
-        )
+        prefix = find_direction(exportable, corpus.languages).source_prefix
         for sentence in sentences:
             if exportable.source_ids(prefix, sentence.text) != sentence.source_ids:
                 raise SystemExit(

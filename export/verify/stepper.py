@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from export.answer import Answer, Gap
 from serve.bundle.bundle import Bundle
+from serve.bundle.directions import directions_of
 from serve.bundle.tokenizer import load_tokenizer
 
 
@@ -22,12 +23,14 @@ class Reader:
         """
         manifest = bundle.manifest
         self._tokenizer = load_tokenizer(bundle)
-        self._prefixes = {(each.source, each.target): each.source_prefix for each in manifest.directions}
+        self._directions = directions_of(manifest)
         self._suffix = manifest.source_suffix
 
     def source_ids(self, languages: tuple[str, str], text: str) -> tuple[int, ...]:
         """Returns the source ids of a text, given source and target language."""
-        return (*self._prefixes[languages], *self._tokenizer.encode(text), *self._suffix)
+        direction = self._directions.find(*languages)
+        prefix = () if direction is None else direction.source_prefix
+        return (*prefix, *self._tokenizer.encode(text), *self._suffix)
 
 
 class Stepper(Protocol):

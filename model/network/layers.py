@@ -8,7 +8,6 @@ Shapes: B rows, S source length, T target length.
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,6 @@ from torch.nn import functional
 
 from model.config import TransformerConfig
 from model.network.attention import KeysValues, MultiHeadAttention
-from model.weights import EPSILON
 
 _UNITS_PER_DRAW = 8  # bytes of an int64
 _BYTE_VALUES = 256
@@ -57,15 +55,15 @@ def random_bytes(count: int) -> Tensor:
 Norm = nn.LayerNorm | nn.RMSNorm
 
 
-def build_norm(kind: Literal["layer", "rms"], d_model: int) -> Norm:
+def build_norm(config: TransformerConfig) -> Norm:
     """Returns a normalization over the last axis, with a learned gain g for each unit.
 
-    layer: (x - mean(x)) / sqrt(var(x) + EPSILON) * g + b (Ba et al. 2016, arXiv:1607.06450, section 3).
-    rms: x / sqrt(mean(x^2) + EPSILON) * g (Zhang and Sennrich 2019, arXiv:1910.07467, equation 4).
+    layer: (x - mean(x)) / sqrt(var(x) + epsilon) * g + b (Ba et al. 2016, arXiv:1607.06450, section 3).
+    rms: x / sqrt(mean(x^2) + epsilon) * g (Zhang and Sennrich 2019, arXiv:1910.07467, equation 4).
     """
-    if kind == "rms":
-        return nn.RMSNorm(d_model, eps=EPSILON)
-    return nn.LayerNorm(d_model, eps=EPSILON)
+    if config.norm == "rms":
+        return nn.RMSNorm(config.d_model, eps=config.norm_epsilon)
+    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
 
 
 class Residual(nn.Module):
@@ -78,7 +76,7 @@ class Residual(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.norm_first = config.norm_position == "pre"
-        self.norm = build_norm(config.norm, config.d_model)
+        self.norm = build_norm(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, states: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

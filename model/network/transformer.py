@@ -51,7 +51,10 @@ class Transformer(TranslationModel):
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.encoder_norm, self.decoder_norm = (
-            build_norm(config.norm, width) if config.norm_position == "pre" else nn.Identity() for _ in range(2)
+            build_norm(config) if config.norm_position == "pre" else nn.Identity() for _ in range(2)
+        )
+        self.source_embedding_norm, self.target_embedding_norm = (
+            build_norm(config) if config.norm_embeddings else nn.Identity() for _ in range(2)
         )
         self._initialize()
         # BOS takes one target position. Equal lengths on both sides let an export store the sinusoidal table once.
@@ -165,16 +168,17 @@ class Transformer(TranslationModel):
 
     def embed_source(self, ids: Tensor) -> Tensor:
         """Maps source ids [B, S] to the encoder's input, [B, S, d_model]."""
-        return self._embed(ids, self.source_weight, self.source_positions(ids.shape[1]))
+        return self._embed(ids, self.source_weight, self.source_positions(ids.shape[1]), self.source_embedding_norm)
 
     def embed_target(self, ids: Tensor, first: int = 0) -> Tensor:
         """Maps target ids [B, T], at positions from `first` on, to the decoder's input, [B, T, d_model]."""
-        return self._embed(ids, self.target_weight, self.target_positions(ids.shape[1], first))
+        positions = self.target_positions(ids.shape[1], first)
+        return self._embed(ids, self.target_weight, positions, self.target_embedding_norm)
 
-    def _embed(self, ids: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
+    def _embed(self, ids: Tensor, weight: Tensor, positions: Tensor, norm: nn.Module) -> Tensor:
         """Adds positions to scaled embeddings (section 3.4) and applies dropout (section 5.4)."""
         scaled = functional.embedding(ids, weight) * self.embedding_scale
-        embedded: Tensor = self.embedding_dropout(scaled + positions)
+        embedded: Tensor = self.embedding_dropout(norm(scaled + positions))
         return embedded
 
     def _initialize(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
+from serve.bundle.language_codes import language_code
 from serve.languages.names import served_codes
 from serve.registry.registry import ModelRegistry
 from serve.registry.route import Offers
@@ -15,6 +16,7 @@ class ServedLanguages:
         self._offers: Offers | None = None
         self._targets: dict[str, frozenset[str]] = {}
         self._all: frozenset[str] = frozenset()
+        self._by_lower_case: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[str]:
         """Iterates over the codes of sources and targets in alphabetical order."""
@@ -44,14 +46,16 @@ class ServedLanguages:
             code: from a client.
             more: codes to try last.
         """
-        served = self._read()
-        return next((each for each in (*served_codes(code), *more) if each in served), None)
+        self._read()
+        known = (language_code(code).lower(), *served_codes(code), *more)
+        return next((self._by_lower_case[each] for each in known if each in self._by_lower_case), None)
 
     def _read(self) -> frozenset[str]:
         if self._models.offers is not self._offers:
             self._offers = self._models.offers
             self._targets = _with_pivots(self._offers)
             self._all = frozenset(self._targets).union(*self._targets.values())
+            self._by_lower_case = {each.lower(): each for each in self._all}
         return self._all
 
 

@@ -327,12 +327,29 @@ class Provenance(Record):
     scores: dict[Name, float] = Field(max_length=1000)
 
 
+# A text has low confidence this many standard deviations below the mean; docs/models.md has the measurement.
+LOW_DEVIATIONS = 2.5
+
+
+class Confidence(Record):
+    """Mean log-probabilities per token of the sample translations: their mean and standard deviation."""
+
+    mean: float = Field(le=0, allow_inf_nan=False)
+    deviation: float = Field(ge=0, allow_inf_nan=False)
+
+    @property
+    def least(self) -> float:
+        """The mean log-probability below which a text has low confidence."""
+        return self.mean - LOW_DEVIATIONS * self.deviation
+
+
 class Manifest(Record):
     """The content of `manifest.json`. Lengths are in tokens; `max_target_tokens` does not count the end token.
 
     Attributes:
         directions: one or more; none if the model is multilingual.
         multilingual: languages instead of directions.
+        confidence: of usual translations; None: unknown.
         source_suffix: tokens after every source, usually the end token.
         bos_id: first token of every translation.
         cache: KV caches of native graphs; None for graphs with states.
@@ -349,6 +366,7 @@ class Manifest(Record):
     vocabulary_size: int = Field(gt=0, le=MOST_VOCABULARY)
     directions: tuple[BundleDirection, ...] = Field(max_length=10_000)
     multilingual: Multilingual | None = None
+    confidence: Confidence | None = None
     source_suffix: TokenIds
     tokenizer: TokenizerSpec
     cache: CacheSpec | None = None

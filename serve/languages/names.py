@@ -20,15 +20,15 @@ ts Tsonga|tt Tatar|tw Twi|ty Tahitian|ug Uyghur|uk Ukrainian|ur Urdu|uz Uzbek|ve
 wo Wolof|xh Xhosa|yi Yiddish|yo Yoruba|yue Cantonese|zh Chinese|zt Chinese (traditional)|zu Zulu
 """
 _NAMES = dict(entry.split(" ", 1) for line in _TABLE.strip().splitlines() for entry in line.split("|"))
-# Served codes for a regional code, the best first. Argos Translate names two models by pb and zt.
+# Served codes for a regional code in lower case, the best first. Argos Translate names two models by pb and zt.
 _REGIONAL = {
     "pt-br": ("pb", "pt"),
     "zh-cn": ("zh",),
     "zh-hans": ("zh",),
-    "zh-hant": ("zt",),
-    "zh-hk": ("zt",),
+    "zh-hant": ("zt", "zh-hant"),
+    "zh-hk": ("zt", "zh-hant"),
     "zh-sg": ("zh",),
-    "zh-tw": ("zt",),
+    "zh-tw": ("zt", "zh-hant"),
 }
 
 
@@ -38,6 +38,6 @@ def language_name(code: str) -> str:
 
 
 def served_codes(code: str) -> tuple[str, ...]:
-    """Returns the codes that may name the language of a code in any case and of any region, the best first."""
+    """Returns the lower-case codes that may name the language of a code in any case and region, the best first."""
     lower = code.lower().replace("_", "-")
     return _REGIONAL.get(lower) or tuple(dict.fromkeys((lower, lower.partition("-")[0])))

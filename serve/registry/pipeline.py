@@ -136,6 +136,7 @@ class Pipeline:
             metrics=self.metrics,
             source_suffix=manifest.source_suffix,
             max_source_tokens=manifest.max_source_tokens,
+            least_log_probability=None if manifest.confidence is None else manifest.confidence.least,
             spare_rows=settings.max_waiting // 2,
             cache=None
             if settings.result_cache_bytes is None

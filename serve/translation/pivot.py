@@ -50,7 +50,7 @@ def join(first: TranslationResponse, last: TranslationResponse, pivot: Pivot) ->
     """Returns the response to the client.
 
     Scores and target tokens are those of the last hop, source tokens those of the first; times add up. A translation
-    has finish reason `length` if either hop had.
+    has finish reason `length`, and low confidence, if either hop had.
     """
     translations = map(_join_texts, first.translations, last.translations)
     timings = _add(first.timings, last.timings)
@@ -79,9 +79,14 @@ def _join_texts(first: Translation, last: Translation) -> Translation:
         alternatives=tuple(replace(each, alignments=_compose(first, each)) for each in last.alternatives),
         finish_reason=finish_reason,
         cached=cached,
+        low_confidence=_either(first.low_confidence, last.low_confidence),
         sentences=first.sentences,
         cut_sentences=first.cut_sentences,
     )
+
+
+def _either(first: bool | None, last: bool | None) -> bool | None:
+    return None if first is None and last is None else bool(first or last)
 
 
 def _compose(first: Translation, last: Alternative) -> tuple[Alignment, ...] | None:

@@ -4,7 +4,7 @@ A value that was not requested is None; interfaces omit it. Independent of proto
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from model.tokenizer.tokenizer import TextTokenizer
@@ -60,6 +60,8 @@ class Translation(Alternative):
         sentences: number of sentences of the text.
         cut_sentences: number of sentences that exceeded the model's limit and were cut.
         detected_language: language of the text; None: the client named it.
+        low_confidence: whether the mean log-probability per token is far below that of the model's samples; None: the
+            bundle does not state it.
     """
 
     source_tokens: int
@@ -69,6 +71,12 @@ class Translation(Alternative):
     sentences: int = 1
     cut_sentences: int = 0
     detected_language: DetectedLanguage | None = None
+    low_confidence: bool | None = None
+
+    def compared(self, least_log_probability: float) -> "Translation":
+        """Returns the translation with its confidence. Every sentence has an end token."""
+        tokens = self.target_tokens + self.sentences
+        return replace(self, low_confidence=self.score < least_log_probability * tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,7 @@ class Translator:
         metrics: Metrics,
         source_suffix: tuple[int, ...],
         max_source_tokens: int,
+        least_log_probability: float | None = None,
         spare_rows: int = 0,
         cache: ResultCache | None = None,
     ) -> None:
@@ -117,6 +118,7 @@ class Translator:
             metrics: of the model.
             source_suffix: token ids after every source.
             max_source_tokens: longest source, prefix and suffix included.
+            least_log_probability: mean per token below which a text has low confidence; None: unknown.
             spare_rows: rows that streams leave free for other requests.
             cache: None: no caching.
         """
@@ -127,6 +129,7 @@ class Translator:
         self._metrics = metrics
         self._source_suffix = source_suffix
         self._max_source_tokens = max_source_tokens
+        self._least_log_probability = least_log_probability
         self._cache = cache
         self._notifier = LoopNotifier()
         self._stream_quota = StreamQuota(scheduler, spare_rows)
@@ -413,8 +416,13 @@ class Translator:
     async def _joined(self, segmented: SegmentedRequest, response: TranslationResponse) -> TranslationResponse:
         """Returns the response for the texts, given the response for the sentences."""
         if segmented.slow_to_join:
-            return await run_turn(segmented.request.deadline_seconds, segmented.join, response)
-        return segmented.join(response)
+            joined = await run_turn(segmented.request.deadline_seconds, segmented.join, response)
+        else:
+            joined = segmented.join(response)
+        least = self._least_log_probability
+        if least is None:
+            return joined
+        return replace(joined, translations=tuple(each.compared(least) for each in joined.translations))
 
     def _found(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> list[Found]:
         """Returns the result of each sentence, and stores new ones in the cache."""

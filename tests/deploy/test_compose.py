@@ -20,6 +20,16 @@ def test_every_file_that_is_mounted_exists_and_is_read_only() -> None:
     assert all(mount.endswith(":ro") for mount in files)
 
 
+def test_models_are_pulled_into_a_volume_before_the_server_starts() -> None:
+    services = yaml.safe_load((ROOT / "compose.models.yaml").read_text())["services"]
+    pull, server = services["pull"], services["dragoman"]
+    bundle = server["environment"]["DRAGOMAN_BUNDLE"]
+    assert f"dragoman pull --to {bundle} " in pull["command"][0]
+    assert server["volumes"] == ["models:/models:ro"]
+    assert server["depends_on"] == {"pull": {"condition": "service_completed_successfully"}}
+    assert {"mem_limit", "pids_limit", "read_only", "cap_drop", "security_opt"} <= set(pull)
+
+
 def test_third_party_images_are_pinned_by_version() -> None:
     images = [service["image"] for service in SERVICES.values() if "build" not in service]
     assert len(images) == 2

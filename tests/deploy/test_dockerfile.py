@@ -192,6 +192,14 @@ def test_a_serving_image_serves_its_included_bundles() -> None:
     assert arguments_of(STAGES["serving"], "CMD") == ['["serve"]']
 
 
+def test_models_are_pulled_in_a_stage_of_their_own_and_served_instead_of_the_included_bundles() -> None:
+    (run,) = arguments_of(STAGES["pulled"], "RUN")
+    assert "dragoman pull --to /pulled" in run
+    assert "--from=pulled --chmod=755 /pulled/ /models/" in arguments_of(STAGES["cpu"], "COPY")
+    assert "SERVED=${MODELS:+/models}" in arguments_of(STAGES["cpu"], "ARG")
+    assert arguments_of(STAGES["cpu"], "ENV") == ["DRAGOMAN_BUNDLE=${SERVED:-${DRAGOMAN_BUNDLE}}"]
+
+
 def test_no_copied_file_is_ignored_by_docker() -> None:
     allowed = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in allowed

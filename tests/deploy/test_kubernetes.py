@@ -79,10 +79,10 @@ def test_a_misspelled_field_is_rejected() -> None:
         validate({**manifest, "spec": {**manifest["spec"], "replica": 2}})
 
 
-@pytest.mark.parametrize("overlay", ["cpu", "cuda"])
-def test_every_rendered_manifest_of_an_overlay_is_valid(overlay: str) -> None:
+@pytest.mark.parametrize(("overlay", "more"), [("cpu", ()), ("cuda", ()), ("models", ("PersistentVolumeClaim",))])
+def test_every_rendered_manifest_of_an_overlay_is_valid(overlay: str, more: tuple[str, ...]) -> None:
     manifests = render(overlay)
-    assert {manifest["kind"] for manifest in manifests} == {kind for kind, _ in BASE}
+    assert {manifest["kind"] for manifest in manifests} == {*more, *(kind for kind, _ in BASE)}
     for manifest in manifests:
         validate(manifest)
 
@@ -155,6 +155,17 @@ def test_a_replica_requests_as_many_cpus_as_its_limit(overlay: str) -> None:
     (pod,) = (manifest["spec"]["template"]["spec"] for manifest in render(overlay) if manifest["kind"] == "Deployment")
     resources = pod["containers"][0]["resources"]
     assert resources["limits"] == resources["requests"]
+
+
+def test_an_init_container_pulls_the_models_that_the_server_reads() -> None:
+    (pod,) = (manifest["spec"]["template"]["spec"] for manifest in render("models") if manifest["kind"] == "Deployment")
+    (pull,), (server,) = pod["initContainers"], pod["containers"]
+    bundle = next(each["value"] for each in server["env"] if each["name"] == "DRAGOMAN_BUNDLE")
+    assert f"dragoman pull --to {bundle} " in pull["args"][0]
+    (volume,) = server["volumeMounts"]
+    assert bundle.startswith(volume["mountPath"])
+    assert volume["readOnly"]
+    assert pull["securityContext"] == server["securityContext"]
 
 
 def test_the_autoscaler_adds_replicas_before_all_slots_are_taken() -> None:

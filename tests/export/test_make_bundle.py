@@ -16,9 +16,11 @@ from export.make_bundle import (
     Candidate,
     Sample,
     choose_golden,
+    confidence_of,
     make_bundle,
     read_samples,
     translated,
+    write_bundle,
 )
 from export.source_model import Exportable
 from model.config import Direction
@@ -102,9 +104,11 @@ def test_the_manifest_holds_the_provenance(toy_run: RunFolder, toy_bundle: Path)
 def test_a_translation_with_a_near_tie_is_not_golden(toy_run: RunFolder) -> None:
     trained = Exportable.of_run(toy_run.load())
     sources = list(toy_test_sentences()[:50])
-    candidates = translated(trained, EN_DE, sources)
+    translations = translated(trained, EN_DE, sources)
+    candidates = [each.candidate for each in translations]
     answers = generate_greedy(trained.network, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
     assert [candidate.gap for candidate in candidates] == [min(answer.gaps) for answer in answers]
+    assert [each.log_probability for each in translations] == [each.score / len(each.gaps) for each in answers]
     smallest = sorted(candidate.gap for candidate in candidates)
     golden = choose_golden(candidates, smallest[20])
     assert {candidate.sentence.target_ids for candidate in golden} == {
@@ -138,8 +142,19 @@ def test_few_clear_translations_are_reported(
 
 
 def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
-    candidates = translated(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "bird " * 31, "bird " * 32])
-    assert [len(candidate.sentence.source_ids) for candidate in candidates] == [2, 32]
+    translations = translated(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "bird " * 31, "bird " * 32])
+    assert [len(each.candidate.sentence.source_ids) for each in translations] == [2, 32]
+
+
+def test_a_bundle_states_how_probable_its_translations_are(toy_run: RunFolder, tmp_path: Path) -> None:
+    trained, texts = Exportable.of_run(toy_run.load()), list(toy_test_sentences()[:50])
+    bundle = write_bundle(trained, samples_of(texts), tmp_path / "b", BundleOptions("toy"))
+    found = np.array([each.log_probability for each in translated(trained, EN_DE, texts)])
+    confidence = bundle.manifest.confidence
+    assert confidence is not None
+    assert confidence.mean == pytest.approx(found.mean())
+    assert confidence.deviation == pytest.approx(found.std(ddof=1))
+    assert confidence_of([-0.5]) is None
 
 
 @pytest.mark.parametrize("sources", [[], ["bird " * 40]])

@@ -24,6 +24,8 @@ def test_translations_and_leads_are_those_of_pytorch(options: str) -> None:
     assert [each.target_ids for each in found] == [each.target_ids for each in expected]
     gaps: Any = [min(each.gaps) for each in expected]
     assert np.allclose([each.gap for each in found], gaps, atol=1e-4)
+    means: Any = [each.score / len(each.gaps) for each in expected]
+    assert np.allclose([each.log_probability for each in found], means, atol=1e-4)
 
 
 @pytest.mark.parametrize("options", OPTIONS)

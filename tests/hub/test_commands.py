@@ -60,6 +60,21 @@ def test_a_pull_shows_the_license_before_the_download(hub: FakeHub, call: Call) 
     assert "no model is installed" in call("models")
 
 
+def test_a_folder_gets_complete_copies_that_need_no_cache(hub: FakeHub, store: Store, call: Call) -> None:
+    target = store.folder.parent / "served"
+    assert call("pull", "--to", str(target), "en-de").endswith(f"{target / 'opus-mt-en-de'}\n")
+    (folder,) = target.iterdir()
+    assert Bundle.open(folder).manifest.name == "opus-mt-en-de"
+    before = folder.stat().st_ino
+    call("pull", "--to", str(target), "en-de")
+    assert folder.stat().st_ino == before, "an equal bundle stays"
+    (folder / "manifest.json").write_text("{}")
+    call("pull", "--to", str(target), "en-de")
+    assert Bundle.open(folder).golden
+    assert list(target.iterdir()) == [folder]
+    assert hub.requests
+
+
 def test_a_failed_pull_is_one_line(fake_hub: FakeHub, call: Call) -> None:
     assert fake_hub.address
     with pytest.raises(SystemExit, match=r"^dragoman pull: nobody/nothing: neither a folder here"):

@@ -78,10 +78,17 @@ def variable(name: str, value: NDArray[np.generic], version: int) -> bytes:
 
 
 def model_file(
-    variables: dict[str, Variable], aliases: Sequence[tuple[str, str]] = (), version: int = 6, revision: int = 7
+    variables: dict[str, Variable],
+    aliases: Sequence[tuple[str, str]] = (),
+    version: int = 6,
+    revision: int = 7,
+    specification: str = "TransformerSpec",
 ) -> bytes:
     """Returns the bytes of a model in the format of CTranslate2."""
-    content = struct.pack("<I", version) + text("TransformerSpec") + struct.pack("<II", revision, len(variables))
+    content = struct.pack("<I", version)
+    if version >= 2:
+        content += text(specification) + struct.pack("<I", revision)
+    content += struct.pack("<I", len(variables))
     content += b"".join(variable(name, value, version) for name, value in variables.items())
     if version >= 3:
         content += struct.pack("<I", len(aliases)) + b"".join(text(alias) + text(name) for alias, name in aliases)

@@ -29,6 +29,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "d_ff": 145,
         "encoder_layers": 2,
         "norm_position": "pre",
+        "norm_embeddings": True,
+        "norm_epsilon": 1e-6,
         "activation": "gelu",
         "tie_embeddings": False,
     },

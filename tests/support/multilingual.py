@@ -10,12 +10,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import sentencepiece
 import torch
+from ctranslate2.converters.transformers import _MODEL_LOADERS
 from torch import nn
-from transformers import GenerationConfig, M2M100Config, M2M100ForConditionalGeneration
+from transformers import (
+    GenerationConfig,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MBartConfig,
+    MBartForConditionalGeneration,
+)
 
-from export.imports.multilingual import M2M100_LANGUAGES
+from export.imports.multilingual import M2M100_LANGUAGES, MBART50_TOKENS
 from serve.bundle.language_codes import flores_codes
 from tests.support.marian import fill, make_texts, pieces_of, translate_words
 
@@ -36,15 +44,16 @@ SMALL: dict[str, Any] = {
 
 
 @cache
-def shared_pieces() -> bytes:
+def shared_pieces(kind: str = "unigram") -> bytes:
     """Returns a SentencePiece model of both sides, with the special tokens of fairseq."""
     texts = make_texts(1, 200)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter((*texts, *map(translate_words, texts))),
         model_writer=model,
+        model_type=kind,
         vocab_size=90,
-        hard_vocab_limit=False,
+        hard_vocab_limit=kind == "bpe",
         unk_id=0,
         bos_id=1,
         eos_id=2,
@@ -60,63 +69,124 @@ def shuffle_weights(model: Any, seed: int) -> None:
         if parameter.dim() > 1:
             nn.init.xavier_normal_(parameter, gain=2.0)
         else:
-            nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
+            nn.init.normal_(parameter, std=1.0 if name.endswith(("norm.weight", "layernorm_embedding.weight")) else 0.1)
     nn.init.normal_(model.get_input_embeddings().weight, std=0.2)
 
 
-def random_m2m100(vocabulary_size: int, seed: int = 3, **options: Any) -> M2M100ForConditionalGeneration:
+def random_model(kind: type[Any], config: Any, seed: int) -> Any:
     """Returns a model of `transformers`."""
-    model = M2M100ForConditionalGeneration(M2M100Config(vocab_size=vocabulary_size, **{**SMALL, **options}))
+    model = kind(config)
     shuffle_weights(model, seed)
     special = {"pad_token_id": PAD_ID, "eos_token_id": EOS_ID, "decoder_start_token_id": EOS_ID}
     model.generation_config = GenerationConfig(max_length=200, num_beams=5, **special)
     return model.eval()
 
 
+def random_m2m100(vocabulary_size: int, seed: int = 3, **options: Any) -> Any:
+    """Returns a model of M2M100's form."""
+    config = M2M100Config(vocab_size=vocabulary_size, **{**SMALL, **options})
+    return random_model(M2M100ForConditionalGeneration, config, seed)
+
+
+def write_files(folder: Path, model: Any, pieces: bytes, settings: dict[str, Any]) -> None:
+    """Writes a checkpoint with its library, a SentencePiece model and the configuration of the tokenizer."""
+    model.save_pretrained(folder)
+    (folder / "sentencepiece.bpe.model").write_bytes(pieces)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
 def write_m2m100(folder: Path, seed: int = 3, *, settings: dict[str, Any] | None = None, **options: Any) -> Any:
     """Writes a checkpoint of M2M100's form into a folder and returns its model."""
     pieces = [*FIRST, *reversed(pieces_of(shared_pieces())[3:])]  # an order of its own
     model = random_m2m100(len(pieces) + len(M2M100_LANGUAGES) + 8, seed, **options)
-    model.save_pretrained(folder)
+    write_files(folder, model, shared_pieces(), settings or {"tokenizer_class": "M2M100Tokenizer"})
     (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
-    (folder / "sentencepiece.bpe.model").write_bytes(shared_pieces())
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings or {}))
     return model
+
+
+def write_small100(folder: Path, seed: int = 3) -> Any:
+    """Writes a checkpoint of SMaLL-100's form into a folder and returns its model."""
+    return write_m2m100(folder, seed, settings={"tokenizer_class": "SMALL100Tokenizer"}, decoder_layers=3)
 
 
 def write_nllb(folder: Path, seed: int = 3, **options: Any) -> Any:
     """Writes a checkpoint of NLLB's form into a folder and returns its model."""
-    size = len(FIRST) + len(pieces_of(shared_pieces())) - 3 + len(flores_codes()) + 1
-    model = random_m2m100(size + 2, seed, **options)
-    model.save_pretrained(folder)
-    (folder / "sentencepiece.bpe.model").write_bytes(shared_pieces())
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "NllbTokenizer"}))
+    pieces = shared_pieces("bpe")
+    model = random_m2m100(len(FIRST) + len(pieces_of(pieces)) - 3 + len(flores_codes()) + 3, seed, **options)
+    write_files(folder, model, pieces, {"tokenizer_class": "NllbTokenizer"})
+    return model
+
+
+def write_mbart50(folder: Path, seed: int = 3, **options: Any) -> Any:
+    """Writes a checkpoint of mBART-50's form into a folder and returns its model."""
+    size = len(FIRST) + len(pieces_of(shared_pieces())) - 3 + len(MBART50_TOKENS) + 1
+    fields: dict[str, Any] = {
+        **SMALL,
+        "normalize_before": True,
+        "normalize_embedding": True,
+        "add_final_layer_norm": True,
+        "activation_function": "relu",
+        "decoder_start_token_id": EOS_ID,
+        "forced_eos_token_id": EOS_ID,
+        "tokenizer_class": "MBart50Tokenizer",
+    }
+    config = MBartConfig(vocab_size=size, **{**fields, **options})
+    model = random_model(MBartForConditionalGeneration, config, seed)
+    write_files(folder, model, shared_pieces(), {"tokenizer_class": "MBart50Tokenizer"})
     return model
 
 
 @torch.inference_mode()
 def generate(
-    model: Any, sources: Sequence[Sequence[int]], beam_size: int, limit: int, first: int | None
+    model: Any, sources: Sequence[Sequence[int]], beam_size: int, limit: int, start: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """Returns the translations of `transformers` without special tokens; `first` is the forced language token.
+    """Returns the translations of `transformers` without special tokens; `start` is the forced language token.
 
     The settings make its search equal to ours; see `tests.support.marian.generate`.
     """
     source = fill(sources, PAD_ID)
     options: dict[str, Any] = {"early_stopping": True, "length_penalty": 1.0} if beam_size > 1 else {}
-    starts = 0 if first is None else 1
     found = model.generate(
         input_ids=source,
         attention_mask=source != PAD_ID,
         num_beams=beam_size,
-        max_length=limit + 1 + starts,
-        forced_bos_token_id=first,
+        max_length=limit + 1 + len(start),
+        forced_bos_token_id=start[0] if start else None,
         forced_eos_token_id=None,
         do_sample=False,
         **options,
     )
-    translations = []
-    for row in found[:, 1 + starts :].tolist():
-        ends = [number for number, token_id in enumerate(row) if token_id in (EOS_ID, PAD_ID)]
-        translations.append(tuple(row[: ends[0]] if ends else row))
-    return translations
+    rows = found[:, 1 + len(start) :].tolist()
+    # A random model also generates the padding token, so padding ends nothing.
+    return [tuple(row[: row.index(EOS_ID)] if EOS_ID in row else row) for row in rows]
+
+
+def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path) -> None:
+    """Writes a model in CTranslate2's format. Its converter cannot read the tokenizer of a random vocabulary."""
+    loader = _MODEL_LOADERS[type(model.config).__name__]
+    spec = loader.get_model_spec(model)
+    spec.register_source_vocabulary(list(pieces))
+    spec.register_target_vocabulary(list(pieces))
+    tokens = {"decoder_start_token": "</s>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    for name, token in tokens.items():
+        setattr(spec.config, name, token)
+    spec.validate()
+    spec.optimize()
+    folder.mkdir()
+    spec.save(str(folder))
+    (folder / "sentencepiece.bpe.model").write_bytes(shared_pieces())
+
+
+def translate(
+    folder: Path, sources: Sequence[Sequence[str]], beam_size: int, limit: int, start: Sequence[str]
+) -> list[list[str]]:
+    """Returns the translations of CTranslate2 in float32 without the start tokens."""
+    translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+    results = translator.translate_batch(
+        [list(pieces) for pieces in sources],
+        target_prefix=[list(start) for _ in sources],
+        beam_size=beam_size,
+        max_decoding_length=limit + len(start),
+        length_penalty=1.0,
+    )
+    return [result.hypotheses[0][len(start) :] for result in results]

@@ -114,7 +114,7 @@ class Transformer:
         return self.stack_end("encoder_norm", states)
 
     def embed(self, ids: list[int], side: str) -> Array:
-        """Returns scaled embeddings with positions, [T, d_model]."""
+        """Returns the input of the first layer, [T, d_model]."""
         own = side == "target" and not self.config.tie_embeddings
         weight = self.parameters["target_embedding.weight" if own else "embedding.weight"]
         if self.config.positions == "learned":
@@ -122,7 +122,8 @@ class Transformer:
         else:
             positions = sinusoidal_positions(len(ids), self.config.d_model)
         scale = math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
-        return np.asarray(weight[ids] * scale + positions)
+        states = np.asarray(weight[ids] * scale + positions)
+        return self.norm(f"{side}_embedding_norm", states) if self.config.norm_embeddings else states
 
     def residual(self, name: str, states: Array, sublayer: Callable[[Array, str], Array]) -> Array:
         """Runs a sub-layer with its residual connection."""
@@ -137,9 +138,10 @@ class Transformer:
 
     def norm(self, name: str, states: Array) -> Array:
         """Normalizes each position."""
+        weight, epsilon = self.parameters[f"{name}.weight"], self.config.norm_epsilon
         if self.config.norm == "rms":
-            return rms_norm(states, self.parameters[f"{name}.weight"])
-        return layer_norm(states, self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"])
+            return rms_norm(states, weight, epsilon)
+        return layer_norm(states, weight, self.parameters[f"{name}.bias"], epsilon)
 
     def linear(self, name: str, states: Array) -> Array:
         """Returns x W^T + b."""

@@ -122,7 +122,9 @@ class Sentence:
         return repeats or token_id in self.options.suppressed_ids
 
     def log_probabilities(self, tokens: Tokens) -> list[float]:
-        """Returns the log-probabilities of the next token, constrained unless it is forced."""
+        """Returns the log-probabilities of the next token, constrained unless it is forced; 0 for a start token."""
+        if len(tokens) < self.options.start_tokens:
+            return [0.0] * len(self.next_logits(tokens))
         if self.forced(tokens) is None:
             return log_softmax(self.logits(tokens))
         return log_softmax([float(logit) for logit in self.next_logits(tokens)])

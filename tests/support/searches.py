@@ -35,6 +35,9 @@ GRID: dict[str, dict[str, Any]] = {
     "prefixed": {"target_prefix": (5, 6, 5)},
     "prefixed beam": {"target_prefix": (5, 6, 5), "beam_size": 3, "hypotheses": 2},
     "prefixed samples": {"target_prefix": (5, 6), "temperature": 1.0, "hypotheses": 3},
+    "started": {"target_prefix": (5, 6, 5), "start_tokens": 1},
+    "started beam": {"target_prefix": (5,), "start_tokens": 1, "beam_size": 3, "hypotheses": 3},
+    "started samples": {"target_prefix": (5, 6), "start_tokens": 2, "temperature": 1.0, "hypotheses": 3},
     "given": {"target_prefix": (5, 6, 5, 9), "forced_end": True},
     "given and empty": {"forced_end": True},
 }
@@ -73,6 +76,7 @@ def any_options(draw: st.DrawFn, longest: int) -> SearchOptions:
         no_repeat_ngram_tokens=draw(st.integers(0, 3)),
         suppressed_ids=tuple(draw(st.lists(tokens, max_size=3, unique=True))),
         target_prefix=prefix,
+        start_tokens=draw(st.integers(0, len(prefix))),
         forced_end=beam_size == 1 and len(prefix) < limit and draw(st.booleans()),
         alignments=draw(st.booleans()),
     )

@@ -57,8 +57,8 @@ DEEP = {**WIDE, "encoder_layers": 1, "decoder_layers": 3}
 # Every option of a Transformer that changes its computation, alone and all together.
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
-    "pre-norm": {"norm_position": "pre"},
-    "rms": {"norm": "rms"},
+    "pre-norm": {"norm_position": "pre", "norm_embeddings": True},
+    "rms": {"norm": "rms", "norm_epsilon": 1e-6},
     "gelu": {"activation": "gelu"},
     "silu": {"activation": "silu"},
     "swiglu": {"activation": "swiglu"},

@@ -15,7 +15,6 @@ from onnx import TensorProto
 from export.graphs.native.body import Body
 from export.graphs.native.layout import GROUP, LANES, LARGEST, ZERO_POINT, rounded_up
 from model.config import TransformerConfig
-from model.weights import EPSILON
 from serve.bundle.manifest import CacheSpec
 
 
@@ -27,15 +26,17 @@ class Layers(ABC):
         self.config = config
 
     def embed(self, ids: str, positions: str, side: str, table: str, scale: float) -> str:
-        """Returns scaled embeddings plus positions, [rows, d_model]; ids and positions are int64 [rows]."""
+        """Returns the input of the first layer, [rows, d_model]; ids and positions are int64 [rows]."""
         scaled = self.body.add("Mul", self.rows_of(table, ids), self.body.number(scale))
-        return self.body.add("Add", scaled, self.body.add("Gather", f"{side}_positions.table", positions))
+        states = self.body.add("Add", scaled, self.body.add("Gather", f"{side}_positions.table", positions))
+        return self.norm(states, f"{side}_embedding_norm") if self.config.norm_embeddings else states
 
     def norm(self, states: str, name: str) -> str:
         """Normalizes each row."""
         if self.config.norm == "rms":
-            return self.body.add("RMSNormalization", states, f"{name}.weight", epsilon=EPSILON)
-        return self.body.add("LayerNormalization", states, f"{name}.weight", f"{name}.bias", epsilon=EPSILON)
+            return self.body.add("RMSNormalization", states, f"{name}.weight", epsilon=self.config.norm_epsilon)
+        inputs = (states, f"{name}.weight", f"{name}.bias")
+        return self.body.add("LayerNormalization", *inputs, epsilon=self.config.norm_epsilon)
 
     def final_norm(self, states: str, name: str) -> str:
         """Normalizes the result of a pre-norm stack."""

@@ -16,7 +16,7 @@ from export.graphs.native.layout import LANES, rounded_up
 from export.graphs.native.step import step_body
 from export.graphs.native.weights import Weights, decoder_weights, encoder_weights
 from export.graphs.search import IR_VERSION
-from model.weights import EPSILON, TransformerWeights
+from model.weights import TransformerWeights
 from serve.bundle.bundle import CHOOSE_FILE, DECODER_FILE, ENCODER_FILE
 from serve.bundle.manifest import (
     ALIGNMENTS,
@@ -163,7 +163,9 @@ def read_native(path: Path) -> Weights:
 
 def _attributes(model: TransformerWeights, precision: Precision) -> dict[str, object]:
     config = model.config
-    return {
+    # Earlier libraries do not know the attribute.
+    added = {"embedding_norm": 1} if config.norm_embeddings else {}
+    return added | {
         "decoder_layers": config.decoder_layers,
         "heads": config.heads,
         "d_model": config.d_model,
@@ -173,7 +175,7 @@ def _attributes(model: TransformerWeights, precision: Precision) -> dict[str, ob
         "activation": config.activation,
         "precision": precision,
         "embedding_scale": float(model.embedding_scale),
-        "epsilon": EPSILON,
+        "epsilon": config.norm_epsilon,
     }
 
 

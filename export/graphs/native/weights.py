@@ -46,6 +46,11 @@ class WeightWriter:
         """Adds position vectors, [P, d_model]."""
         self.weights[f"{name}.table"] = np.ascontiguousarray(self._parameters[f"{name}.table"])
 
+    def embedding_norm(self, name: str) -> None:
+        """Adds the normalization of embeddings with their positions."""
+        if self._config.norm_embeddings:
+            self.norm(name)
+
     def linear(
         self, name: str, weight: NDArray[np.float32], bias: NDArray[np.float32] | None, filler: float = 0
     ) -> None:
@@ -106,6 +111,7 @@ def encoder_weights(model: TransformerWeights, precision: Precision) -> Weights:
     writer = WeightWriter(model, precision)
     writer.table("embedding", model.source_embedding)
     writer.positions("source_positions")
+    writer.embedding_norm("source_embedding_norm")
     for number in range(model.config.encoder_layers):
         writer.self_attention(f"encoder.{number}")
         writer.feed_forward(f"encoder.{number}")
@@ -120,6 +126,7 @@ def decoder_weights(model: TransformerWeights, precision: Precision) -> Weights:
     writer = WeightWriter(model, precision)
     writer.table("target_embedding", model.target_embedding)
     writer.positions("target_positions")
+    writer.embedding_norm("target_embedding_norm")
     for number in range(model.config.decoder_layers):
         layer = f"decoder.{number}"
         writer.self_attention(layer)

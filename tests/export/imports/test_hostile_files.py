@@ -61,7 +61,7 @@ def test_only_the_members_that_are_read_are_unpacked(tmp_path: Path) -> None:
     path = write_zip(
         tmp_path / "p", {**dict.fromkeys(names, LANGUAGES.encode()), **dict.fromkeys(others, bytes(1 << 26))}
     )
-    with open_package(path) as package:
+    with open_package(path, ImportOptions()) as package:
         unpacked = package.model.parent
         found = {str(file.relative_to(unpacked)) for file in unpacked.rglob("*") if file.is_file()}
         assert found == {name.removeprefix("en_de/") for name in names}

@@ -1,62 +1,194 @@
-"""An imported multilingual checkpoint generates the tokens that `transformers` generates, in every direction."""
+"""An imported multilingual checkpoint reads and generates the tokens of its own library, in every direction."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
+from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
-from export.imports.common import ImportOptions
+from export.imports.common import ImportedModelError, ImportOptions
+from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
 from export.imports.hugging_face import import_checkpoint
 from export.make_bundle import BundleOptions, write_bundle
+from export.source_model import Exportable, find_direction
 from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
 from serve.bundle.directions import directions_of
+from serve.bundle.manifest import BundleDirection
 from serve.bundle.tokenizer import load_tokenizer
 from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
 from tests.support.marian import make_texts
-from tests.support.multilingual import generate, write_m2m100, write_nllb
+from tests.support.multilingual import (
+    generate,
+    translate,
+    write_ctranslate2,
+    write_m2m100,
+    write_mbart50,
+    write_nllb,
+    write_small100,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 LIMIT = 20
-TEXTS = make_texts(5, 50)
 OPTIONS = ImportOptions(max_source_tokens=40, max_target_tokens=LIMIT + 1)
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "m2m100": write_m2m100,
+    "nllb": write_nllb,
+    "small100": write_small100,
+    "mbart50": write_mbart50,
+}
+# Codes of several standards; the second direction is named by those of FLORES.
+PAIRS = (("en", "de"), ("deu_Latn", "zh"))
 
 
-def small100(folder: Path) -> Any:
-    return write_m2m100(folder, settings={"tokenizer_class": "SMALL100Tokenizer"}, encoder_layers=3, decoder_layers=1)
+@pytest.fixture(scope="module")
+def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
+    return make_texts(5, 200 if pytestconfig.getoption("thorough") else 40)
 
 
-WRITERS: dict[str, Callable[[Path], Any]] = {"m2m100": write_m2m100, "nllb": write_nllb, "small100": small100}
+class Answers(NamedTuple):
+    """The translations of a bundle without start tokens, the sources and the direction."""
+
+    targets: list[tuple[int, ...]]
+    sources: list[tuple[int, ...]]
+    direction: BundleDirection
 
 
-def translate(bundle: Bundle, languages: tuple[str, str], beam_size: int) -> tuple[list[tuple[int, ...]], Any, Any]:
-    """Returns the translations of a bundle's engine without start tokens, the sources and the direction."""
-    direction = directions_of(bundle.manifest).find(*languages)
-    assert direction is not None
+def answers(bundle: Bundle, languages: tuple[str, str], texts: tuple[str, ...], beam_size: int) -> Answers:
+    direction = find_direction(bundle.manifest, languages)
     tokenizer = load_tokenizer(bundle)
-    sources = [(*direction.source_prefix, *tokenizer.encode(text), *bundle.manifest.source_suffix) for text in TEXTS]
+    sources = [(*direction.source_prefix, *tokenizer.encode(text), *bundle.manifest.source_suffix) for text in texts]
     starts = len(direction.start)
     options = SearchOptions(
         max_target_tokens=LIMIT + starts, beam_size=beam_size, target_prefix=direction.start, start_tokens=starts
     )
-    engine = SyncEngine(load_sessions(bundle, threads=1), 50)
-    answers = engine.translate([SequenceSpec(source, options) for source in sources], 50 // beam_size, ignore)
-    return [answer.target_ids[starts:] for answer in answers], sources, direction
+    engine = SyncEngine(load_sessions(bundle, threads=1), 200)
+    found = engine.translate([SequenceSpec(source, options) for source in sources], 200 // beam_size, ignore)
+    return Answers([each.target_ids[starts:] for each in found], sources, direction)
+
+
+def write(exportable: Exportable, folder: Path, **options: Any) -> Bundle:
+    return write_bundle(exportable, golden_samples(exportable), folder, BundleOptions("many", **options))
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_every_token_is_that_of_transformers(kind: str, tmp_path: Path) -> None:
+def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
     model = WRITERS[kind](tmp_path / "m")
-    exportable = import_checkpoint(tmp_path / "m", OPTIONS)
-    bundle = write_bundle(exportable, golden_samples(exportable), tmp_path / "bundle", BundleOptions("many"))
-    for languages in (("en", "de"), ("deu_Latn", "zho_Hant" if kind == "nllb" else "zh")):
+    bundle = write(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle")
+    for languages in PAIRS:
         for beam_size in (1, 4):
-            ours, sources, direction = translate(bundle, languages, beam_size)
-            first = direction.start[0] if direction.start else None
-            assert ours == generate(model, sources, beam_size, LIMIT, first)
-            assert len(set(ours)) > len(TEXTS) / 4, "otherwise the translations tell nothing"
+            ours = answers(bundle, languages, texts, beam_size)
+            assert ours.targets == generate(model, ours.sources, beam_size, LIMIT, ours.direction.start)
+            assert len(set(ours.targets)) > len(texts) / 4, "otherwise the translations tell nothing"
+
+
+@pytest.mark.parametrize("kind", ["m2m100", "small100", "mbart50"])
+def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+    model = WRITERS[kind](tmp_path / "m")
+    pieces = import_checkpoint(tmp_path / "m", OPTIONS).tokenizer.source_pieces
+    write_ctranslate2(model, pieces, tmp_path / "ct2")
+    bundle = write(import_ctranslate2(tmp_path / "ct2", OPTIONS), tmp_path / "bundle")
+    for languages in PAIRS:
+        for beam_size in (1, 4):
+            ours = answers(bundle, languages, texts, beam_size)
+            start = [pieces[token] for token in ours.direction.start]
+            given = [[pieces[token] for token in source] for source in ours.sources]
+            expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, start)
+            assert [[pieces[token] for token in target] for target in ours.targets] == expected
+
+
+def test_int8_changes_few_translations_and_keeps_the_languages(texts: tuple[str, ...], tmp_path: Path) -> None:
+    write_nllb(tmp_path / "m")
+    exportable = import_checkpoint(tmp_path / "m", OPTIONS)
+    floats, integers = (
+        answers(write(exportable, tmp_path / kind, precision=kind), PAIRS[0], texts, 1) for kind in ("fp32", "int8")
+    )
+    assert integers.direction == floats.direction
+    same = sum(ours == theirs for ours, theirs in zip(integers.targets, floats.targets, strict=True))
+    assert same > len(texts) / 4
+
+
+def original_tokenizer(kind: str, folder: Path) -> Any:
+    if kind == "nllb":  # its library reads languages only from another file
+        tokenizer = NllbTokenizer.from_pretrained(folder)
+        tokenizer.add_special_tokens({"extra_special_tokens": list(NLLB_CODES)})
+        return tokenizer
+    return (M2M100Tokenizer if kind == "m2m100" else MBart50Tokenizer).from_pretrained(folder)
+
+
+def token_of(kind: str, language: str) -> str:
+    return {"m2m100": f"__{language}__", "mbart50": {"en": "en_XX", "de": "de_DE"}[language]}[kind]
+
+
+@pytest.mark.parametrize("kind", ["m2m100", "nllb", "mbart50"])
+def test_a_source_has_the_tokens_of_the_original_tokenizer(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+    WRITERS[kind](tmp_path)
+    exportable, theirs = import_checkpoint(tmp_path, OPTIONS), original_tokenizer(kind, tmp_path)
+    # At the end of a text, the fast tokenizers keep a space that SentencePiece and fairseq do not read.
+    for text in (*texts, "unknown: 漢字 Ωμέγα", "two  spaces", "___", "<mask> </s> __de__ deu_Latn de_DE"):
+        if "<" in text and kind == "nllb":
+            continue
+        expected = theirs(text, add_special_tokens=False).input_ids
+        ours = exportable.tokenizer.encode(text)
+        if "<" not in text:  # a text never selects a language here
+            assert ours == expected, text
+        special = {exportable.tokenizer.source_pieces.index("</s>")}
+        assert not special & set(ours)
+    if kind != "nllb":
+        direction = find_direction(exportable, ("en", "de"))
+        assert direction.source_prefix == (theirs.convert_tokens_to_ids(token_of(kind, "en")),)
+        assert direction.start == (theirs.convert_tokens_to_ids(token_of(kind, "de")),)
+
+
+def test_the_languages_of_nllb_follow_its_pieces_in_the_order_of_its_library(tmp_path: Path) -> None:
+    write_nllb(tmp_path)
+    pieces = import_checkpoint(tmp_path, OPTIONS).tokenizer.source_pieces
+    first = pieces.index(NLLB_CODES[0])
+    assert list(pieces[first : first + len(NLLB_CODES)]) == list(NLLB_CODES)
+    assert pieces[first + len(NLLB_CODES)] == "<mask>"
+
+
+def test_options_select_directions(tmp_path: Path) -> None:
+    write_m2m100(tmp_path)
+    both = import_checkpoint(tmp_path, ImportOptions("en", "deu_Latn"))
+    assert ([str(each) for each in both.directions], both.multilingual) == (["en-de"], None)
+    into = import_checkpoint(tmp_path, ImportOptions(target_language="de"))
+    assert len(into.directions) == 99
+    with pytest.raises(ImportedModelError, match="source-language: tlh: expected one of af, am"):
+        import_checkpoint(tmp_path, ImportOptions("tlh"))
+
+
+def test_a_model_that_forces_a_language_translates_into_that_alone(tmp_path: Path) -> None:
+    write_mbart50(tmp_path)
+    path = tmp_path / "config.json"
+    english = find_direction(import_checkpoint(tmp_path, OPTIONS), ("de", "en")).start[0]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "forced_bos_token_id": english}))
+    directions = directions_of(import_checkpoint(tmp_path, OPTIONS))
+    assert len(directions) == 51
+    assert {target for _, target in directions.pairs()} == {"en"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"model_type": "t5"}, 'model_type: "t5": expected one of marian, m2m_100, mbart'),
+        ({"normalize_embedding": False}, "normalize_embedding: False: expected True"),
+        ({"tokenizer_class": "MBartTokenizer"}, "tokenizer_class: MBartTokenizer: expected MBart50Tokenizer"),
+    ],
+)
+def test_other_models_are_refused_by_the_field(change: dict[str, object], expected: str, tmp_path: Path) -> None:
+    write_mbart50(tmp_path)
+    for name in ("config.json", "tokenizer_config.json"):
+        path = tmp_path / name
+        fields = json.loads(path.read_text())
+        path.write_text(json.dumps({**fields, **{key: value for key, value in change.items() if key in fields}}))
+    with pytest.raises(ImportedModelError) as refused:
+        import_checkpoint(tmp_path, OPTIONS)
+    assert expected in str(refused.value)

@@ -48,7 +48,7 @@ def test_positions_follow_the_formula(length: int, d_model: int) -> None:
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
 def test_norms_follow_their_formulas(scale: float) -> None:
     states = torch.randn(2, 3, 8) * scale
-    layer, rms = build_norm("layer", 8), build_norm("rms", 8)
+    layer, rms = (build_norm(TransformerConfig(d_model=8, heads=1, norm=norm)) for norm in ("layer", "rms"))
     for norm in (layer, rms):
         for parameter in norm.parameters():
             nn.init.normal_(parameter)

@@ -48,7 +48,7 @@ def force(languages: tuple[str, str], source: str, target: str) -> NDArray[np.fl
     """Returns the attention of every head to the pieces of a text at each piece of its translation, [L, H, T, S]."""
     tokenizer = model().tokenizer
     assert isinstance(tokenizer, Tokenizer)
-    direction = find_direction(model().directions, languages)
+    direction = find_direction(model(), languages)
     source_ids, target_ids = model().source_ids(direction.source_prefix, source), tokenizer.encode(target)
     (maps,) = model().network.attention_maps(torch.tensor([source_ids]), torch.tensor([[BOS_ID, *target_ids]]))
     limits = model().network.limits

@@ -24,6 +24,7 @@ struct Config {
   Index vocabulary;  // 0 in the encoder
   Norm::Kind norm;
   bool pre_norm;
+  bool embedding_norm;  // of embeddings with their positions
   Activation activation;
   bool gated;  // swiglu: outer(silu(gate(x)) * inner(x))
   bool int8;

@@ -40,6 +40,7 @@ void Layers::embed(const Embedding& embedding, Index row, std::int64_t token, In
     kernels_.embed_int8(embedding.table.integers, static_cast<Index>(token), config_.embedding_scale, of_position, out);
   else
     kernels_.embed_float(embedding.table.floats, static_cast<Index>(token), config_.embedding_scale, of_position, out);
+  if (config_.embedding_norm) kernels_.normalize(embedding.norm, {out, row_size()}, 1, {out, row_size()});
 }
 
 Input Layers::before(const Norm& norm) const {

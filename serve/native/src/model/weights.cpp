@@ -100,7 +100,8 @@ Embedding WeightReader::embedding() {
     table.floats = {values<float>("embedding weight", {blocks, d, kLanes}), nullptr, rows, d};
   }
   const Index max_length = leading("positions");
-  return {table, values<float>("positions", {kAny, d}), rows, max_length};
+  const auto* positions = values<float>("positions", {kAny, d});
+  return {table, positions, rows, max_length, config_.embedding_norm ? norm("embedding norm") : Norm{}};
 }
 
 FeedForward WeightReader::feed_forward(const std::string& name) {

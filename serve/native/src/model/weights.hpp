@@ -34,6 +34,7 @@ struct Embedding {
   const float* positions;
   Index rows;       // tokens, rounded up to whole blocks
   Index max_length;  // positions
+  Norm norm;         // if `embedding_norm`
 };
 
 struct FeedForward {

@@ -37,6 +37,13 @@ std::int64_t Node::integer(const char* name) const {
   return value;
 }
 
+bool Node::flag(const char* name) const {
+  std::int64_t value = 0;
+  ort::Status* absent = api_.kernel_info_get_attribute_int64(info_, name, &value);
+  if (absent != nullptr) api_.release_status(absent);
+  return value != 0;
+}
+
 float Node::number(const char* name) const {
   float value = 0;
   check_attribute(name, api_.kernel_info_get_attribute_float(info_, name, &value));
@@ -81,6 +88,7 @@ Config Node::config(bool has_vocabulary) const {
   config.vocabulary = has_vocabulary ? integer("vocabulary") : 0;
   config.norm = text("norm", {"layer", "rms"}) == "rms" ? Norm::Kind::kRms : Norm::Kind::kLayer;
   config.pre_norm = integer("pre_norm") != 0;
+  config.embedding_norm = flag("embedding_norm");
   const std::string activation = text("activation", {"relu", "gelu", "silu", "swiglu"});
   config.gated = activation == "swiglu";
   config.activation = activation == "relu"   ? Activation::kRelu

@@ -28,6 +28,8 @@ class Node {
 
  private:
   std::int64_t integer(const char* name) const;
+  // Returns whether an attribute is set that bundles of earlier versions lack.
+  bool flag(const char* name) const;
   float number(const char* name) const;
   std::string text(const char* name, const std::vector<std::string>& expected) const;
   std::vector<AlignmentHead> alignment_heads() const;

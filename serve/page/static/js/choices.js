@@ -21,14 +21,31 @@ export function setModels(served) {
   showChoices();
 }
 
-const directions = () => models.flatMap((each) => each.directions);
+/** Source languages of a model. @param {Model} each */
+const sourcesOf = (each) =>
+  each.languages.length ? each.languages : each.directions.map((direction) => direction.source_language);
+
+/** Targets of a model. @param {Model} each @param {string} code of a source, or AUTO */
+const directTargets = (each, code) =>
+  !each.languages.length
+    ? each.directions
+        .filter((direction) => [AUTO, direction.source_language].includes(code))
+        .map((direction) => direction.target_language)
+    : code === AUTO || each.languages.includes(code)
+      ? each.languages.filter((language) => language !== code)
+      : [];
 
 /** Target languages of a source, also through one third language. @param {string} code */
 function targetsOf(code) {
-  if (code === AUTO) return directions().map((each) => each.target_language);
-  const direct = directions().filter((each) => each.source_language === code).map((each) => each.target_language);
-  const further = directions().filter((each) => direct.includes(each.source_language)).map((each) => each.target_language);
-  return [...new Set([...direct, ...further])].filter((each) => each !== code);
+  const direct = new Set(models.flatMap((each) => directTargets(each, code)));
+  const pivots = code === AUTO ? [] : [...direct];
+  const further = models
+    .filter((each) => !each.languages.length)
+    .flatMap((each) => each.directions)
+    .filter((direction) => pivots.includes(direction.source_language))
+    .map((direction) => direction.target_language);
+  const all = models.filter((each) => pivots.some((pivot) => each.languages.includes(pivot))).flatMap((each) => each.languages);
+  return [...new Set([...direct, ...further, ...all])].filter((each) => each !== code);
 }
 
 /**
@@ -46,7 +63,7 @@ function fill(select, codes) {
 /** Shows what the models offer, in the language of the page. */
 export function showChoices() {
   const before = source.value;
-  fill(source, directions().map((each) => each.source_language));
+  fill(source, models.flatMap(sourcesOf));
   source.prepend(element("option", { value: AUTO }, say("detect")));
   if (before === AUTO) source.value = AUTO;
   showTargets();
@@ -56,15 +73,14 @@ export function showChoices() {
 export function showTargets() {
   fill(target, targetsOf(source.value));
   const before = model.value;
-  const able = models.filter((each) => each.directions.some(isChosen)).map((each) => each.name);
+  const able = models.filter(isAble).map((each) => each.name);
   model.replaceChildren(element("option", { value: "" }, say("any_model")), ...able.map((name) => element("option", {}, name)));
   model.value = able.includes(before) ? before : "";
   byId("model-choice", HTMLLabelElement).hidden = able.length < 2;
 }
 
-/** @param {{source_language: string, target_language: string}} direction */
-const isChosen = (direction) =>
-  [AUTO, direction.source_language].includes(source.value) && direction.target_language === target.value;
+/** Whether a model has the chosen direction. @param {Model} each */
+const isAble = (each) => directTargets(each, source.value).includes(target.value);
 
 /** @param {string} from @param {string} to */
 export function choose(from, to) {
@@ -82,14 +98,14 @@ export function chosen() {
   return {
     source_language: source.value,
     target_language: target.value,
-    ...(model.value ? { model: model.value } : models.some((each) => each.directions.some(isChosen)) ? {} : { allow_pivot: true }),
+    ...(model.value ? { model: model.value } : models.some(isAble) ? {} : { allow_pivot: true }),
   };
 }
 
 /** The models that may translate: the chosen one, else those with the direction, else all. */
 function candidates() {
   if (model.value) return models.filter((each) => each.name === model.value);
-  const direct = models.filter((each) => each.directions.some(isChosen));
+  const direct = models.filter(isAble);
   return direct.length ? direct : models;
 }
 

@@ -12,7 +12,7 @@ import { findWords, textBefore } from "./words.js";
 /** @typedef {import("./server.js").Answer} Answer */
 
 const PAUSE_MILLISECONDS = 200;
-// Below this mean probability per token, the page warns.
+// Below this mean probability per token, the page warns if the model states no limit of its own.
 const LOW_CERTAINTY = 0.4;
 const THEMES = ["auto", "light", "dark"];
 
@@ -84,8 +84,9 @@ function showAnswer(text, body, answer) {
   showDetected(translation.detected_language);
   const mean = Math.exp(translation.score / Math.max(1, translation.target_tokens + translation.sentences));
   const certainty = byId("certainty", HTMLElement);
-  certainty.textContent = say(mean < LOW_CERTAINTY ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) });
-  certainty.classList.toggle("over", mean < LOW_CERTAINTY);
+  const low = translation.low_confidence ?? mean < LOW_CERTAINTY;
+  certainty.textContent = say(low ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) });
+  certainty.classList.toggle("over", low);
   showInDrawers({ text, body, answer });
 }
 

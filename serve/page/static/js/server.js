@@ -8,11 +8,11 @@ import { readEvents } from "./sse.js";
  * @typedef {{piece: string, log_probability: number}} Token
  * @typedef {{text: string, score: number, normalized_score: number, tokens?: Token[], alignments?: Alignment[],
  *   alternatives?: Translation[], finish_reason: string, source_tokens: number, target_tokens: number,
- *   sentences: number, detected_language?: {code: string, confidence: number}}} Translation
+ *   sentences: number, detected_language?: {code: string, confidence: number}, low_confidence?: boolean}} Translation
  * @typedef {{tokenize_seconds: number, queue_seconds: number, inference_seconds: number, total_seconds: number}} Timings
  * @typedef {{translations: Translation[], timings: Timings, model: string,
  *   pivot?: {language: string, model: string}}} Answer
- * @typedef {{name: string, state: string, alignments: boolean, precision: string,
+ * @typedef {{name: string, state: string, alignments: boolean, precision: string, languages: string[],
  *   directions: {source_language: string, target_language: string}[],
  *   limits: {max_text_characters: number, engine_slots: number, slots: number, queue_limit: number}}} Model
  * @typedef {Record<string, any>} Body fields of a request

@@ -1,0 +1,96 @@
+"""Shared code of the importers of multilingual checkpoints that were trained with fairseq."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from export.imports.checkpoint import (
+    CONFIG_FILE,
+    OUTPUT,
+    SHARED,
+    SOURCE,
+    TARGET,
+    CheckpointConfig,
+    first_stored,
+    read_linear,
+)
+from export.imports.common import Array, ImportedModelError, Tensors, tokenizer_refused
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+from model.tokenizer.tokenizer import TokenizerError
+
+SENTENCEPIECE_FILE = "sentencepiece.bpe.model"
+UNKNOWN, EOS, MASK = "<unk>", "</s>", "<mask>"
+# The first ids of fairseq's vocabularies. SentencePiece begins with <unk>, <s> and </s>.
+FAIRSEQ_PIECES = ("<s>", "<pad>", EOS, UNKNOWN)
+SENTENCEPIECE_SPECIAL = 3
+
+
+def fairseq_pieces(model_file: bytes) -> list[str]:
+    """Returns the pieces of a SentencePiece model in the order of fairseq."""
+    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
+
+    processor = SentencePieceProcessor(model_proto=model_file)
+    pieces = [str(processor.id_to_piece(number)) for number in range(processor.vocab_size())]
+    return [*FAIRSEQ_PIECES, *pieces[SENTENCEPIECE_SPECIAL:]]
+
+
+def multilingual_tokenizer(
+    folder: Path, model_file: bytes, pieces: Sequence[str], languages: Mapping[str, int]
+) -> PieceTokenizer:
+    """Returns a tokenizer that never reads language tokens from a text; raises ImportedModelError if it cannot."""
+    special = {*FAIRSEQ_PIECES, MASK, *(pieces[number] for number in languages.values())} - {UNKNOWN}
+    special |= {piece for piece in pieces if _FILLER.fullmatch(piece)}
+    try:
+        return PieceTokenizer(
+            model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=sorted(special & set(pieces))
+        )
+    except TokenizerError as error:
+        raise tokenizer_refused(folder, error) from error
+
+
+# Rows without a piece, which training has never used.
+_FILLER = re.compile(r"madeupword\d{4,}")
+
+
+def filled(path: Path, pieces: list[str], size: int) -> list[str]:
+    """Returns the pieces with names for the remaining rows of the embedding; raises ImportedModelError if too many."""
+    if len(pieces) > size:
+        raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {size} as in {CONFIG_FILE}")
+    return [*pieces, *(f"madeupword{number:04}" for number in range(size - len(pieces)))]
+
+
+def with_added(pieces: list[str], settings: Mapping[str, object]) -> list[str]:
+    """Returns the pieces with those that the tokenizer's configuration lists by id, as new languages."""
+    added = settings.get("added_tokens_decoder")
+    for number, token in sorted(_added_tokens(added if isinstance(added, dict) else {})):
+        if number < len(pieces):
+            pieces[number] = token
+        elif number == len(pieces):
+            pieces.append(token)
+    return pieces
+
+
+def _added_tokens(added: Mapping[str, object]) -> Iterator[tuple[int, str]]:
+    for number, token in added.items():
+        content = token.get("content") if isinstance(token, dict) else token
+        if number.isdecimal() and isinstance(content, str):
+            yield int(number), content
+
+
+def final_norms(tensors: Tensors) -> Iterator[tuple[str, Array]]:
+    """Yields the normalizations after both stacks."""
+    for side in ("encoder", "decoder"):
+        yield from read_linear(tensors, f"{side}_norm", f"model.{side}.layer_norm")
+
+
+def embedding_norms(tensors: Tensors) -> Iterator[tuple[str, Array]]:
+    """Yields the normalizations of the embeddings of both sides."""
+    for side, stack in (("source", "encoder"), ("target", "decoder")):
+        yield from read_linear(tensors, f"{side}_embedding_norm", f"model.{stack}.layernorm_embedding")
+
+
+def shared_embedding(tensors: Tensors, config: CheckpointConfig) -> Array:
+    """Takes the matrix that embeds source and target and makes the logits."""
+    names = (SHARED, SOURCE, TARGET, OUTPUT)
+    stored = {name: tensors.take_optional(name) for name in names}
+    return first_stored(tensors, stored, config.vocab_size, *names)

@@ -1,0 +1,177 @@
+"""Compares an imported bundle with the library that its checkpoint is for: `transformers` or CTranslate2."""
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from export.answer import Outcome, verdict_of
+from export.verify.sync_engine import SyncEngine
+from model.errors import RunError
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+from serve.bundle.bundle import Bundle
+from serve.bundle.directions import directions_of
+from serve.bundle.tokenizer import load_tokenizer
+from serve.runtime.sessions import load_sessions
+from serve.scheduler.sequence import SequenceSpec
+from serve.search.options import SearchOptions
+
+ROWS = 64
+Targets = list[tuple[int, ...]]
+
+
+class Source(NamedTuple):
+    """The token ids of a golden sentence, and the start of its translation."""
+
+    text: str
+    source_ids: tuple[int, ...]
+    start: tuple[int, ...]
+
+
+class Pair(NamedTuple):
+    """The translations of a sentence."""
+
+    ours: tuple[int, ...]
+    theirs: tuple[int, ...]
+
+
+class Original(Protocol):
+    """A checkpoint in its own library."""
+
+    @property
+    def library(self) -> str:
+        """The name of the library."""
+
+    def translate(self, sources: Sequence[Source], beam_size: int, most_tokens: int) -> Targets:
+        """Returns the best translations without start and end tokens, of hypotheses that rank by mean score."""
+
+
+def compare_with_original(
+    bundle: Bundle, checkpoint: Path, beam_size: int, minimum_identical: float
+) -> Iterator[Outcome]:
+    """Yields an outcome for greedy search and for beam search over the golden sentences.
+
+    Raises:
+        RunError: if the library of the checkpoint is not installed.
+    """
+    directions, manifest = directions_of(bundle.manifest), bundle.manifest
+    found = [directions.find(each.source_language, each.target_language) for each in bundle.golden]
+    sources = [
+        Source(each.source, each.source_ids, () if direction is None else direction.start)
+        for each, direction in zip(bundle.golden, found, strict=True)
+    ]
+    original = open_original(checkpoint, load_tokenizer(bundle))
+    engine = SyncEngine(load_sessions(bundle, threads=1), ROWS)
+    for size in (1, beam_size):
+        longest = manifest.max_target_tokens
+        specs = [
+            SequenceSpec(
+                each.source_ids,
+                SearchOptions(
+                    max_target_tokens=longest,
+                    beam_size=size,
+                    target_prefix=each.start,
+                    start_tokens=len(each.start),
+                ),
+            )
+            for each in sources
+        ]
+        answers = engine.translate(specs, ROWS // size, lambda _: None)
+        ours = [each.target_ids[len(source.start) :] for each, source in zip(answers, sources, strict=True)]
+        pairs = map(Pair, ours, original.translate(sources, size, longest))
+        search = "greedy" if size == 1 else f"beam {size}"
+        yield _outcome(original.library, search, list(zip(sources, pairs, strict=True)), minimum_identical)
+
+
+def _outcome(library: str, search: str, pairs: Sequence[tuple[Source, Pair]], minimum: float) -> Outcome:
+    different = [source.text for source, pair in pairs if pair.ours != pair.theirs]
+    same = len(pairs) - len(different)
+    passed = same >= minimum * len(pairs)
+    return Outcome(
+        f"{library}, {search}",
+        verdict_of(passed),
+        f"{same} of {len(pairs)} golden sentences have the tokens of {library} ({minimum:.1%} required)",
+        None if passed else different[0],
+    )
+
+
+def open_original(checkpoint: Path, tokenizer: Any) -> Original:
+    """Loads a checkpoint into its library; raises RunError if the library is not installed."""
+    is_ctranslate2 = (checkpoint / "model.bin").is_file()
+    needed = ("ctranslate2",) if is_ctranslate2 else ("transformers", "torch")
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise RunError(f"original: requires {' and '.join(missing)}: pip install {' '.join(missing)}")
+    return CTranslate2Model(checkpoint, tokenizer) if is_ctranslate2 else TransformersModel(checkpoint)
+
+
+class TransformersModel:
+    """A checkpoint in the library `transformers`.
+
+    Its search is set to rank by mean log-probability, to stop at the first finished beam, and not to force an end.
+    """
+
+    library = "transformers"
+
+    def __init__(self, checkpoint: Path) -> None:
+        from transformers import AutoModelForSeq2SeqLM  # noqa: PLC0415 - a library of its own
+
+        self._model: Any = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, local_files_only=True).eval()
+
+    def translate(self, sources: Sequence[Source], beam_size: int, most_tokens: int) -> Targets:
+        """Returns the best translations without start and end tokens."""
+        return [self._translate(each, beam_size, most_tokens) for each in sources]
+
+    def _translate(self, source: Source, beam_size: int, most_tokens: int) -> tuple[int, ...]:
+        import torch  # noqa: PLC0415
+
+        model = self._model
+        beam: dict[str, Any] = {"early_stopping": True, "length_penalty": 1.0} if beam_size > 1 else {}
+        ids = torch.tensor([source.source_ids])
+        with torch.inference_mode():
+            row = model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                num_beams=beam_size,
+                max_length=most_tokens + 1,
+                forced_bos_token_id=source.start[0] if source.start else None,
+                forced_eos_token_id=None,
+                renormalize_logits=True,
+                do_sample=False,
+                **beam,
+            )[0].tolist()
+        target = row[1 + len(source.start) :]
+        eos_id = model.generation_config.eos_token_id
+        ends = eos_id if isinstance(eos_id, list) else [eos_id]
+        return tuple(target[:-1] if target and target[-1] in ends else target)
+
+
+class CTranslate2Model:
+    """A folder of CTranslate2, computed in float32."""
+
+    library = "ctranslate2"
+
+    def __init__(self, folder: Path, tokenizer: PieceTokenizer) -> None:
+        from ctranslate2 import Translator  # noqa: PLC0415 - a library of its own
+
+        self._translator = Translator(str(folder), compute_type="float32", intra_threads=1)
+        self._tokenizer = tokenizer
+        config = (folder / "config.json").read_text(encoding="utf-8") if (folder / "config.json").is_file() else ""
+        self._adds_end = '"add_source_eos": true' in config
+
+    def translate(self, sources: Sequence[Source], beam_size: int, most_tokens: int) -> Targets:
+        """Returns the best translations without start and end tokens."""
+        source_pieces, target_pieces = self._tokenizer.source_pieces, self._tokenizer.target_pieces
+        given = [[source_pieces[token] for token in each.source_ids] for each in sources]
+        starts = [[target_pieces[token] for token in each.start] for each in sources]
+        results = self._translator.translate_batch(
+            [pieces[:-1] if self._adds_end else pieces for pieces in given],
+            target_prefix=starts,
+            beam_size=beam_size,
+            max_decoding_length=most_tokens,
+            min_decoding_length=0,
+            length_penalty=1.0,
+        )
+        ids = {piece: number for number, piece in enumerate(target_pieces)}
+        found = [result.hypotheses[0][len(start) :] for result, start in zip(results, starts, strict=True)]
+        return [tuple(ids[piece] for piece in pieces) for pieces in found]

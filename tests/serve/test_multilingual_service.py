@@ -1,0 +1,109 @@
+"""A service with a multilingual model: its languages over every interface, and requests for any two of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from export.imports.common import ImportOptions
+from export.imports.golden import golden_samples
+from export.imports.hugging_face import import_checkpoint
+from export.make_bundle import BundleOptions, write_bundle
+from protos.translation_pb2 import ListModelsRequest, ListModelsResponse, TranslateRequest
+from serve.bundle.bundle import Bundle
+from serve.bundle.language_codes import flores_codes
+from serve.registry.engine_models import load_engines, load_models
+from serve.runtime.onnx_runtime import why_no_kernels
+from tests.support.live import LiveService, run_service
+from tests.support.marian import make_texts
+from tests.support.multilingual import write_nllb
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
+TEXTS = list(make_texts(5, 6))
+LIMITS: dict[str, Any] = {"engines": 1, "slots": 8, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("nllb")
+    write_nllb(folder / "m")
+    exportable = import_checkpoint(folder / "m", ImportOptions(max_source_tokens=40, max_target_tokens=21))
+    options = BundleOptions("nllb", precision="int8")
+    return write_bundle(exportable, golden_samples(exportable), folder / "bundle", options)
+
+
+@pytest.fixture(scope="module")
+def served(bundle: Bundle) -> Iterator[LiveService]:
+    with run_service(bundle.folder, [], load=load_models, **LIMITS) as live:
+        yield live
+
+
+def translated(live: LiveService, source: str, target: str, **options: Any) -> Any:
+    body = {"text": TEXTS, "source_language": source, "target_language": target, "options": options}
+    answer = live.post(body)
+    assert answer.status_code == 200, answer.text
+    return [(each["text"], each["target_tokens"], each["score"]) for each in answer.json()["translations"]]
+
+
+def test_codes_of_flores_and_of_iso_639_name_the_same_language(served: LiveService) -> None:
+    german = translated(served, "eng_Latn", "deu_Latn")
+    assert translated(served, "en", "de") == german
+    assert translated(served, "en", "fr") != german
+    assert translated(served, "fr", "de") != german
+
+
+@pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
+def test_the_native_engine_translates_like_the_one_in_python(served: LiveService, bundle: Bundle) -> None:
+    with run_service(bundle.folder, [], load=load_engines, native=True, **LIMITS) as native:
+        for options in ({}, {"beam_size": 4}, {"temperature": 1.0, "seed": 3}):
+            assert translated(native, "en", "zh-Hant", **options) == translated(served, "en", "zh-Hant", **options)
+
+
+def test_a_stream_has_the_same_text_without_the_language_token(served: LiveService) -> None:
+    request = TranslateRequest(text=TEXTS[:1], source_language="en", target_language="de")
+    with served.call_stream(request) as events:
+        *deltas, result = events
+    text = translated(served, "en", "de")[0][0]
+    assert "".join(each.delta.text for each in deltas) == result.result.translations[0].text == text
+
+
+def test_unknown_languages_are_refused_with_the_languages_of_the_model(served: LiveService) -> None:
+    answer = served.post({"text": TEXTS, "source_language": "en", "target_language": "tlh"})
+    assert answer.status_code == 400
+    assert "'tlh', expected the target of one of any two of ace ace-Arab" in answer.text
+    assert served.post({"text": TEXTS, "source_language": "en", "target_language": "eng_Latn"}).status_code == 400
+
+
+def test_every_interface_lists_the_languages(served: LiveService) -> None:
+    everything = set(flores_codes().values())
+    (model,) = served.get("/v1/models").json()["models"]
+    assert (model["directions"], set(model["languages"])) == ([], everything)
+    with served.grpc_channel() as channel:
+        ask = channel.unary_unary(
+            "/dragoman.v1.TranslationService/ListModels",
+            ListModelsRequest.SerializeToString,
+            ListModelsResponse.FromString,
+        )
+        assert set(ask(ListModelsRequest()).models[0].languages) == everything
+    libretranslate = {each["code"]: each["targets"] for each in served.get("/languages").json()}
+    assert len(libretranslate) == len(everything)
+    assert {len(targets) for targets in libretranslate.values()} == {len(everything)}
+    answer = served.get("/v2/languages?type=source").json()
+    assert {each["language"].lower() for each in answer} == {each.lower() for each in everything}
+
+
+def test_other_interfaces_translate_into_scripts_and_regions(served: LiveService) -> None:
+    german, traditional = translated(served, "en", "de"), translated(served, "en", "zho_Hant")
+    for code, expected in (("DE", german), ("deu_Latn", german), ("ZH-HANT", traditional), ("zh-TW", traditional)):
+        body = {"text": TEXTS, "source_lang": "EN", "target_lang": code}
+        answer = served.post(body, path="/v2/translate")
+        assert answer.status_code == 200, answer.text
+        assert [each["text"] for each in answer.json()["translations"]] == [text for text, *_ in expected]
+
+
+def test_a_detected_language_is_one_of_the_model(served: LiveService) -> None:
+    text = "Ein brauner Hund springt über einen Holzzaun."
+    answer = served.post({"text": [text], "source_language": "auto", "target_language": "eng_Latn"}).json()
+    assert answer["translations"][0]["detected_language"]["code"] == "de"
+    unchanged = served.post({"text": [text], "source_language": "auto", "target_language": "deu_Latn"}).json()
+    assert unchanged["translations"][0]["text"] == text
