@@ -3,15 +3,18 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import httpx
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hub.download import RemoteFile, download
 from hub.names import ArgosModel, HubError
 from hub.repository import explained
 from serve.bundle.manifest import first_problem
+
+if TYPE_CHECKING:
+    import httpx
 
 # The variable and the default of Argos Translate.
 VARIABLE = "ARGOS_PACKAGE_INDEX"
@@ -94,7 +97,9 @@ def _read_index(reference: ArgosModel, address: str) -> tuple[IndexEntry, ...]:
         raise HubError(f"{reference}: {address}: not an index of packages: {first_problem(error)}") from error
 
 
-def _request(reference: ArgosModel, method: str, address: str) -> httpx.Response:
+def _request(reference: ArgosModel, method: str, address: str) -> "httpx.Response":
+    import httpx  # noqa: PLC0415 - the library takes long to import
+
     try:
         response = httpx.request(method, address, timeout=TIMEOUT_SECONDS, follow_redirects=True)
         return response.raise_for_status()

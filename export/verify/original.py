@@ -42,6 +42,10 @@ class Original(Protocol):
     def library(self) -> str:
         """The name of the library."""
 
+    @property
+    def fewest_tokens(self) -> int:
+        """The length of its shortest translation."""
+
     def translate(self, sources: Sequence[Source], beam_size: int, most_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens, of hypotheses that rank by mean score."""
 
@@ -69,6 +73,7 @@ def compare_with_original(
                 each.source_ids,
                 SearchOptions(
                     max_target_tokens=longest,
+                    min_target_tokens=len(each.start) + original.fewest_tokens if original.fewest_tokens else 0,
                     beam_size=size,
                     target_prefix=each.start,
                     start_tokens=len(each.start),
@@ -112,6 +117,7 @@ class TransformersModel:
     """
 
     library = "transformers"
+    fewest_tokens = 0
 
     def __init__(self, checkpoint: Path) -> None:
         from transformers import AutoModelForSeq2SeqLM  # noqa: PLC0415 - a library of its own
@@ -147,9 +153,10 @@ class TransformersModel:
 
 
 class CTranslate2Model:
-    """A folder of CTranslate2, computed in float32."""
+    """A folder of CTranslate2, computed in float32. It never ends a translation right after its forced start."""
 
     library = "ctranslate2"
+    fewest_tokens = 1
 
     def __init__(self, folder: Path, tokenizer: PieceTokenizer) -> None:
         from ctranslate2 import Translator  # noqa: PLC0415 - a library of its own
@@ -169,7 +176,6 @@ class CTranslate2Model:
             target_prefix=starts,
             beam_size=beam_size,
             max_decoding_length=most_tokens,
-            min_decoding_length=0,
             length_penalty=1.0,
         )
         ids = {piece: number for number, piece in enumerate(target_pieces)}

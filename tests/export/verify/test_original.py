@@ -27,7 +27,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {library: folder / library for library in ("transformers", "ctranslate2")}
 
 
-@pytest.mark.parametrize("library", ["transformers"])
+@pytest.mark.parametrize("library", ["transformers", "ctranslate2"])
 def test_golden_sentences_have_the_tokens_of_the_library(
     library: str, checkpoints: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
