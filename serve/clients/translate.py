@@ -24,7 +24,7 @@ from serve.clients.local import LocalTranslator
 from serve.clients.messages import Wanted
 from serve.clients.options import ConnectionOptions
 from serve.clients.translate_files import DocumentFileError, output_paths, read_document, translate_document
-from serve.documents.document import Languages, Segment
+from serve.documents.document import DocumentRequest, Segment
 from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS
 from serve.files import FileError
 from serve.translation.blank import is_blank
@@ -197,7 +197,7 @@ class TranslateCommand(ConnectionOptions):
     }
 
     files: CliPositionalArg[tuple[Path, ...]] = Field(
-        (), description="Documents: txt, md, html, srt, vtt, po, json, arb, yaml"
+        (), description="Documents: txt, md, html, srt, vtt, po, xlf, json, arb, yaml, docx, pptx, odt, odp"
     )
     server: str | None = Field(None, description="Address of a running server's gRPC interface.")
     bundle: Path | None = Field(None, description="Folder of one or several bundles, to translate without a server.")
@@ -210,6 +210,7 @@ class TranslateCommand(ConnectionOptions):
         description="Translate a line sentence by sentence. If off, each line is one sentence.",
     )
     out: Path | None = Field(None, description="Folder for translated files.")
+    retranslate: bool = Field(False, description="Translate again what PO and XLIFF files have translated.")
     document: bool = Field(False, description="Translate the whole input as one text instead of line by line.")
     format: Literal["text", "html", "xml"] = Field("text", description="Format of each line or of the document.")
     ignore_tags: tuple[str, ...] = Field((), description="Tags whose content is not translated, in HTML and XML.")
@@ -261,8 +262,8 @@ class TranslateCommand(ConnectionOptions):
 
     async def _translate_files(self) -> None:
         outputs = output_paths(self.files, self.out, self.target_language)
-        languages = Languages(self.source_language, self.target_language)
-        documents = [read_document(file, languages) for file in self.files]
+        request = DocumentRequest(self.source_language, self.target_language, self.retranslate)
+        documents = [read_document(file, request) for file in self.files]
         markup = any(segment.format != "text" for document in documents for segment in document.segments)
         async with self._open_translator(markup=markup) as translator:
 

@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 from tqdm import tqdm
 
 from serve.clients.errors import NotTranslatedError
-from serve.documents.document import Document, DocumentError, Languages, Segment
+from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
 from serve.documents.translation import translate_segments
 
 
@@ -35,7 +35,7 @@ def output_paths(files: Sequence[Path], out: Path | None, target_language: str) 
     return paths
 
 
-def read_document(file: Path, languages: Languages) -> Document:
+def read_document(file: Path, request: DocumentRequest) -> Document:
     """Reads a file.
 
     Raises:
@@ -44,7 +44,7 @@ def read_document(file: Path, languages: Languages) -> Document:
     from serve.documents.formats import parse_document  # noqa: PLC0415 - keeps --help quick
 
     with _named_errors(file):
-        return parse_document(file.name, file.read_bytes(), languages)
+        return parse_document(file.name, file.read_bytes(), request)
 
 
 async def translate_document(

@@ -11,12 +11,24 @@ class DocumentError(Exception):
     """A document that cannot be read or written; the message is for the client."""
 
 
+# Of all parts of a packed document together.
+UNPACKED_BYTES = 64 << 20
+
+
 @dataclass(frozen=True, slots=True)
-class Languages:
-    """The languages of a translation: ISO 639-1 codes, or empty if unknown."""
+class DocumentRequest:
+    """What to translate in a document.
+
+    Attributes:
+        source, target: ISO 639-1 codes of the languages; empty if unknown.
+        retranslate: whether to translate texts again that have a translation in the document.
+        unpacked_bytes: most bytes of all parts of a packed document.
+    """
 
     source: str = ""
     target: str = ""
+    retranslate: bool = False
+    unpacked_bytes: int = UNPACKED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,7 @@ class Document(Protocol):
         """
 
 
-Parse = Callable[[bytes, Languages], Document]
+Parse = Callable[[bytes, DocumentRequest], Document]
 
 
 def is_translatable(text: str) -> bool:

@@ -2,13 +2,16 @@
 
 from pathlib import PurePath
 
-from serve.documents.document import Document, DocumentError, Languages, Parse
+from serve.documents.document import Document, DocumentError, DocumentRequest, Parse
 from serve.documents.gettext import parse_po
 from serve.documents.html import parse_html
 from serve.documents.json import parse_arb, parse_json
 from serve.documents.markdown import parse_markdown
+from serve.documents.office import parse_office
+from serve.documents.opendocument import parse_opendocument
 from serve.documents.plain import parse_plain
 from serve.documents.subtitles import parse_srt, parse_vtt
+from serve.documents.xliff import parse_xliff
 from serve.documents.yaml import parse_yaml
 
 FORMATS: dict[str, Parse] = {
@@ -24,16 +27,22 @@ FORMATS: dict[str, Parse] = {
     ".arb": parse_arb,
     ".yaml": parse_yaml,
     ".yml": parse_yaml,
+    ".xlf": parse_xliff,
+    ".xliff": parse_xliff,
+    ".docx": parse_office,
+    ".pptx": parse_office,
+    ".odt": parse_opendocument,
+    ".odp": parse_opendocument,
 }
 
 
-def parse_document(name: str, content: bytes, languages: Languages) -> Document:
+def parse_document(name: str, content: bytes, request: DocumentRequest) -> Document:
     """Parses a file.
 
     Args:
         name: of the file.
         content: of the file.
-        languages: of the translation.
+        request: what is translated.
 
     Raises:
         DocumentError: if the format is unknown or the file malformed.
@@ -41,4 +50,4 @@ def parse_document(name: str, content: bytes, languages: Languages) -> Document:
     parse = FORMATS.get(PurePath(name).suffix.lower())
     if parse is None:
         raise DocumentError(f"unknown format, expected a name that ends in one of {' '.join(FORMATS)}")
-    return parse(content, languages)
+    return parse(content, request)

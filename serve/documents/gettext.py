@@ -1,10 +1,10 @@
-"""Gettext PO: translates messages without a translation and marks them as fuzzy; all other entries stay."""
+"""Gettext PO: translates messages without a translation, or all on request, and marks them as fuzzy."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from serve.documents.document import Document, DocumentError, Languages, Segment, is_translatable
+from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
 from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _KEYWORD = re.compile(r"(?P<NAME>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]+(?P<TEXT>\".*\")[ \t]*\r?\Z")
@@ -31,23 +31,26 @@ class _Entry:
     Attributes:
         start: place of its first keyword.
         flags: place after its line of flags; None: no such line.
+        fuzzy: whether its flags mark it as fuzzy.
     """
 
     start: int
     flags: int | None = None
+    fuzzy: bool = False
     fields: dict[str, _Field] = field(default_factory=dict)
 
 
-def parse_po(content: bytes, _languages: Languages) -> Document:
+def parse_po(content: bytes, request: DocumentRequest) -> Document:
     """Parses a PO file or a template."""
     text, encode = decode(content)
-    parts = [part for entry in _entries(text) for part in _parts(entry)]
+    parts = [part for entry in _entries(text) for part in _parts(entry, request)]
     return SplicedDocument(text, parts, encode)
 
 
 def _entries(text: str) -> Iterator[_Entry]:
     entry: _Entry | None = None
     flags: int | None = None
+    fuzzy = False
     last: _Field | None = None
     place = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -58,7 +61,7 @@ def _entries(text: str) -> Iterator[_Entry]:
             if entry is None or name == "msgctxt" or (name == "msgid" and set(entry.fields) != {"msgctxt"}):
                 if entry is not None:
                     yield entry
-                entry, flags = _Entry(place + len(line) - len(bare), flags), None
+                entry, flags, fuzzy = _Entry(place + len(line) - len(bare), flags, fuzzy), None, False
             offset = place + len(line) - len(bare)
             last = _Field(_read(keyword["TEXT"], number), offset + keyword.start("TEXT"), offset + keyword.end("TEXT"))
             entry.fields[name] = last
@@ -66,7 +69,8 @@ def _entries(text: str) -> Iterator[_Entry]:
             last.text += _read(continued["TEXT"], number)
             last.end = place + continued.end("TEXT")
         elif bare.startswith("#"):
-            flags = place + len(line.rstrip("\r")) if bare.startswith("#,") else flags
+            if bare.startswith("#,"):
+                flags, fuzzy = place + len(line.rstrip("\r")), "fuzzy" in bare
             last = None
         elif bare.strip():
             raise DocumentError(f"line {number}: not PO: expected a keyword, a text or a comment")
@@ -81,15 +85,17 @@ def _read(quoted: str, number: int) -> str:
     return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), quoted[1:-1])
 
 
-def _parts(entry: _Entry) -> Iterator[Part]:
-    """Yields the parts of an entry without a translation: of its message, and of its plural."""
+def _parts(entry: _Entry, request: DocumentRequest) -> Iterator[Part]:
+    """Yields the parts of an entry that is to be translated: of its message, and of its plural."""
     translations = {name: each for name, each in entry.fields.items() if name.startswith("msgstr")}
-    if "msgid" not in entry.fields or not translations or any(each.text for each in translations.values()):
+    if "msgid" not in entry.fields or not translations:
+        return
+    if any(each.text for each in translations.values()) and not request.retranslate:
         return
     place, mark = (entry.start, "#, fuzzy\n") if entry.flags is None else (entry.flags, ", fuzzy")
     first, *others = [(each.start, each.end) for each in translations.values()]
     if is_translatable(message := entry.fields["msgid"].text):
-        yield _part(message, [first], (place, mark))
+        yield _part(message, [first], None if entry.fuzzy else (place, mark))
     if others and "msgid_plural" in entry.fields and is_translatable(plural := entry.fields["msgid_plural"].text):
         yield _part(plural, others, None)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from html import escape
 
-from serve.documents.document import Document, DocumentError, Languages, Segment, is_translatable
+from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
 from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
 from serve.markup.blocks import Block, BlockReader
 from serve.markup.elements import MarkupOptions, build_tree
@@ -28,7 +28,7 @@ _ENCODINGS = {
 }
 
 
-def parse_html(content: bytes, _languages: Languages) -> Document:
+def parse_html(content: bytes, _request: DocumentRequest) -> Document:
     """Parses a page or a part of one."""
     text, encode = _decode(content)
     return SplicedDocument(text, list(html_parts(text)), encode)

@@ -8,18 +8,18 @@ import re
 from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
-from serve.documents.document import Document, DocumentError, Languages, Segment, is_translatable
+from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
 from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _TOKEN = re.compile(r"[\s:]*+(?P<MARK>[\"{}\[\],]|[^\s\"{}\[\],:]++)")
 
 
-def parse_json(content: bytes, _languages: Languages) -> Document:
+def parse_json(content: bytes, _request: DocumentRequest) -> Document:
     """Parses a JSON file."""
     return _parse(content, "")
 
 
-def parse_arb(content: bytes, _languages: Languages) -> Document:
+def parse_arb(content: bytes, _request: DocumentRequest) -> Document:
     """Parses an ARB file."""
     return _parse(content, "@")
 

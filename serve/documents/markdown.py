@@ -10,7 +10,7 @@ from functools import partial
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from serve.documents.document import Document, Languages
+from serve.documents.document import Document, DocumentRequest
 from serve.documents.html import html_parts
 from serve.documents.inline import Inline
 from serve.documents.markdown_inline import InlineReader, write_block, write_text
@@ -20,7 +20,7 @@ _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*$", re
 _HARD_BREAK = re.compile(r"(?: {2,}|\\)$")
 
 
-def parse_markdown(content: bytes, _languages: Languages) -> Document:
+def parse_markdown(content: bytes, _request: DocumentRequest) -> Document:
     """Parses a Markdown file."""
     text, encode = decode(content)
     return SplicedDocument(text, list(_parts(text)), encode)

@@ -2,13 +2,13 @@
 
 import re
 
-from serve.documents.document import Document, Languages, Segment, is_translatable
+from serve.documents.document import Document, DocumentRequest, Segment, is_translatable
 from serve.documents.splice import Part, SplicedDocument, decode
 
 _LINE = re.compile(r"[^\r\n]+")
 
 
-def parse_plain(content: bytes, _languages: Languages) -> Document:
+def parse_plain(content: bytes, _request: DocumentRequest) -> Document:
     """Parses a text file."""
     text, encode = decode(content)
     lines = (match.span() for match in _LINE.finditer(text))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape, unescape
 from textwrap import wrap
 
-from serve.documents.document import Document, Languages
+from serve.documents.document import Document, DocumentRequest
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.splice import Part, Span, SplicedDocument, decode
 
@@ -42,12 +42,12 @@ class _Cue:
         return "".join(item.raw for item in self.inline.items if item.kind is ItemKind.TEXT)
 
 
-def parse_srt(content: bytes, _languages: Languages) -> Document:
+def parse_srt(content: bytes, _request: DocumentRequest) -> Document:
     """Parses SubRip subtitles."""
     return _parse(content, vtt=False)
 
 
-def parse_vtt(content: bytes, _languages: Languages) -> Document:
+def parse_vtt(content: bytes, _request: DocumentRequest) -> Document:
     """Parses WebVTT subtitles."""
     return _parse(content, vtt=True)
 

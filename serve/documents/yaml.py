@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from serve.documents.document import Document, DocumentError, Languages, Segment, is_translatable
+from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
 from serve.documents.splice import Part, SplicedDocument, decode
 
 _TEXT = "tag:yaml.org,2002:str"
@@ -17,7 +17,7 @@ _RESOLVER = yaml.SafeLoader("")
 _PLAIN = re.compile(r"[A-Za-z\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},&*!|>'\"%@`\n]*")
 
 
-def parse_yaml(content: bytes, _languages: Languages) -> Document:
+def parse_yaml(content: bytes, _request: DocumentRequest) -> Document:
     """Parses a YAML file."""
     text, encode = decode(content)
     return SplicedDocument(text, list(_parts(text)), encode)

@@ -30,7 +30,7 @@ def scan_xml(text: str) -> list[Token]:
         MarkupError: if the text is malformed or has an internal DTD subset.
     """
     check_xml(text)
-    return list(_tokens(text))
+    return list(xml_tokens(text))
 
 
 def has_doctype(tokens: list[Token], text: str) -> bool:
@@ -38,7 +38,8 @@ def has_doctype(tokens: list[Token], text: str) -> bool:
     return any(each.kind is Kind.OTHER and text.startswith("<!DOCTYPE", each.start) for each in tokens)
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def xml_tokens(text: str) -> Iterator[Token]:
+    """Yields the tokens of a text that `check_xml` accepts."""
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)

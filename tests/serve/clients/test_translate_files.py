@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from serve.clients.translate_files import DocumentFileError, output_paths, read_document, translate_document
-from serve.documents.document import Languages, Segment
+from serve.documents.document import DocumentRequest, Segment
 
 
 async def capitals(segment: Segment) -> str:
@@ -19,7 +19,7 @@ def test_a_file_is_translated_next_to_its_source_or_into_a_folder(tmp_path: Path
     for out, expected in ((None, tmp_path / "a.de.txt"), (tmp_path / "out", tmp_path / "out" / "a.txt")):
         (path,) = output_paths([source], out, "de")
         assert path == expected
-        asyncio.run(translate_document(source, read_document(source, Languages("en", "de")), path, capitals, 4))
+        asyncio.run(translate_document(source, read_document(source, DocumentRequest("en", "de")), path, capitals, 4))
         assert path.read_text(encoding="utf-8") == "ONE\nONE\n\nTWO\n"
 
 
@@ -34,4 +34,4 @@ def test_a_malformed_file_is_named(tmp_path: Path) -> None:
     source = tmp_path / "a.json"
     source.write_text("{", encoding="utf-8")
     with pytest.raises(DocumentFileError, match=r"a\.json: not JSON"):
-        read_document(source, Languages())
+        read_document(source, DocumentRequest())

@@ -6,11 +6,11 @@ import polib
 import pytest
 import yaml
 
-from serve.documents.document import DocumentError, Languages, Segment
+from serve.documents.document import DocumentError, DocumentRequest, Segment
 from serve.documents.formats import FORMATS, parse_document
 from serve.documents.subtitles import divide
 
-LANGUAGES = Languages("en", "de")
+LANGUAGES = DocumentRequest("en", "de")
 DOCUMENTS = {
     "a.txt": "\ufeffHello there.\r\n  World \n\n123\n",
     "a.md": (

@@ -1,0 +1,90 @@
+"""OpenDocument texts and presentations: each stretch of a paragraph is a segment; styles and all other members stay.
+
+A tab, a line break, a note or a frame divides a paragraph. Comments and deleted text are not translated.
+"""
+
+import re
+from collections.abc import Iterator
+
+from serve.documents.document import Document, DocumentError, DocumentRequest
+from serve.documents.inline import Inline, Item, ItemKind
+from serve.documents.office import PackedDocument, read_member
+from serve.documents.package import Package
+from serve.documents.splice import Part
+from serve.documents.stretches import Piece, Role, stretches
+from serve.documents.xml import XmlText, escape
+from serve.markup.tokens import Kind, names
+
+_CONTENT = "content.xml"
+# Headers and footers are in the styles.
+_MEMBERS = (_CONTENT, "styles.xml")
+_PARAGRAPHS = names("text:p text:h")
+_WRAPPERS = names("text:span text:a text:meta")
+_BARRIERS = names("text:tab text:line-break text:ruby")
+_SKIPPED = names("office:annotation text:tracked-changes")
+_SPACE = re.compile(r"[ \t\r\n]+")
+
+
+def parse_opendocument(content: bytes, request: DocumentRequest) -> Document:
+    """Parses an odt or odp file."""
+    package = Package(content, request.unpacked_bytes)
+    if _CONTENT not in package.names:
+        raise DocumentError(f"not a document of this format: no member {_CONTENT}")
+    members = [name for name in _MEMBERS if name in package.names]
+    return PackedDocument(content, package, {name: read_member(package, name, _parts) for name in members})
+
+
+def _parts(document: XmlText) -> Iterator[Part]:
+    index = 0
+    while index < len(document.tokens):
+        token = document.tokens[index]
+        if token.name in _SKIPPED:
+            index = document.ends[index]
+        elif token.kind is Kind.START and token.name in _PARAGRAPHS:
+            for stretch in stretches(list(_pieces(document, index))):
+                part = _part(stretch)
+                if part is not None:
+                    yield part
+        index += 1
+
+
+def _pieces(document: XmlText, paragraph: int) -> Iterator[Piece]:
+    index = paragraph + 1
+    while index < document.ends[paragraph]:
+        token, last = document.tokens[index], document.ends[index]
+        if token.kind is Kind.START and token.name in _WRAPPERS:
+            last = index
+        start, end = token.start, document.tokens[last].end
+        raw = document.text[start:end]
+        yield Piece(_role(document, index), start, end, raw, _text(document, index))
+        index = last + 1
+
+
+def _role(document: XmlText, index: int) -> Role:
+    token = document.tokens[index]
+    if token.kind is Kind.TEXT:
+        return Role.TEXT
+    if token.name in _WRAPPERS and token.kind is not Kind.EMPTY:
+        return Role.OPEN if token.kind is Kind.START else Role.CLOSE
+    inside = document.tokens[index : document.ends[index]]
+    divides = token.name in _BARRIERS or any(each.name in _PARAGRAPHS for each in inside)
+    return Role.BARRIER if divides else Role.POINT
+
+
+def _text(document: XmlText, index: int) -> str:
+    """Returns the text of a token; blanks in a row count as one."""
+    return _SPACE.sub(" ", document.plain(index, index)) if document.tokens[index].kind is Kind.TEXT else ""
+
+
+def _part(stretch: list[Piece]) -> Part | None:
+    items = [
+        Item(ItemKind.TEXT, piece.text)
+        if piece.role is Role.TEXT
+        else Item(ItemKind[piece.role.name], piece.raw, "tag")
+        for piece in stretch
+    ]
+    inline = Inline.of(items)
+    if not inline.is_translatable:
+        return None
+    span = (stretch[0].start, stretch[-1].end)
+    return Part(inline.segment, [span], lambda translation: (inline.render(translation, escape),))

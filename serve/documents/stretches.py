@@ -1,0 +1,70 @@
+"""Paragraphs in pieces, and the stretches of them that are translated as one segment."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Role(Enum):
+    """What a piece of a paragraph is.
+
+    OPEN and CLOSE are around text. A POINT goes with the text. A BARRIER stays and divides the text. The others are
+    parts of fields.
+    """
+
+    TEXT = auto()
+    OPEN = auto()
+    CLOSE = auto()
+    POINT = auto()
+    BARRIER = auto()
+    FIELD_BEGIN = auto()
+    FIELD_SEPARATE = auto()
+    FIELD_END = auto()
+    INSTRUCTION = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a paragraph.
+
+    Attributes:
+        start, end: its characters; those of its run, if it is the first or the last of the run.
+        raw: the piece outside of its run, with a run of its own.
+        text: of TEXT and INSTRUCTION.
+        properties: of its run.
+        opens, closes: whether `start` is inside of its run, and `end`.
+    """
+
+    role: Role
+    start: int
+    end: int
+    raw: str = ""
+    text: str = ""
+    properties: str = ""
+    opens: bool = False
+    closes: bool = False
+
+
+def stretches(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Yields what is between barriers; a pair around a barrier divides too."""
+    roles = [each.role for each in pieces]
+    opened, broken = list[int](), set[int]()
+    for index, role in enumerate(roles):
+        if role is Role.OPEN:
+            opened.append(index)
+        elif role is Role.BARRIER:
+            broken.update(opened)
+        elif role is Role.CLOSE:
+            if not opened or opened[-1] in broken:
+                roles[index] = Role.BARRIER
+            if opened:
+                opened.pop()
+    broken.update(opened)
+    stretch = list[Piece]()
+    for index, piece in enumerate(pieces):
+        if roles[index] is Role.BARRIER or index in broken:
+            yield stretch
+            stretch = []
+        else:
+            stretch.append(piece)
+    yield stretch

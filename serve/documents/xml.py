@@ -1,0 +1,124 @@
+"""XML documents: the tokens of a document by their places, and text that becomes part of one.
+
+Entities other than the five of XML are refused, because a document may declare none.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+from html import unescape
+from itertools import islice
+
+from serve.documents.document import DocumentError
+from serve.documents.splice import decode, decode_as
+from serve.markup.tokens import Kind, MarkupError, Token
+from serve.markup.xml import check_xml, xml_tokens
+
+# Each takes about 300 bytes.
+MOST_TOKENS = 1_000_000
+MOST_LEVELS = 200
+_DECLARED = re.compile(rb"\s*<\?xml\s[^>]*?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
+# Encodings with the same ASCII characters as UTF-8, by the names of Python.
+_ENCODINGS = {
+    **{name: name for name in ("us-ascii", "iso-8859-1", "koi8-r", "gb18030", "gbk", "big5", "euc-jp", "euc-kr")},
+    **{f"iso-8859-{number}": f"iso8859-{number}" for number in (2, 5, 7, 9, 15)},
+    **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
+}
+_ATTRIBUTE = re.compile(r"([^\s=/<>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+def decode_xml(content: bytes) -> tuple[str, Callable[[str], bytes]]:
+    """Returns the text of a file in the encoding that it declares, and a function that encodes it again.
+
+    Raises:
+        DocumentError: if the file has another encoding.
+    """
+    declared = _DECLARED.match(content)
+    encoding = _ENCODINGS.get(declared[1].decode().lower()) if declared else None
+    return decode(content) if encoding is None else decode_as(content, encoding, "xmlcharrefreplace")
+
+
+def escape(text: str) -> str:
+    """Returns text as content of an element; characters that XML cannot have are left out."""
+    return _INVALID.sub("", text).translate(_ESCAPES)
+
+
+def local(name: str) -> str:
+    """Returns a name without its prefix."""
+    return name.rpartition(":")[2]
+
+
+class XmlText:
+    """A document and its tokens.
+
+    Attributes:
+        text: the document.
+        tokens: in their order.
+        ends: the index of the end tag, per start tag; of other tokens their own index.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Reads a document.
+
+        Raises:
+            DocumentError: if it is malformed, declares entities, or exceeds a limit.
+        """
+        self.text = text
+        try:
+            check_xml(text)
+        except MarkupError as error:
+            raise DocumentError(str(error)) from error
+        self.tokens = list(islice(xml_tokens(text), MOST_TOKENS + 1))
+        if len(self.tokens) > MOST_TOKENS:
+            raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
+        self.ends = _ends(self.tokens)
+
+    def raw(self, first: int, last: int) -> str:
+        """Returns the document from a token to another one, with both."""
+        return self.text[self.tokens[first].start : self.tokens[last].end]
+
+    def content(self, index: int) -> str:
+        """Returns what is inside of the element of a start tag."""
+        return self.text[self.tokens[index].end : self.tokens[self.ends[index]].start]
+
+    def attributes(self, index: int) -> dict[str, str]:
+        """Returns the attributes of a tag, by their names with prefixes."""
+        tag = self.text[self.tokens[index].start : self.tokens[index].end]
+        return {name: unescape(one or two) for name, one, two in _ATTRIBUTE.findall(tag)}
+
+    def plain(self, first: int, last: int) -> str:
+        """Returns the text between two tokens, without tags."""
+        texts = []
+        for token in self.tokens[first : last + 1]:
+            raw = self.text[token.start : token.end]
+            if token.kind is Kind.TEXT:
+                texts.append(unescape(raw))
+            elif raw.startswith("<![CDATA["):
+                texts.append(raw[9:-3])
+        return "".join(texts)
+
+    @cached_property
+    def root(self) -> int:
+        """The index of the first tag."""
+        return next(index for index, token in enumerate(self.tokens) if token.kind in (Kind.START, Kind.EMPTY))
+
+    def prefix(self, namespaces: frozenset[str]) -> str:
+        """Returns the prefix that the root gives to one of the namespaces, with its colon; without one, a colon."""
+        for name, value in self.attributes(self.root).items():
+            if value in namespaces and name.startswith("xmlns:"):
+                return f"{name.removeprefix('xmlns:')}:"
+        return ":"
+
+
+def _ends(tokens: list[Token]) -> list[int]:
+    ends, levels = list(range(len(tokens))), list[int]()
+    for index, token in enumerate(tokens):
+        if token.kind is Kind.START:
+            levels.append(index)
+            if len(levels) > MOST_LEVELS:
+                raise DocumentError(f"more than {MOST_LEVELS} levels of elements")
+        elif token.kind is Kind.END:
+            ends[levels.pop()] = index
+    return ends

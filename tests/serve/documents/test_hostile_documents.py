@@ -1,0 +1,148 @@
+"""Hostile documents: clear errors, and no more memory than the limits allow."""
+
+import struct
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZIP_LZMA, ZIP_STORED, ZipFile, ZipInfo
+
+import pytest
+
+from serve.documents import xml
+from serve.documents.document import DocumentError, DocumentRequest
+from serve.documents.formats import FORMATS, parse_document
+from serve.documents.package import MOST_MEMBERS, Package
+
+MEBIBYTE = 1 << 20
+REQUEST = DocumentRequest("en", "de", unpacked_bytes=8 * MEBIBYTE)
+LAUGHS = (
+    '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">'
+    '<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]><x>&c;</x>'
+)
+EXTERNAL = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>'
+PACKED = ("docx", "pptx", "odt", "odp")
+
+
+@contextmanager
+def at_most(size_bytes: int) -> Iterator[None]:
+    """Checks the peak of the memory that Python allocates."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < size_bytes, f"{peak / MEBIBYTE:.0f} MiB"
+
+
+def pack(*members: tuple[str, bytes], method: int = ZIP_DEFLATED) -> bytes:
+    stream = BytesIO()
+    with ZipFile(stream, "w", method) as file:
+        for name, data in members:
+            file.writestr(ZipInfo(name), data, method)
+    return stream.getvalue()
+
+
+def refused(name: str, content: bytes, message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
+        parse_document(name, content, REQUEST)
+
+
+@pytest.mark.parametrize("markup", [LAUGHS, EXTERNAL])
+@pytest.mark.parametrize("name", ["xlf", *PACKED])
+def test_entities_are_refused(name: str, markup: str) -> None:
+    content = markup.encode()
+    if name in PACKED:
+        content = pack(("[Content_Types].xml", content), ("content.xml", content))
+    refused(f"a.{name}", content, "internal DTD subset, expected none")
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_what_is_no_package_is_refused(name: str) -> None:
+    refused(f"a.{name}", b"text", "not a ZIP package")
+    refused(f"a.{name}", pack(("other", b"")), "not a document of this format: no member")
+
+
+def test_a_package_that_unpacks_to_too_much_is_refused_before_it_is_unpacked() -> None:
+    many = pack(*((f"{number}", b"\0" * MEBIBYTE) for number in range(9)))
+    large = pack(("content.xml", b"\0" * (8 * MEBIBYTE - 1)))
+    with at_most(MEBIBYTE):
+        refused("a.odt", many, "more than 8388608 bytes unpacked")
+        refused("a.odt", large, "'content.xml': compressed more than 250 times")
+
+
+def test_a_member_whose_size_is_a_lie_is_refused() -> None:
+    content = pack(("content.xml", b"\0" * 7 * MEBIBYTE))
+    directory = content.index(b"PK\1\2")
+    lie = content[: directory + 24] + struct.pack("<L", 100) + content[directory + 28 :]
+    with at_most(MEBIBYTE):
+        refused("a.odt", lie, "content.xml: damaged")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", "\\x", "..\\x", "C:/x"])
+def test_paths_that_leave_the_package_are_refused(name: str) -> None:
+    refused("a.odt", pack((name, b"")), "expected a path inside of the package")
+
+
+def test_other_packages_are_refused() -> None:
+    refused("a.odt", pack(*((str(number), b"") for number in range(MOST_MEMBERS + 1))), "5001 members")
+    refused("a.odt", pack(("content.xml", b"x"), method=ZIP_LZMA), "compression method 14, expected deflate")
+    with pytest.warns(UserWarning, match="Duplicate"):
+        twice = pack(("x", b"1"), ("x", b"2"))
+    refused("a.odt", twice, "'x': expected once")
+    plain = pack(("content.xml", b"x"), method=ZIP_STORED)
+    directory = plain.index(b"PK\1\2")
+    encrypted = plain[: directory + 8] + b"\1" + plain[directory + 9 :]
+    refused("a.odt", encrypted, "encrypted, expected a document without a password")
+    refused("a.odt", plain.replace(b"content.xmlx", b"content.xmly"), "content.xml: damaged")
+
+
+def test_members_that_share_bytes_are_refused() -> None:
+    """Each would be copied into the result."""
+    stream = BytesIO()
+    with ZipFile(stream, "w") as file:
+        file.writestr("a", b"x" * 1000)
+        info = file.getinfo("a")
+        for name in "bcd":
+            twin = ZipInfo(name)
+            twin.header_offset, twin.CRC = info.header_offset, info.CRC
+            twin.file_size = twin.compress_size = 1000
+            file.filelist.append(twin)
+            file.NameToInfo[name] = twin
+    refused("a.odt", stream.getvalue(), "members overlap")
+
+
+def test_a_replaced_member_keeps_all_others() -> None:
+    content = pack(("mimetype", b"x"), ("ä.xml", b"<a/>"), ("media/1", bytes(range(256))))
+    changed = Package(content, MEBIBYTE).replace({"ä.xml": b"<b/>"})
+    with ZipFile(BytesIO(changed)) as file:
+        assert file.testzip() is None
+        assert {name: file.read(name) for name in file.namelist()} == {
+            "mimetype": b"x",
+            "ä.xml": b"<b/>",
+            "media/1": bytes(range(256)),
+        }
+
+
+@pytest.mark.parametrize("name", sorted(set(FORMATS) - {f".{each}" for each in PACKED}))
+def test_ten_megabytes_of_one_character_are_read_or_refused(name: str) -> None:
+    """Markdown takes 4 seconds per megabyte."""
+    content = b"<" * (10_000_000 if name != ".md" else 100_000)
+    try:
+        document = parse_document(f"a{name}", content, REQUEST)
+    except DocumentError:
+        return
+    assert document.write([each.text for each in document.segments]) == content
+
+
+@pytest.mark.parametrize("name", ["xlf", "odt"])
+def test_deep_and_numerous_elements_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xml, "MOST_TOKENS", 1000)
+
+    def make(inner: str) -> bytes:
+        text = f'<xliff version="1.2">{inner}</xliff>'.encode()
+        return pack(("content.xml", text), method=ZIP_STORED) if name == "odt" else text
+
+    refused(f"a.{name}", make("<g>" * 300 + "</g>" * 300), "more than 200 levels of elements")
+    refused(f"a.{name}", make("<g/>" * 1001), "more than 1000 tags and texts")

@@ -1,0 +1,289 @@
+"""Packed documents, opened again by their own libraries: docx, pptx, odt, odp."""
+
+import re
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import docx
+import pptx
+import pytest
+from odf import opendocument, text
+from odf.draw import Frame, Page, TextBox
+from odf.style import MasterPage, PageLayout
+
+from serve.documents.document import Document, DocumentRequest
+from serve.documents.formats import parse_document
+
+WORD_NAMESPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def save(document: Any) -> bytes:
+    stream = BytesIO()
+    document.save(stream)
+    return stream.getvalue()
+
+
+def make_docx() -> bytes:
+    document = docx.Document()
+    document.add_heading("A title", 1)
+    paragraph = document.add_paragraph("Some ")
+    paragraph.add_run("bold").bold = True
+    paragraph.add_run(" text and ")
+    paragraph.add_run("more").italic = True
+    paragraph.add_run(".")
+    paragraph.add_run().add_break()
+    paragraph.add_run("After a break\tand a tab")
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text = "First cell"
+    table.cell(0, 1).text = "1,234"
+    document.sections[0].header.paragraphs[0].text = "The header"
+    document.sections[0].footer.paragraphs[0].text = "The footer"
+    return save(document)
+
+
+def make_pptx() -> bytes:
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[1])
+    slide.shapes.title.text = "The title"
+    frame = slide.placeholders[1].text_frame
+    frame.text = "A point with "
+    frame.paragraphs[0].add_run().text = "bold"
+    frame.paragraphs[0].runs[1].font.bold = True
+    slide.notes_slide.notes_text_frame.text = "Some notes"
+    return save(presentation)
+
+
+def make_odt() -> bytes:
+    document = opendocument.OpenDocumentText()
+    document.text.addElement(text.H(outlinelevel=1, text="A title"))
+    paragraph = text.P(text="Some ")
+    paragraph.addElement(text.Span(text="bold"))
+    paragraph.addText(" text")
+    paragraph.addElement(text.LineBreak())
+    paragraph.addText("and <more>")
+    document.text.addElement(paragraph)
+    return save(document)
+
+
+def make_odp() -> bytes:
+    document = opendocument.OpenDocumentPresentation()
+    layout = PageLayout(name="layout")
+    master = MasterPage(name="master", pagelayoutname=layout)
+    document.automaticstyles.addElement(layout)
+    document.masterstyles.addElement(master)
+    page, frame, box = Page(masterpagename=master), Frame(width="9cm", height="9cm"), TextBox()
+    box.addElement(text.P(text="On a slide"))
+    frame.addElement(box)
+    page.addElement(frame)
+    document.presentation.addElement(page)
+    return save(document)
+
+
+MAKERS: dict[str, Callable[[], bytes]] = {"docx": make_docx, "pptx": make_pptx, "odt": make_odt, "odp": make_odp}
+
+
+def parse(name: str, content: bytes) -> Document:
+    return parse_document(f"a.{name}", content, DocumentRequest("en", "de"))
+
+
+def capitals(document: Document) -> list[str]:
+    """Returns the segments in capitals, with their tags as they are."""
+    return [
+        each.text.upper()
+        if each.format == "text"
+        else re.sub("(<[^>]*>)|[^<]+", lambda found: found[1] or found[0].upper(), each.text)
+        for each in document.segments
+    ]
+
+
+def translate(name: str, content: bytes) -> bytes:
+    document = parse(name, content)
+    return document.write(capitals(document))
+
+
+def members(content: bytes) -> dict[str, bytes]:
+    with ZipFile(BytesIO(content)) as file:
+        assert file.testzip() is None
+        return {name: file.read(name) for name in file.namelist()}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_document_whose_texts_do_not_change_keeps_every_byte(name: str) -> None:
+    content = MAKERS[name]()
+    document = parse(name, content)
+    assert document.write([each.text for each in document.segments]) == content
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("docx", {"word/document.xml", "word/header1.xml", "word/footer1.xml"}),
+        ("pptx", {"ppt/slides/slide1.xml", "ppt/notesSlides/notesSlide1.xml"}),
+        ("odt", {"content.xml"}),
+        ("odp", {"content.xml"}),
+    ],
+)
+def test_members_without_text_keep_their_bytes_and_their_order(name: str, changed: set[str]) -> None:
+    content = MAKERS[name]()
+    before, after = members(content), members(translate(name, content))
+    assert list(before) == list(after)
+    assert {each for each, data in before.items() if after[each] != data} == changed
+
+
+def test_a_docx_has_its_formats_cells_and_headers() -> None:
+    document = docx.Document(BytesIO(translate("docx", make_docx())))
+    title, paragraph = document.paragraphs
+    assert (title.text, title.style.name if title.style else "") == ("A TITLE", "Heading 1")
+    assert [(run.text, run.bold, run.italic) for run in paragraph.runs if run.text] == [
+        ("SOME ", None, None),
+        ("BOLD", True, None),
+        (" TEXT AND ", None, None),
+        ("MORE", None, True),
+        (".", None, None),
+        ("\n", None, None),
+        ("AFTER A BREAK", None, None),
+        ("\t", None, None),
+        ("AND A TAB", None, None),
+    ]
+    assert [cell.text for cell in document.tables[0].row_cells(0)] == ["FIRST CELL", "1,234"]
+    section = document.sections[0]
+    assert (section.header.paragraphs[0].text, section.footer.paragraphs[0].text) == ("THE HEADER", "THE FOOTER")
+
+
+def test_a_pptx_has_its_formats_and_notes() -> None:
+    slide = pptx.Presentation(BytesIO(translate("pptx", make_pptx()))).slides[0]
+    title, body = slide.shapes
+    assert title.text_frame.text == "THE TITLE"
+    runs = [(run.text, run.font.bold) for run in body.text_frame.paragraphs[0].runs]
+    assert runs == [("A POINT WITH ", None), ("BOLD", True)]
+    assert slide.notes_slide.notes_text_frame.text == "SOME NOTES"
+
+
+def test_an_odt_has_its_spans_and_breaks() -> None:
+    document = opendocument.load(BytesIO(translate("odt", make_odt())))
+    (heading,), (paragraph,) = document.getElementsByType(text.H), document.getElementsByType(text.P)
+    assert str(heading) == "A TITLE"
+    assert [(each.tagName, str(each)) for each in paragraph.childNodes if each.nodeType == each.ELEMENT_NODE] == [
+        ("text:span", "BOLD"),
+        ("text:line-break", ""),
+    ]
+    assert str(paragraph) == "SOME BOLD TEXTAND <MORE>"
+
+
+def test_an_odp_has_its_text_boxes() -> None:
+    document = opendocument.load(BytesIO(translate("odp", make_odp())))
+    assert [str(each) for each in document.getElementsByType(text.P)] == ["ON A SLIDE"]
+
+
+def docx_with(body: str) -> bytes:
+    """Returns a docx with the given markup of its body."""
+    content = (
+        f'<w:document xmlns:w="{WORD_NAMESPACE}" xmlns:r="urn:r" xmlns:m="urn:m"><w:body>{body}</w:body></w:document>'
+    )
+    types = (
+        '<Types><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.'
+        'wordprocessingml.document.main+xml"/></Types>'
+    )
+    stream = BytesIO()
+    with ZipFile(stream, "w", ZIP_DEFLATED) as file:
+        file.writestr("[Content_Types].xml", types)
+        file.writestr("word/document.xml", content)
+    return stream.getvalue()
+
+
+def run(content: str, properties: str = "") -> str:
+    return f"<w:r>{f'<w:rPr>{properties}</w:rPr>' if properties else ''}{content}</w:r>"
+
+
+def word(value: str, properties: str = "") -> str:
+    return run(f'<w:t xml:space="preserve">{value}</w:t>', properties)
+
+
+def field(kind: str) -> str:
+    return run(f'<w:fldChar w:fldCharType="{kind}"/>')
+
+
+LINK = field("begin") + run("<w:instrText> HYPERLINK x </w:instrText>") + field("separate")
+PAGE = field("begin") + run("<w:instrText> PAGE </w:instrText>") + field("separate") + word("7") + field("end")
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "texts", "written"),
+    [
+        # Word divides text into runs at random: only formats matter.
+        (
+            word("Hel", '<w:lang w:val="en-US"/>') + '<w:proofErr w:type="spellStart"/>' + word("lo you"),
+            ["Hello you"],
+            word("HELLO YOU"),
+        ),
+        # Most characters are bold, so the others are tags.
+        (
+            word("a ") + word("bold text", "<w:b/>"),
+            ['<g id="0">a </g>bold text'],
+            word("A ") + word("BOLD TEXT", "<w:b/>"),
+        ),
+        (
+            '<w:hyperlink r:id="x">' + word("a link") + "</w:hyperlink>" + word(" here"),
+            ['<g id="0">a link</g> here'],
+            '<w:hyperlink r:id="x">' + word("A LINK") + "</w:hyperlink>" + word(" HERE"),
+        ),
+        # A tab inside of a link divides: the link stays where it is.
+        (
+            word("see ") + "<w:hyperlink>" + word("one") + run("<w:tab/>") + word("two") + "</w:hyperlink>",
+            ["see", "one", "two"],
+            word("SEE ")
+            + "<w:hyperlink>"
+            + word("ONE")
+            + run("<w:tab/>")
+            + word("TWO")
+            + "</w:hyperlink>",
+        ),
+        (
+            run("<w:t>one</w:t><w:tab/><w:t>two</w:t>", "<w:i/>"),
+            ["one", "two"],
+            run('<w:t xml:space="preserve">ONE</w:t>', "<w:i/>")
+            + run("<w:tab/>", "<w:i/>")
+            + run('<w:t xml:space="preserve">TWO</w:t>', "<w:i/>"),
+        ),
+        (word("see ") + LINK + word("here") + field("end"), ['see <g id="1">here</g>'], None),
+        (word("page ") + PAGE + word(" of it"), ['page <x id="1"/> of it'], None),
+        (word("old") + "<w:del>" + run("<w:delText>gone</w:delText>") + "</w:del>" + word(" new"), None, None),
+        (word("a ") + "<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>" + word(" b"), ['a <x id="1"/> b'], None),
+        (word("a note") + run('<w:footnoteReference w:id="2"/>'), ["a note"], None),
+    ],
+)  # fmt: skip
+def test_runs_of_a_paragraph(paragraph: str, texts: list[str] | None, written: str | None) -> None:
+    content = docx_with(f"<w:p><w:pPr/>{paragraph}</w:p>")
+    document = parse("docx", content)
+    if texts is not None:
+        assert [each.text for each in document.segments] == texts
+    after = members(document.write(capitals(document)))["word/document.xml"].decode()
+    if written is not None:
+        assert after.partition("<w:pPr/>")[2].partition("</w:p>")[0] == written
+    for kept in re.findall(r"<w:(?:fldChar|footnoteReference|delText|hyperlink)[^>]*>|<m:t>x", paragraph):
+        assert after.count(kept) == paragraph.count(kept)
+
+
+def test_text_boxes_inside_of_a_paragraph_are_translated_on_their_own() -> None:
+    box = f"<w:drawing><w:txbxContent><w:p>{word('in the box')}</w:p></w:txbxContent></w:drawing>"
+    content = docx_with(f"<w:p>{word('before')}{run(box)}{word('after')}</w:p>")
+    document = parse("docx", content)
+    assert sorted(each.text for each in document.segments) == ["after", "before", "in the box"]
+    after = members(document.write(capitals(document)))["word/document.xml"].decode()
+    assert re.findall("<w:t(?: [^>]*)?>([^<]*)", after) == ["BEFORE", "IN THE BOX", "AFTER"]
+
+
+def test_comments_and_deleted_text_of_an_odt_stay() -> None:
+    body = (
+        '<office:document-content xmlns:office="o" xmlns:text="t" xmlns:dc="d">'
+        "<text:tracked-changes><text:p>gone</text:p></text:tracked-changes>"
+        "<text:p>one<office:annotation><dc:creator>me</dc:creator><text:p>note</text:p>"
+        "</office:annotation> two</text:p></office:document-content>"
+    )
+    stream = BytesIO()
+    with ZipFile(stream, "w") as file:
+        file.writestr("content.xml", body)
+    document = parse("odt", stream.getvalue())
+    assert [each.text for each in document.segments] == ["one", "two"]
