@@ -51,6 +51,31 @@ class ModelNotFoundError(ServiceError):
     http_status = HTTPStatus.NOT_FOUND
 
 
+class DocumentNotFoundError(ServiceError):
+    """No stored document has the id: it is unknown, deleted or expired."""
+
+    reason = "document_not_found"
+    grpc_status = StatusCode.NOT_FOUND
+    http_status = HTTPStatus.NOT_FOUND
+
+
+class DocumentNotReadyError(ServiceError):
+    """The document has no result: it is not translated yet, or its translation failed."""
+
+    reason = "document_not_ready"
+    grpc_status = StatusCode.FAILED_PRECONDITION
+    http_status = HTTPStatus.CONFLICT
+
+
+class DocumentStoreFullError(ServiceError):
+    """The store of documents has no room."""
+
+    reason = "document_store_full"
+    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    http_status = HTTPStatus.TOO_MANY_REQUESTS
+    retry_after_seconds = 60
+
+
 class UnauthorizedError(ServiceError):
     """The API key or client certificate of the request is missing or wrong."""
 
@@ -140,6 +165,9 @@ class InternalError(ServiceError):
 ERRORS: tuple[type[ServiceError], ...] = (
     InvalidRequestError,
     ModelNotFoundError,
+    DocumentNotFoundError,
+    DocumentNotReadyError,
+    DocumentStoreFullError,
     UnauthorizedError,
     RequestTooLargeError,
     QueueFullError,

@@ -23,6 +23,9 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 from serve.api.auth import Security
 from serve.api.body_parser import BodyParser
 from serve.api.deepl.http import DeepLHttp
+from serve.api.documents.background import BackgroundDocuments
+from serve.api.documents.http import HttpDocuments
+from serve.api.documents.translator import SegmentTranslator
 from serve.api.grpc_api import GrpcApi
 from serve.api.http_api import HttpApi
 from serve.api.http_limits import HttpLimits, affordable_connections
@@ -53,6 +56,8 @@ from serve.worker import Worker, WorkerState
 WATCH_SECONDS = 0.5
 # Time to send the last responses, which are complete by then. Open `Health.Watch` calls delay the exit by this time.
 GRPC_GRACE_SECONDS = 1.0
+# Documents that are being received at once take at most as much memory as so many of the largest ones.
+MOST_LARGEST_DOCUMENTS = 8
 
 log = structlog.get_logger("dragoman")
 
@@ -133,6 +138,18 @@ class Service:
             settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections
         )
         parser, parameters = BodyParser(values), ParameterReader(reader, values)
+        translator = SegmentTranslator(dispatcher, models)
+        self._documents = None if state is None else BackgroundDocuments(state, settings, translator, metrics)
+        document_reader = RequestReader(
+            # A form is somewhat larger than its file.
+            settings.document_max_bytes + settings.max_body_bytes,
+            settings.request_timeout_seconds,
+            limits,
+            metrics.http_connections,
+            most_largest=MOST_LARGEST_DOCUMENTS,
+        )
+        jobs = None if self._documents is None else self._documents.jobs
+        documents = HttpDocuments(jobs, translator, document_reader, values)
         http_api = HttpApi(
             dispatcher,
             models,
@@ -142,6 +159,7 @@ class Service:
             read_metrics=self._read_metrics if worker is None else worker.read_metrics,
             reader=reader,
             parser=parser,
+            documents=documents,
             open_inference=OpenInferenceHttp(open_inference, reader, parser),
             deepl=self._deepl(dispatcher, parameters),
             libretranslate=self._libretranslate(dispatcher, parameters),
@@ -252,6 +270,7 @@ class Service:
                 yield
             finally:
                 watching.cancel()
+            await self._stop_documents()
             await self._finish_accepted()
         finally:
             await self._stop_models()
@@ -263,6 +282,8 @@ class Service:
         if self._worker is not None and not self._listening:
             await self._listen_with_others(self._worker)
         await self._publish_health()
+        if self._documents is not None:
+            self._documents.start()
         directions = [shown for each in self.models for shown in str(each.pipeline.directions).split(", ")]
         log.info(
             "ready" if self._worker is None else "worker_ready",
@@ -318,6 +339,7 @@ class Service:
             log.warning("drain_timed_out")
 
     async def _leave(self) -> None:
+        await self._stop_documents()
         if self._worker is not None and self._worker.replaced:
             await self._hand_over()
         else:
@@ -353,9 +375,15 @@ class Service:
             await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http_task)
         log.info("stopped")
 
+    async def _stop_documents(self) -> None:
+        """Gives the jobs back: another process, or this server after its next start, translates them."""
+        if self._documents is not None:
+            await self._documents.stop()
+
     async def _stop_models(self) -> None:
         self.lifecycle.enter(Stage.DRAINING)
         self._grpc.drain()
+        await self._stop_documents()
         await self.reloader.stop()
         await self.models.stop()
         if self._state is not None:

@@ -331,6 +331,15 @@ class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
         None,
         description="Folder for what outlives the process; processes of a machine may share it (default: none)",
     )
+    document_max_bytes: int = Field(10 << 20, ge=1, description="Largest document; documents require --state-dir")
+    document_max_unpacked_bytes: int = Field(
+        64 << 20, ge=1, description="Size of all parts of a packed document, such as docx"
+    )
+    documents_max_count: int = Field(1000, ge=1, description="Stored documents")
+    documents_max_bytes: int = Field(1 << 30, ge=1, description="Size of all stored documents together")
+    documents_keep_seconds: float = Field(
+        86_400.0, gt=0, allow_inf_nan=False, description="Time until a translated document is deleted"
+    )
     log_format: Literal["json", "console"] = Field("json", description="Format of the logs on standard error")
     log_texts: bool = Field(False, description="Log the texts of requests and their translations")
     trace_endpoint: str | None = Field(

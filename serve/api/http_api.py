@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve.api.auth import Authenticator
 from serve.api.body_parser import BodyParser
 from serve.api.deepl.http import DeepLHttp
+from serve.api.documents.http import HttpDocuments
 from serve.api.http_body import (
     Body,
     DetectBody,
@@ -280,6 +281,7 @@ class HttpApi:
         read_metrics: Callable[[], Awaitable[bytes]],
         reader: RequestReader,
         parser: BodyParser,
+        documents: HttpDocuments,
         open_inference: OpenInferenceHttp,
         deepl: DeepLHttp | None,
         libretranslate: LibreTranslateHttp | None,
@@ -290,7 +292,7 @@ class HttpApi:
         cors_origins: Sequence[str] = (),
         page: bool = False,
     ) -> None:
-        """Builds the routers of the models, of the Open Inference Protocol and of the page.
+        """Builds the routers of the models, of documents, of the Open Inference Protocol and of the page.
 
         Requires at least one model. `deepl` and `libretranslate` may be switched off. `reload` and `read_metrics` are
         for all processes of the service. Without `admin_authenticator` there is no route for reloads. With
@@ -304,6 +306,7 @@ class HttpApi:
         static = build_static(page=page)
         self._routers = (
             HttpModels(models, reload, reloads=admin_authenticator is not None).build(),
+            documents.build(),
             open_inference.build(),
             static.router,
         )
@@ -348,7 +351,7 @@ class HttpApi:
             app.add_middleware(
                 CORSMiddleware,
                 allow_origins=self._cors_origins,
-                allow_methods=("GET", "POST"),
+                allow_methods=("GET", "POST", "DELETE"),
                 allow_headers=(*CORS_REQUEST_HEADERS, REQUEST_ID_HEADER, TIMEOUT_HEADER),
                 expose_headers=(*CORS_ANSWER_HEADERS, REQUEST_ID_HEADER, TIMINGS_HEADER),
             )

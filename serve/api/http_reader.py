@@ -44,8 +44,16 @@ class RequestReader:
     """Reads requests: bodies up to `max_body_bytes`, compressed or not, until a deadline or the default timeout."""
 
     def __init__(
-        self, max_body_bytes: int, default_timeout_seconds: float, limits: HttpLimits, metrics: ConnectionMetrics
+        self,
+        max_body_bytes: int,
+        default_timeout_seconds: float,
+        limits: HttpLimits,
+        metrics: ConnectionMetrics,
+        *,
+        most_largest: int = MAX_LARGEST_BODIES,
     ) -> None:
+        """Creates the reader; bodies that are being read take at most as much memory as `most_largest` largest ones."""
+        self._most_bytes = most_largest * max_body_bytes
         self._max_body_bytes = max_body_bytes
         self._default_timeout_seconds = default_timeout_seconds
         self._limits = limits
@@ -95,7 +103,7 @@ class RequestReader:
         reading.body += chunk
         if reading in self._readings:
             self._bytes += len(chunk)
-        while len(self._readings) > self._max_bodies or self._bytes > MAX_LARGEST_BODIES * self._max_body_bytes:
+        while len(self._readings) > self._max_bodies or self._bytes > self._most_bytes:
             oldest = next(iter(self._readings))
             self._remove(oldest)
             oldest.time_limit.reschedule(0.0)

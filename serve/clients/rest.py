@@ -3,12 +3,13 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Self, TypeVar, Unpack
+from pathlib import Path
+from typing import Any, Required, Self, TypedDict, TypeVar, Unpack
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -19,6 +20,8 @@ from serve.clients.messages import Wanted, request_fields
 from serve.translation.response import TranslationResponse
 
 TRANSLATE_PATH = "/v1/translate"
+DOCUMENTS_PATH = "/v1/documents"
+POLL_SECONDS = 0.5
 TIMEOUT_HEADER = "x-request-timeout-ms"
 RETRY_HEADER = "retry-after"
 # Shorter than that of servers, which may close an idle connection while a request is under way.
@@ -35,7 +38,31 @@ class _Problem:
     detail: str
 
 
-_ANSWER, _PROBLEM = TypeAdapter(TranslationResponse), TypeAdapter(_Problem)
+@dataclass(frozen=True, slots=True)
+class _Job:
+    id: str
+    status: str
+    progress: float
+    error: str | None
+
+
+class DocumentWanted(TypedDict, total=False):
+    """The options of a document; absent keys have the server's defaults. See `Wanted`.
+
+    Keys:
+        retranslate: translate texts again that the document has translated.
+    """
+
+    target_language: Required[str]
+    source_language: str
+    model: str
+    allow_pivot: bool
+    split_sentences: bool
+    preserve_formatting: bool
+    retranslate: bool
+
+
+_ANSWER, _PROBLEM, _JOB = TypeAdapter(TranslationResponse), TypeAdapter(_Problem), TypeAdapter(_Job)
 
 
 class RestClient:
@@ -78,25 +105,63 @@ class RestClient:
         Raises:
             NotTranslatedError: if the call fails.
         """
+        return await self._send("POST", TRANSLATE_PATH, json=fields)
+
+    async def translate_document(
+        self, path: Path, report: Callable[[float], object] | None = None, **wanted: Unpack[DocumentWanted]
+    ) -> bytes:
+        """Returns a file translated; the server translates it in the background, however long that takes.
+
+        The server keeps neither the file nor its translation afterwards, also if the call is canceled.
+
+        Args:
+            path: of the file; the end of its name is its format.
+            report: called with the progress, 0 to 1.
+            wanted: options.
+
+        Raises:
+            NotTranslatedError: if a call fails, or the document cannot be translated.
+            OSError: if the file cannot be read.
+        """
+        content = await asyncio.to_thread(path.read_bytes)
+        fields = {name: str(value) for name, value in wanted.items()}
+        created = await self._send("POST", DOCUMENTS_PATH, params={"name": path.name, **fields}, content=content)
+        job = _parse(created, _JOB)
+        own_path = f"{DOCUMENTS_PATH}/{job.id}"
+        try:
+            while job.status not in ("done", "failed"):
+                await asyncio.sleep(POLL_SECONDS)
+                job = _parse(await self._send("GET", own_path), _JOB)
+                if report is not None:
+                    report(job.progress)
+            if job.status == "failed":
+                raise NotTranslatedError(f"{path}: {job.error}")
+            return (await self._send("GET", f"{own_path}/result")).content
+        finally:
+            with suppress(NotTranslatedError):
+                await self._send("DELETE", own_path)
+
+    async def _send(self, method: str, path: str, **content: Any) -> httpx.Response:
         deadline_seconds = time.monotonic() + self._timeout_seconds
+        attempt = partial(self._attempt, deadline_seconds, method, path, **content)
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                response = await self._attempt(fields, deadline_seconds)
+                response = await attempt()
                 while (pause_seconds := _pause_seconds(response)) + time.monotonic() < deadline_seconds:
                     await asyncio.sleep(pause_seconds)
-                    response = await self._attempt(fields, deadline_seconds)
+                    response = await attempt()
         except (httpx.HTTPError, TimeoutError) as error:
             address = self._session.base_url.netloc.decode()
             raise NotTranslatedError(f"{address}: {str(error) or type(error).__name__}") from error
-        if response.status_code != HTTPStatus.OK:
+        if not response.is_success:
             problem = _parse(response, _PROBLEM)
             raise NotTranslatedError(f"{problem.reason}: {problem.detail}")
         return response
 
-    async def _attempt(self, fields: Mapping[str, Any], deadline_seconds: float) -> httpx.Response:
+    async def _attempt(self, deadline_seconds: float, method: str, path: str, **content: Any) -> httpx.Response:
         remaining_seconds = deadline_seconds - time.monotonic()
         headers = {TIMEOUT_HEADER: str(max(1, math.ceil(remaining_seconds * 1000)))}
-        send = partial(self._session.post, TRANSLATE_PATH, json=fields, headers=headers)
+        send = partial(self._session.request, method, path, headers=headers, **content)
         try:
             return await send()
         except httpx.RemoteProtocolError:

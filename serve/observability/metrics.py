@@ -54,6 +54,7 @@ METHODS: tuple[tuple[Protocol, Method], ...] = (
 )
 
 OK = "ok"
+DOCUMENT_STATUSES = ("done", "failed")
 OUTCOMES = (OK, *(error.reason for error in ERRORS))
 
 # Most translations of a sentence take tens of milliseconds: the edges are dense there.
@@ -396,6 +397,11 @@ class ServiceMetrics:
         )
         for outcome in RELOAD_OUTCOMES:
             self._reloads.labels(outcome)
+        self._documents = Counter(
+            "dragoman_documents", "Documents whose translation ended, by status.", ("status",), registry=self.registry
+        )
+        for status in DOCUMENT_STATUSES:
+            self._documents.labels(status)
         self._failed_models = Gauge(
             "dragoman_reload_failed_models", "Models that failed in the last reload.", registry=self.registry
         )
@@ -424,6 +430,10 @@ class ServiceMetrics:
         """Sets the gauges of the service's state."""
         self._ready.set(ready)
         self._draining.set(draining)
+
+    def count_document(self, status: str) -> None:
+        """Counts a document whose translation ended; `status` is one of `DOCUMENT_STATUSES`."""
+        self._documents.labels(status).inc()
 
     def start_request(self) -> None:
         """Counts a request in flight until `finish_request`."""

@@ -50,6 +50,7 @@ from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence as EngineSequence
 from serve.service import Service
 from serve.settings import ServeSettings
+from serve.state import State
 from tests.support.fakes import EOS_ID, ONE_DIRECTION, FakeModel, fake_manifest, translate
 
 MAX_SOURCE_TOKENS = 60
@@ -369,7 +370,8 @@ def run_service(
         metrics = ServiceMetrics()
         loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models), native=native)
         registry = ModelRegistry(await loader.open_all())
-        service = Service(command, registry, loader, metrics, http_limits=http_limits)
+        state = None if command.state_dir is None else State(command.state_dir)
+        service = Service(command, registry, loader, metrics, state=state, http_limits=http_limits)
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()

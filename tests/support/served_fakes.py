@@ -18,6 +18,7 @@ from serve.registry.loader import ModelLoader
 from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
+from serve.state import State
 from tests.support.fakes import FakeModel
 from tests.support.live import load_fakes
 
@@ -47,7 +48,8 @@ async def _serve(bundle: Path, http_port: int, grpc_port: int, given: dict[str, 
     loop.add_signal_handler(signal.SIGUSR1, hanging.set)
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load)
-    service = Service(settings, ModelRegistry(await loader.open_all()), loader, metrics)
+    state = None if settings.state_dir is None else State(settings.state_dir)
+    service = Service(settings, ModelRegistry(await loader.open_all()), loader, metrics, state=state)
     await service.listen()
     await service.run(stop)
 

@@ -1,0 +1,1 @@
+"""Documents over REST: routes, their OpenAPI descriptions, and the translator of the jobs."""

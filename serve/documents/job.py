@@ -1,0 +1,86 @@
+"""Jobs: translations of documents that outlive the request and the process."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import Field
+
+from serve.translation.fields import Fields
+
+
+class JobStatus(StrEnum):
+    """States of a job. DONE and FAILED are final."""
+
+    QUEUED = "queued"
+    TRANSLATING = "translating"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class JobOptions(Fields):
+    """How a document is translated; the other fields are those of a `TranslateRequest`."""
+
+    model: str = Field("", description="Name of the model; empty: the first with the direction.")
+    allow_pivot: bool = Field(False, description="Whether to translate through a third language.")
+    split_sentences: bool = Field(True, description="Whether to translate a segment sentence by sentence.")
+    placeholders: tuple[str, ...] = Field((), description="Kinds of placeholders that translations must have.")
+    preserve_formatting: bool = Field(False, description="Whether letter case and final punctuation follow the text.")
+    retranslate: bool = Field(False, description="Whether to translate texts again that the document has translated.")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The translation of one document.
+
+    Attributes:
+        id: 32 hexadecimal digits; cannot be guessed.
+        key: 64 hexadecimal digits: a second secret for interfaces that have one.
+        name: of the file, without folders.
+        source_language: ISO 639-1 code, or `auto`.
+        created_seconds, expires_seconds: in Unix time. At its expiry, a job is deleted.
+        segments: number of distinct segments; 0 until the document is parsed.
+        translated: number of those that are translated.
+        characters: of the document's text, without markup.
+        error: why it failed; otherwise empty.
+    """
+
+    id: str
+    key: str
+    name: str
+    source_language: str
+    target_language: str
+    options: JobOptions
+    status: JobStatus
+    created_seconds: float
+    expires_seconds: float
+    segments: int = 0
+    translated: int = 0
+    characters: int = 0
+    error: str = ""
+
+
+class TranslatedDocument(NamedTuple):
+    """A translated file: its name and its bytes."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """Bounds of documents and of their store.
+
+    Attributes:
+        document_bytes: size of a document.
+        unpacked_bytes: size of the parts of a packed document.
+        jobs: number of jobs in the store.
+        store_bytes: size of all files in the store.
+        keep_seconds: from the creation, or from the end of the translation, to the expiry.
+    """
+
+    document_bytes: int
+    unpacked_bytes: int
+    jobs: int
+    store_bytes: int
+    keep_seconds: float

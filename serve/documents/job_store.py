@@ -1,0 +1,332 @@
+"""The store of jobs: a table of the state database, and files next to it. Processes share it.
+
+A worker claims a job for a time that it extends; if the worker dies, another one claims the job after that time. Only
+the holder of the last claim changes a job. Each method is one transaction, and blocks the thread.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    Integer,
+    MetaData,
+    RowMapping,
+    String,
+    Table,
+    Text,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
+from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
+from serve.state import State
+
+# A worker extends its claim about every second.
+CLAIM_SECONDS = 30.0
+# A document that ends its process so often is not tried again.
+MOST_ATTEMPTS = 3
+MOST_ERROR_CHARACTERS = 500
+FOLDER = "documents"
+# A file without a job belongs to a request that is about to create one, or to a process that died meanwhile.
+_STRAY_SECONDS = 3600.0
+
+_TABLES = MetaData()
+_JOBS = Table(
+    "documents",
+    _TABLES,
+    Column("id", String(32), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("source_language", Text, nullable=False),
+    Column("target_language", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("status", String(16), nullable=False, index=True),
+    Column("created_seconds", Double, nullable=False),
+    Column("expires_seconds", Double, nullable=False, index=True),
+    Column("segments", Integer, nullable=False, default=0),
+    Column("translated", Integer, nullable=False, default=0),
+    Column("characters", Integer, nullable=False, default=0),
+    Column("error", Text, nullable=False, default=""),
+    Column("file_bytes", BigInteger, nullable=False),
+    Column("claim", String(32), nullable=False, default=""),
+    Column("claimed_until_seconds", Double, nullable=False, default=0.0),
+    Column("attempts", Integer, nullable=False, default=0),
+)
+_PUBLIC = [_JOBS.c[name] for name in Job.__slots__]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job that this process translates."""
+
+    job: Job
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Counts of a job; see `Job`."""
+
+    segments: int = 0
+    translated: int = 0
+    characters: int = 0
+
+
+class JobStore:
+    """Jobs and their files. Thread-safe."""
+
+    def __init__(self, state: State, limits: JobLimits, clock: Callable[[], float] = time.time) -> None:
+        """Opens the store; `clock` returns the Unix time, which all processes share.
+
+        Raises:
+            OSError: if the folder of the files cannot be created.
+        """
+        self._state = state
+        self._limits = limits
+        self._clock = clock
+        self._folder = state.directory / FOLDER
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        state.create(_TABLES)
+
+    def add(self, name: str, data: bytes, source_language: str, target_language: str, options: JobOptions) -> Job:
+        """Stores a document and returns its job, which waits for a worker.
+
+        Raises:
+            DocumentStoreFullError: if the store is full.
+        """
+        now_seconds = self._clock()
+        job = Job(
+            id=secrets.token_hex(16),
+            key=secrets.token_hex(32),
+            name=name,
+            source_language=source_language,
+            target_language=target_language,
+            options=options,
+            status=JobStatus.QUEUED,
+            created_seconds=now_seconds,
+            expires_seconds=now_seconds + self._limits.keep_seconds,
+        )
+        _write(self._source(job.id), data)
+        try:
+            with self._state.writing() as connection:
+                self._check_room(connection, len(data))
+                values = {each.name: getattr(job, each.name) for each in _PUBLIC}
+                values |= {"options": options.model_dump_json(), "file_bytes": len(data)}
+                connection.execute(insert(_JOBS).values(values))
+        except BaseException:
+            self._source(job.id).unlink(missing_ok=True)
+            raise
+        return job
+
+    def _check_room(self, connection: Connection, new_bytes: int) -> None:
+        jobs, file_bytes = connection.execute(
+            select(func.count(), func.coalesce(func.sum(_JOBS.c.file_bytes), 0))
+        ).one()
+        if jobs >= self._limits.jobs:
+            raise DocumentStoreFullError(f"{jobs} documents are stored, expected fewer: delete some, or retry later")
+        if file_bytes + new_bytes > self._limits.store_bytes:
+            problem = f"expected at most {self._limits.store_bytes} in all: delete some, or retry later"
+            raise DocumentStoreFullError(f"{file_bytes} bytes of documents are stored, {problem}")
+
+    def find(self, job_id: str) -> Job:
+        """Returns a job.
+
+        Raises:
+            DocumentNotFoundError: if there is none, or it has expired.
+        """
+        unexpired = _JOBS.c.expires_seconds > self._clock()
+        with self._state.reading() as connection:
+            row = connection.execute(select(*_PUBLIC).where(_JOBS.c.id == job_id, unexpired)).mappings().first()
+        if row is None:
+            raise DocumentNotFoundError("no such document: it is unknown, deleted or expired")
+        return _job(row)
+
+    def read_result(self, job_id: str) -> tuple[Job, bytes]:
+        """Returns a job and its translated document.
+
+        Raises:
+            DocumentNotFoundError: if there is none, or it has expired.
+            DocumentNotReadyError: if it is not done.
+        """
+        job = self.find(job_id)
+        if job.status is JobStatus.FAILED:
+            raise DocumentNotReadyError(f"the document was not translated: {job.error}")
+        try:
+            if job.status is JobStatus.DONE:
+                return job, self._result(job_id).read_bytes()
+        except FileNotFoundError as error:
+            raise DocumentNotFoundError("no such document: it was deleted") from error
+        raise DocumentNotReadyError(f"the document is not translated yet: {job.status}")
+
+    def remove(self, job_id: str) -> None:
+        """Deletes a job with its files; its worker stops soon.
+
+        Raises:
+            DocumentNotFoundError: if there is none, or it has expired.
+        """
+        self.find(job_id)
+        self._delete([job_id])
+
+    def claim(self) -> Claim | None:
+        """Takes the oldest job that waits, or whose worker died; None: there is none."""
+        now_seconds = self._clock()
+        claimable = and_(
+            _claimable(now_seconds), _JOBS.c.attempts < MOST_ATTEMPTS, _JOBS.c.expires_seconds > now_seconds
+        )
+        with self._state.reading() as connection:
+            oldest = connection.execute(
+                select(_JOBS.c.id).where(claimable).order_by(_JOBS.c.created_seconds).limit(1)
+            ).scalar()
+        if oldest is None:
+            return None
+        token = secrets.token_hex(16)
+        taken = {
+            "status": JobStatus.TRANSLATING,
+            "claim": token,
+            "claimed_until_seconds": now_seconds + CLAIM_SECONDS,
+            "attempts": _JOBS.c.attempts + 1,
+        }
+        with self._state.writing() as connection:
+            # Another process may have claimed it since.
+            done = connection.execute(update(_JOBS).where(_JOBS.c.id == oldest, claimable).values(taken))
+            if not done.rowcount:
+                return None
+            row = connection.execute(select(*_PUBLIC).where(_JOBS.c.id == oldest)).mappings().one()
+        return Claim(_job(row), token)
+
+    def read_source(self, claim: Claim) -> bytes:
+        """Returns the document of a claimed job.
+
+        Raises:
+            OSError: if it was deleted meanwhile.
+        """
+        return self._source(claim.job.id).read_bytes()
+
+    def renew(self, claim: Claim, progress: Progress) -> bool:
+        """Extends a claim and stores the progress; returns whether the claim still holds."""
+        return self._change(
+            claim,
+            claimed_until_seconds=self._clock() + CLAIM_SECONDS,
+            segments=progress.segments,
+            translated=progress.translated,
+            characters=progress.characters,
+        )
+
+    def finish(self, claim: Claim, progress: Progress, data: bytes) -> bool:
+        """Stores the translated document in place of the source; returns whether the claim still held."""
+        job_id = claim.job.id
+        new = self._folder / f"{job_id}.{claim.token}"
+        _write(new, data)
+        try:
+            with self._state.writing() as connection:
+                values = {
+                    "status": JobStatus.DONE,
+                    "segments": progress.segments,
+                    "translated": progress.translated,
+                    "characters": progress.characters,
+                    "expires_seconds": self._clock() + self._limits.keep_seconds,
+                    "file_bytes": len(data),
+                }
+                if not connection.execute(update(_JOBS).where(_held(claim)).values(values)).rowcount:
+                    return False
+                # Before the commit: a job that is done has its result.
+                new.replace(self._result(job_id))
+        finally:
+            new.unlink(missing_ok=True)
+        self._source(job_id).unlink(missing_ok=True)
+        return True
+
+    def fail(self, claim: Claim, error: str) -> bool:
+        """Ends a job without a result; returns whether the claim still held."""
+        held = self._change(
+            claim,
+            status=JobStatus.FAILED,
+            error=error[:MOST_ERROR_CHARACTERS],
+            expires_seconds=self._clock() + self._limits.keep_seconds,
+            file_bytes=0,
+        )
+        if held:
+            self._source(claim.job.id).unlink(missing_ok=True)
+        return held
+
+    def release(self, claim: Claim) -> bool:
+        """Gives a job back, for any worker; the attempt does not count. Returns whether the claim still held."""
+        return self._change(claim, status=JobStatus.QUEUED, attempts=_JOBS.c.attempts - 1, translated=0)
+
+    def sweep(self) -> None:
+        """Deletes what has expired, ends jobs after their last attempt, and deletes files without a job."""
+        now_seconds = self._clock()
+        given_up = and_(_claimable(now_seconds), _JOBS.c.attempts >= MOST_ATTEMPTS)
+        problem = f"the server ended {MOST_ATTEMPTS} times while it translated the document"
+        with self._state.reading() as connection:
+            expired = (
+                connection.execute(select(_JOBS.c.id).where(_JOBS.c.expires_seconds <= now_seconds)).scalars().all()
+            )
+            known = set(connection.execute(select(_JOBS.c.id)).scalars())
+            stuck = connection.execute(select(_JOBS.c.id).where(given_up)).scalars().all()
+        if stuck:
+            with self._state.writing() as connection:
+                connection.execute(update(_JOBS).where(given_up).values(status=JobStatus.FAILED, error=problem))
+        if expired:
+            self._delete(expired)
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                if path.name.partition(".")[0] not in known and path.stat().st_mtime < now_seconds - _STRAY_SECONDS:
+                    path.unlink()
+
+    def _change(self, claim: Claim, **values: object) -> bool:
+        with self._state.writing() as connection:
+            return bool(connection.execute(update(_JOBS).where(_held(claim)).values(values)).rowcount)
+
+    def _delete(self, job_ids: Sequence[str]) -> None:
+        with self._state.writing() as connection:
+            connection.execute(delete(_JOBS).where(_JOBS.c.id.in_(job_ids)))
+        for job_id in job_ids:
+            self._source(job_id).unlink(missing_ok=True)
+            self._result(job_id).unlink(missing_ok=True)
+
+    def _source(self, job_id: str) -> Path:
+        return self._folder / f"{job_id}.source"
+
+    def _result(self, job_id: str) -> Path:
+        return self._folder / f"{job_id}.result"
+
+
+def _claimable(now_seconds: float) -> ColumnElement[bool]:
+    dead = and_(_JOBS.c.status == JobStatus.TRANSLATING, _JOBS.c.claimed_until_seconds <= now_seconds)
+    return or_(_JOBS.c.status == JobStatus.QUEUED, dead)
+
+
+def _held(claim: Claim) -> ColumnElement[bool]:
+    return and_(_JOBS.c.id == claim.job.id, _JOBS.c.claim == claim.token, _JOBS.c.status == JobStatus.TRANSLATING)
+
+
+def _job(row: RowMapping) -> Job:
+    values = dict(row)
+    values["options"] = JobOptions.model_validate_json(values["options"], strict=False)
+    return Job(**{**values, "status": JobStatus(values["status"])})
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Writes a new file that only this user may read, and waits until the disk has it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

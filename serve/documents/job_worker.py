@@ -1,0 +1,194 @@
+"""Translates the jobs of a store in the background, several at once, until it is stopped."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+
+from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
+from serve.documents.formats import parse_document
+from serve.documents.job import Job, JobStatus
+from serve.documents.job_store import Claim, JobStore, Progress
+from serve.documents.jobs import DocumentJobs
+from serve.documents.translation import translate_segments
+from serve.errors import DrainingError, ServiceError
+
+# Jobs of one process that are translated at once: small documents pass a large one.
+MOST_RUNNING = 4
+# Another process may have created a job, or died with one.
+POLL_SECONDS = 1.0
+RENEW_SECONDS = 1.0
+SWEEP_SECONDS = 60.0
+_TAG = re.compile(r"<[^<>]*>")
+
+_log = structlog.get_logger("dragoman")
+T = TypeVar("T")
+
+
+class DocumentTranslator(Protocol):
+    """Translates segments with less priority than the requests of clients."""
+
+    @property
+    def in_flight(self) -> int:
+        """The number of segments of a job that are translated at once."""
+
+    async def begin(self, job: Job, segments: Sequence[Segment]) -> Callable[[Segment], Awaitable[str]]:
+        """Returns a function that translates one segment of a job.
+
+        Raises:
+            ServiceError: if the job cannot be translated. The function raises it too.
+        """
+
+
+class JobWorker:
+    """Claims jobs and translates them."""
+
+    def __init__(
+        self, store: JobStore, jobs: DocumentJobs, translator: DocumentTranslator, count: Callable[[str], object]
+    ) -> None:
+        """Creates the worker; `count` is called with the final status of each job."""
+        self._store = store
+        self._jobs = jobs
+        self._translator = translator
+        self._count = count
+        self._running = set[asyncio.Task[None]]()
+
+    async def run(self) -> None:
+        """Works until it is canceled; then it gives unfinished jobs back."""
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            while True:
+                await self._claim_all()
+                await self._wait()
+        finally:
+            tasks = (sweeping, *self._running)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _claim_all(self) -> None:
+        self._jobs.created.clear()
+        while len(self._running) < MOST_RUNNING:
+            claim = await _attempt("claim", self._store.claim)
+            if claim is None:
+                return
+            task = asyncio.create_task(self._work(claim))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _wait(self) -> None:
+        """Waits until there may be a job to claim."""
+        created = asyncio.create_task(self._jobs.created.wait())
+        full = len(self._running) >= MOST_RUNNING
+        try:
+            await asyncio.wait(
+                self._running if full else (created, *self._running),
+                timeout=None if full else POLL_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            created.cancel()
+
+    async def _sweep(self) -> None:
+        while True:
+            await _attempt("sweep", self._store.sweep)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _work(self, claim: Claim) -> None:
+        run = _Run(claim, self._store, self._translator, self._jobs.limits.unpacked_bytes)
+        try:
+            status = await run.complete()
+        except (asyncio.CancelledError, DrainingError) as error:
+            await _attempt("release", self._store.release, claim)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return
+        if status is not None:
+            self._count(status)
+            _log.info("document", status=status, characters=run.progress.characters, segments=run.progress.segments)
+
+
+class _Run:
+    """The translation of one claimed job."""
+
+    def __init__(self, claim: Claim, store: JobStore, translator: DocumentTranslator, unpacked_bytes: int) -> None:
+        self.progress = Progress()
+        self._claim = claim
+        self._store = store
+        self._translator = translator
+        self._unpacked_bytes = unpacked_bytes
+        self._ending = False
+
+    async def complete(self) -> JobStatus | None:
+        """Returns the final status; None: another process has the job, or it was deleted.
+
+        Raises:
+            DrainingError: if the server stops.
+        """
+        working = asyncio.create_task(self._translate())
+        try:
+            while True:
+                await asyncio.wait((working,), timeout=RENEW_SECONDS)
+                if working.done():
+                    return working.result()
+                held = await _attempt("renew", self._store.renew, self._claim, self.progress)
+                if held is False and not self._ending:
+                    return None
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    async def _translate(self) -> JobStatus | None:
+        try:
+            data = await self._translated()
+        except DrainingError:
+            raise
+        except (DocumentError, ServiceError) as error:
+            return await self._fail(str(error))
+        except Exception:  # noqa: BLE001 - logged with its traceback; the client learns that its job failed
+            _log.exception("document_failed")
+            return await self._fail("internal error, see the log of the server")
+        self._ending = True
+        held = await asyncio.to_thread(self._store.finish, self._claim, self.progress, data)
+        return JobStatus.DONE if held else None
+
+    async def _fail(self, problem: str) -> JobStatus | None:
+        self._ending = True
+        held = await asyncio.to_thread(self._store.fail, self._claim, problem)
+        return JobStatus.FAILED if held else None
+
+    async def _translated(self) -> bytes:
+        document = await asyncio.to_thread(self._parse)
+        segments = document.segments
+        characters = sum(map(_characters, segments))
+        distinct = len(set(segments))
+        self.progress = Progress(distinct, 0, characters)
+
+        def report() -> None:
+            self.progress = Progress(distinct, self.progress.translated + 1, characters)
+
+        translate = await self._translator.begin(self._claim.job, segments)
+        translations = await translate_segments(segments, translate, self._translator.in_flight, report)
+        return await asyncio.to_thread(document.write, translations)
+
+    def _parse(self) -> Document:
+        job = self._claim.job
+        request = DocumentRequest(
+            job.source_language, job.target_language, job.options.retranslate, self._unpacked_bytes
+        )
+        return parse_document(job.name, self._store.read_source(self._claim), request)
+
+
+def _characters(segment: Segment) -> int:
+    return len(segment.text if segment.format == "text" else _TAG.sub("", segment.text))
+
+
+async def _attempt(what: str, function: Callable[..., T], *args: object) -> T | None:
+    """Calls a method of the store in a thread; logs a failure, as of a full disk, and returns None."""
+    try:
+        return await asyncio.to_thread(function, *args)
+    except Exception:  # noqa: BLE001 - logged with its traceback; the next call may succeed
+        _log.exception("document_store_failed", during=what)
+        return None

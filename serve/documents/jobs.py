@@ -1,0 +1,101 @@
+"""The API of jobs: creates, reads and deletes them. Every process of a server answers for every job."""
+
+import asyncio
+import re
+from pathlib import PurePath
+
+from serve.documents.formats import FORMATS
+from serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
+from serve.documents.job_store import JobStore
+from serve.errors import InvalidRequestError, RequestTooLargeError
+
+MOST_NAME_CHARACTERS = 200
+_JOB_ID = re.compile(r"[0-9a-f]{32}")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class DocumentJobs:
+    """Jobs of a server.
+
+    Attributes:
+        limits: of documents.
+        created: set when this process creates a job.
+    """
+
+    def __init__(self, store: JobStore, limits: JobLimits) -> None:
+        self.limits = limits
+        self.created = asyncio.Event()
+        self._store = store
+
+    async def create(
+        self,
+        name: str,
+        data: bytes,
+        source_language: str,
+        target_language: str,
+        options: JobOptions = JobOptions(),  # noqa: B008 - it is frozen
+    ) -> Job:
+        """Stores a document; a worker of any process translates it.
+
+        Args:
+            name: of the file; its end names the format.
+            data: the file.
+            source_language: ISO 639-1 code, or `auto`.
+            target_language: ISO 639-1 code.
+            options: of the translation.
+
+        Raises:
+            InvalidRequestError: if the name has no known format, or the file is empty.
+            RequestTooLargeError: if the file is too large.
+            DocumentStoreFullError: if the store has no room.
+        """
+        name = safe_name(name)
+        if PurePath(name).suffix.lower() not in FORMATS:
+            raise InvalidRequestError(
+                "name", f"unknown format, expected a name that ends in one of {' '.join(FORMATS)}"
+            )
+        if not data:
+            raise InvalidRequestError("file", "empty, expected a document")
+        if len(data) > self.limits.document_bytes:
+            raise RequestTooLargeError(f"file: {len(data)} bytes, expected at most {self.limits.document_bytes}")
+        job = await asyncio.to_thread(self._store.add, name, data, source_language, target_language, options)
+        self.created.set()
+        return job
+
+    async def get(self, job_id: str) -> Job:
+        """Returns a job with its progress.
+
+        Raises:
+            DocumentNotFoundError: if there is none, or it has expired.
+        """
+        return await asyncio.to_thread(self._store.find, _checked(job_id))
+
+    async def result(self, job_id: str) -> TranslatedDocument:
+        """Returns the translated document; its name has the target language before its end.
+
+        Raises:
+            DocumentNotFoundError: if there is no such job, or it has expired.
+            DocumentNotReadyError: if it is not done.
+        """
+        job, data = await asyncio.to_thread(self._store.read_result, _checked(job_id))
+        path = PurePath(job.name)
+        return TranslatedDocument(f"{path.stem}.{job.target_language}{path.suffix}", data)
+
+    async def delete(self, job_id: str) -> None:
+        """Deletes a job with its files, in any state.
+
+        Raises:
+            DocumentNotFoundError: if there is none, or it has expired.
+        """
+        await asyncio.to_thread(self._store.remove, _checked(job_id))
+
+
+def safe_name(name: str) -> str:
+    """Returns the last part of a path, as text that is safe in headers and logs, and not too long."""
+    path = PurePath(_CONTROLS.sub("", name.replace("\\", "/").rpartition("/")[2]).strip())
+    return f"{path.stem[:MOST_NAME_CHARACTERS]}{path.suffix[:MOST_NAME_CHARACTERS]}"
+
+
+def _checked(job_id: str) -> str:
+    """Returns an id that may exist; others become empty, which none has."""
+    return job_id if _JOB_ID.fullmatch(job_id) else ""

@@ -1,0 +1,170 @@
+"""Documents over REST, with a fake model from English into German."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from serve.clients.errors import NotTranslatedError
+from serve.clients.rest import RestClient
+from serve.documents.job_store import FOLDER
+from tests.support.live import LiveService, eventually, run_service
+
+TEXT = "alpha beta."
+PAIR = {"source_language": "en", "target_language": "de"}
+PATH = "/v1/documents"
+
+
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def folder(state_dir: Path) -> Path:
+    """The folder of the server's documents."""
+    return state_dir / FOLDER
+
+
+@pytest.fixture(scope="module")
+def served(bundle_path: Path, state_dir: Path) -> Iterator[LiveService]:
+    with run_service(bundle_path, state_dir=state_dir, document_max_bytes=2000, documents_max_count=20) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def expected(served: LiveService) -> str:
+    """The translation of the text."""
+    text: str = served.post({"text": TEXT}).json()["translations"][0]["text"]
+    return text
+
+
+def create(live: LiveService, data: bytes, name: str = "a.txt", **fields: str) -> httpx.Response:
+    return live.post(path=PATH, content=data, params={"name": name, **PAIR, **fields})
+
+
+def finish(live: LiveService, answer: httpx.Response) -> dict[str, Any]:
+    """Waits for the end of a job and returns its description."""
+    assert answer.status_code == 201, answer.text
+    path = f"{PATH}/{answer.json()['id']}"
+    found: dict[str, Any] = {}
+
+    def ended() -> bool:
+        found.update(live.get(path).json())
+        return found["status"] in ("done", "failed")
+
+    eventually(ended)
+    return found
+
+
+def test_a_document_is_translated(served: LiveService, expected: str) -> None:
+    answer = create(served, f"{TEXT}\n\n{TEXT}\n".encode())
+    job = finish(served, answer)
+    assert answer.headers["location"] == f"{PATH}/{job['id']}"
+    assert (job["status"], job["progress"], job["characters"], job["error"]) == ("done", 1.0, 2 * len(TEXT), None)
+    result = served.get(f"{PATH}/{job['id']}/result")
+    assert result.text == f"{expected}\n\n{expected}\n"
+    assert result.headers["content-disposition"] == "attachment; filename*=UTF-8''a.de.txt"
+    assert result.headers["content-type"] == "application/octet-stream"
+    assert result.headers["x-content-type-options"] == "nosniff"
+    assert served.metric("documents_total", status="done") >= 1
+
+
+def test_a_form_has_the_file_and_its_fields(served: LiveService, expected: str) -> None:
+    form = {**PAIR, "allow_pivot": "true", "placeholders": "", "split_sentences": "1"}
+    job = finish(served, served.post(path=PATH, files={"file": ("dir/b.md", f"# {TEXT}\n")}, data=form))
+    assert (job["name"], job["status"]) == ("b.md", "done")
+    assert served.get(f"{PATH}/{job['id']}/result").text == f"# {expected}\n"
+
+
+def test_the_language_of_a_document_is_detected(served: LiveService) -> None:
+    text = "This is a house with a garden near the river.\n"
+    assert finish(served, create(served, text.encode(), source_language="auto"))["status"] == "done"
+    german = "Das ist ein Haus mit einem Garten nahe am Fluss.\n"
+    job = finish(served, create(served, german.encode(), source_language="auto"))
+    assert served.get(f"{PATH}/{job['id']}/result").text == german
+
+
+def test_a_malformed_document_fails_with_its_place(served: LiveService) -> None:
+    job = finish(served, create(served, b'{"a": ', "a.json"))
+    assert job["status"] == "failed"
+    assert job["error"].startswith("not JSON")
+    answer = served.get(f"{PATH}/{job['id']}/result")
+    assert (answer.status_code, answer.json()["reason"]) == (409, "document_not_ready")
+
+
+def test_a_deleted_document_is_gone(served: LiveService) -> None:
+    job = finish(served, create(served, TEXT.encode()))
+    path = f"{PATH}/{job['id']}"
+    with served.http() as client:
+        assert client.delete(path).status_code == 204
+        for answer in (client.get(path), client.get(f"{path}/result"), client.delete(path), client.get(f"{PATH}/x")):
+            assert (answer.status_code, answer.json()["reason"]) == (404, "document_not_found")
+
+
+@pytest.mark.parametrize(
+    ("fields", "data", "status", "detail"),
+    [
+        ({"name": "a.exe"}, b"x", 400, "name: unknown format"),
+        ({}, b"", 400, "file: empty"),
+        ({}, b"x" * 2001, 413, "file: 2001 bytes, expected at most 2000"),
+        ({"target_language": "xx"}, b"x", 400, "target_language: 'xx'"),
+        ({"target_language": ""}, b"x", 400, "target_language: expected an ISO 639-1 code"),
+        ({"source_language": "xx"}, b"x", 400, "source_language: 'xx'"),
+        ({"model": "none"}, b"x", 404, "model: 'none'"),
+        ({"colour": "red"}, b"x", 400, "colour: unknown field"),
+        ({"split_sentences": "maybe"}, b"x", 400, "split_sentences: "),
+    ],
+)
+def test_a_wrong_request_is_refused(
+    served: LiveService, fields: dict[str, str], data: bytes, status: int, detail: str
+) -> None:
+    answer = create(served, data, **fields)
+    assert (answer.status_code, answer.json()["detail"][: len(detail)]) == (status, detail)
+
+
+def test_a_form_without_a_file_is_refused(served: LiveService) -> None:
+    answer = served.post(path=PATH, files={"a": (None, "x")})
+    assert answer.json()["detail"] == "file: expected a part with this name and the name of a file"
+
+
+def test_the_formats_are_listed(served: LiveService) -> None:
+    listed = served.get(f"{PATH}/formats").json()
+    assert listed["max_bytes"] == 2000
+    assert ".txt" in listed["formats"]
+
+
+def test_the_client_returns_a_translated_file_and_leaves_nothing_behind(
+    served: LiveService, folder: Path, expected: str, tmp_path: Path
+) -> None:
+    progress = list[float]()
+
+    async def translate(name: str, content: str) -> bytes:
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8")
+        async with RestClient.open("127.0.0.1", served.service.http_port) as client:
+            return await client.translate_document(path, progress.append, target_language="de", allow_pivot=True)
+
+    stored = sorted(folder.iterdir())
+    assert asyncio.run(translate("a.md", f"# {TEXT}\n")).decode() == f"# {expected}\n"
+    assert progress[-1] == 1.0
+    with pytest.raises(NotTranslatedError, match=r"bad\.json: not JSON"):
+        asyncio.run(translate("bad.json", "{"))
+    assert sorted(folder.iterdir()) == stored
+
+
+def test_jobs_go_on_after_a_restart(bundle_path: Path, tmp_path: Path) -> None:
+    with run_service(bundle_path, state_dir=tmp_path, wait_ready=False) as live:
+        first = create(live, f"{TEXT}\n".encode() * 20).json()
+    with run_service(bundle_path, state_dir=tmp_path) as live:
+        eventually(lambda: live.get(f"{PATH}/{first['id']}").json()["status"] == "done")
+
+
+def test_a_server_without_a_state_directory_says_what_it_requires(bundle_path: Path) -> None:
+    with run_service(bundle_path) as live:
+        for answer in (create(live, b"x"), live.get(f"{PATH}/formats"), live.get(f"{PATH}/{'0' * 32}")):
+            assert answer.status_code == 404
+            assert answer.json()["detail"] == "documents: requires a server with --state-dir"

@@ -1,0 +1,230 @@
+"""The store of jobs: processes share it, a job runs once, and nothing is lost when a worker dies."""
+
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
+from serve.documents.job_store import CLAIM_SECONDS, FOLDER, MOST_ATTEMPTS, JobStore, Progress
+from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
+from serve.state import State
+
+LIMITS = JobLimits(document_bytes=100, unpacked_bytes=100, jobs=20, store_bytes=10_000, keep_seconds=1000.0)
+DONE = Progress(2, 2, 10)
+
+
+@dataclass
+class Clock:
+    """A clock that stands still."""
+
+    seconds: float = 1e9
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[State]:
+    state = State(tmp_path)
+    yield state
+    state.close()
+
+
+@pytest.fixture
+def store(state: State, clock: Clock) -> JobStore:
+    return JobStore(state, LIMITS, clock)
+
+
+def add(store: JobStore, data: bytes = b"text") -> Job:
+    return store.add("a.txt", data, "en", "de", JobOptions(allow_pivot=True))
+
+
+def files(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / FOLDER).iterdir())
+
+
+def test_a_job_survives_a_restart(tmp_path: Path, store: JobStore, clock: Clock) -> None:
+    job = add(store)
+    state = State(tmp_path)
+    again = JobStore(state, LIMITS, clock)
+    assert again.find(job.id) == job
+    claim = again.claim()
+    assert claim is not None
+    assert claim.job == replace(job, status=JobStatus.TRANSLATING)
+    assert again.read_source(claim) == b"text"
+    state.close()
+
+
+def test_each_job_is_claimed_once_however_many_processes_claim(tmp_path: Path, store: JobStore, clock: Clock) -> None:
+    ids = {add(store).id for _ in range(12)}
+
+    def claim_all() -> list[str]:
+        state = State(tmp_path)
+        other = JobStore(state, LIMITS, clock)
+        claimed = []
+        misses = 0
+        while misses < 5:
+            claim = other.claim()
+            if claim is None:
+                misses += 1
+            else:
+                claimed.append(claim.job.id)
+        state.close()
+        return claimed
+
+    with ThreadPoolExecutor(4) as threads:
+        claimed = [each for future in [threads.submit(claim_all) for _ in range(4)] for each in future.result()]
+    assert sorted(claimed) == sorted(ids)
+
+
+def test_the_oldest_job_is_claimed_first(store: JobStore, clock: Clock) -> None:
+    first = add(store)
+    clock.seconds += 1
+    add(store)
+    claim = store.claim()
+    assert claim is not None
+    assert claim.job.id == first.id
+
+
+def test_a_claim_that_is_renewed_holds_and_shows_the_progress(store: JobStore, clock: Clock) -> None:
+    job = add(store)
+    claim = store.claim()
+    assert claim is not None
+    for _ in range(3):
+        clock.seconds += CLAIM_SECONDS - 1
+        assert store.renew(claim, Progress(4, 1, 20))
+        assert store.claim() is None
+    shown = store.find(job.id)
+    assert (shown.status, shown.segments, shown.translated, shown.characters) == (JobStatus.TRANSLATING, 4, 1, 20)
+
+
+def test_the_job_of_a_dead_worker_is_done_again_and_only_the_last_claim_counts(store: JobStore, clock: Clock) -> None:
+    job = add(store)
+    dead = store.claim()
+    assert dead is not None
+    clock.seconds += CLAIM_SECONDS
+    claim = store.claim()
+    assert claim is not None
+    assert claim.job.id == job.id
+    assert not store.renew(dead, DONE)
+    assert not store.finish(dead, DONE, b"late")
+    assert not store.fail(dead, "late")
+    assert not store.release(dead)
+    assert store.finish(claim, DONE, b"result")
+    assert not store.finish(claim, DONE, b"twice")
+    assert store.read_result(job.id)[1] == b"result"
+
+
+def test_a_document_that_ends_its_process_several_times_has_failed(store: JobStore, clock: Clock) -> None:
+    job = add(store)
+    for _ in range(MOST_ATTEMPTS):
+        assert store.claim() is not None
+        store.sweep()
+        clock.seconds += CLAIM_SECONDS
+    assert store.claim() is None
+    store.sweep()
+    failed = store.find(job.id)
+    assert (failed.status, failed.error) == (
+        JobStatus.FAILED,
+        "the server ended 3 times while it translated the document",
+    )
+
+
+def test_a_job_that_is_given_back_waits_again_and_has_lost_no_attempt(store: JobStore) -> None:
+    add(store)
+    for _ in range(2 * MOST_ATTEMPTS):
+        claim = store.claim()
+        assert claim is not None
+        assert store.release(claim)
+
+
+def test_a_result_replaces_its_source_and_other_users_cannot_read_either(tmp_path: Path, store: JobStore) -> None:
+    add(store)
+    (source,) = files(tmp_path)
+    claim = store.claim()
+    assert claim is not None
+    store.finish(claim, DONE, b"result")
+    (result,) = files(tmp_path)
+    assert source != result
+    assert stat.S_IMODE(result.stat().st_mode) == 0o600
+    assert stat.S_IMODE(result.parent.stat().st_mode) == 0o700
+
+
+def test_a_job_without_a_result_says_why(store: JobStore) -> None:
+    job = add(store)
+    with pytest.raises(DocumentNotReadyError, match="not translated yet: queued"):
+        store.read_result(job.id)
+    claim = store.claim()
+    assert claim is not None
+    assert store.fail(claim, "line 3: malformed")
+    with pytest.raises(DocumentNotReadyError, match="line 3: malformed"):
+        store.read_result(job.id)
+
+
+def test_a_deleted_job_is_gone_with_its_files_and_its_worker_notices(tmp_path: Path, store: JobStore) -> None:
+    job = add(store)
+    claim = store.claim()
+    assert claim is not None
+    store.remove(job.id)
+    assert not store.renew(claim, DONE)
+    assert not store.finish(claim, DONE, b"result")
+    assert files(tmp_path) == []
+    with pytest.raises(DocumentNotFoundError):
+        store.find(job.id)
+    with pytest.raises(DocumentNotFoundError):
+        store.remove(job.id)
+
+
+def test_an_expired_job_is_gone_at_once_and_its_files_at_the_next_sweep(
+    tmp_path: Path, store: JobStore, clock: Clock
+) -> None:
+    job = add(store)
+    clock.seconds += LIMITS.keep_seconds
+    with pytest.raises(DocumentNotFoundError):
+        store.find(job.id)
+    assert store.claim() is None
+    store.sweep()
+    assert files(tmp_path) == []
+
+
+def test_a_result_is_kept_from_its_end_on(store: JobStore, clock: Clock) -> None:
+    job = add(store)
+    claim = store.claim()
+    assert claim is not None
+    clock.seconds += LIMITS.keep_seconds - 1
+    store.finish(claim, DONE, b"result")
+    clock.seconds += LIMITS.keep_seconds - 1
+    assert store.read_result(job.id)[1] == b"result"
+
+
+def test_files_without_a_job_are_deleted_once_they_are_old(tmp_path: Path, store: JobStore, clock: Clock) -> None:
+    stray = tmp_path / FOLDER / "stray.source"
+    stray.write_bytes(b"x")
+    clock.seconds = stray.stat().st_mtime + 60
+    store.sweep()
+    assert stray.exists()
+    clock.seconds += 3600
+    store.sweep()
+    assert not stray.exists()
+
+
+def test_the_number_and_the_size_of_documents_are_bounded(tmp_path: Path, state: State, clock: Clock) -> None:
+    few = JobStore(state, replace(LIMITS, jobs=2, store_bytes=10), clock)
+    add(few, b"12345")
+    with pytest.raises(DocumentStoreFullError, match="5 bytes of documents are stored, expected at most 10"):
+        add(few, b"123456")
+    kept = add(few, b"12345")
+    with pytest.raises(DocumentStoreFullError, match="2 documents are stored"):
+        add(few, b"")
+    assert len(files(tmp_path)) == 2
+    few.remove(kept.id)
+    add(few, b"12345")

@@ -1,0 +1,195 @@
+"""The worker of jobs: translates, reports failures, and gives back what it cannot finish."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from serve.documents import job_worker
+from serve.documents.document import Segment
+from serve.documents.job import Job, JobLimits, JobStatus
+from serve.documents.job_store import JobStore
+from serve.documents.job_worker import JobWorker
+from serve.documents.jobs import DocumentJobs, safe_name
+from serve.errors import DrainingError, InvalidRequestError, RequestTooLargeError, ServiceError
+from serve.state import State
+
+LIMITS = JobLimits(document_bytes=1000, unpacked_bytes=1000, jobs=20, store_bytes=100_000, keep_seconds=1000.0)
+pytestmark = pytest.mark.anyio
+FINAL = (JobStatus.DONE, JobStatus.FAILED)
+
+
+@dataclass
+class Capitals:
+    """Translates into capitals.
+
+    Attributes:
+        gate: segments wait for it.
+        failure: raised in place of each translation.
+    """
+
+    in_flight: int = 2
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: Exception | None = None
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def begin(self, _job: Job, _segments: Sequence[Segment]) -> Callable[[Segment], Awaitable[str]]:
+        self.begun.set()
+
+        async def translate(segment: Segment) -> str:
+            await self.gate.wait()
+            if self.failure is not None:
+                raise self.failure
+            return segment.text.upper()
+
+        return translate
+
+
+@dataclass
+class Bench:
+    """A store with a worker that can be started."""
+
+    store: JobStore
+    jobs: DocumentJobs
+    translator: Capitals
+    counted: list[str]
+
+    def start(self) -> "asyncio.Task[None]":
+        return asyncio.create_task(JobWorker(self.store, self.jobs, self.translator, self.counted.append).run())
+
+    async def create(self, text: str = "one\ntwo\n", name: str = "a.txt") -> Job:
+        return await self.jobs.create(name, text.encode(), "en", "de")
+
+    async def wait(self, job: Job, *statuses: JobStatus) -> Job:
+        for _ in range(1000):
+            if (found := await self.jobs.get(job.id)).status in statuses:
+                return found
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"the job is still {found.status}")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(job_worker, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(job_worker, "POLL_SECONDS", 0.05)
+    state = State(tmp_path)
+    store = JobStore(state, LIMITS)
+    yield Bench(store, DocumentJobs(store, LIMITS), Capitals(), [])
+    state.close()
+
+
+async def stop(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_document_is_translated_with_progress(bench: Bench) -> None:
+    working = bench.start()
+    job = await bench.create("one\ntwo\none\n")
+    await bench.wait(job, JobStatus.TRANSLATING)
+    bench.translator.gate.set()
+    done = await bench.wait(job, *FINAL)
+    assert (done.status, done.segments, done.translated, done.characters) == (JobStatus.DONE, 2, 2, 9)
+    assert await bench.jobs.result(job.id) == ("a.de.txt", b"ONE\nTWO\nONE\n")
+    assert bench.counted == ["done"]
+    await stop(working)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "failure", "error"),
+    [
+        ("a.json", "{", None, "not JSON"),
+        ("a.txt", "a", InvalidRequestError("text", "too long"), "text: too long"),
+        ("a.txt", "a", ValueError("secret"), "internal error, see the log of the server"),
+    ],
+)
+async def test_a_job_that_fails_says_why(
+    bench: Bench, name: str, text: str, failure: Exception | None, error: str
+) -> None:
+    bench.translator.failure = failure
+    bench.translator.gate.set()
+    working = bench.start()
+    job = await bench.create(text, name)
+    failed = await bench.wait(job, *FINAL)
+    assert failed.status is JobStatus.FAILED
+    assert failed.error.startswith(error)
+    assert bench.counted == ["failed"]
+    await stop(working)
+
+
+async def test_a_worker_that_stops_gives_its_jobs_back_and_another_one_does_them_again(bench: Bench) -> None:
+    working = bench.start()
+    job = await bench.create()
+    await bench.wait(job, JobStatus.TRANSLATING)
+    await stop(working)
+    assert (await bench.jobs.get(job.id)).status is JobStatus.QUEUED
+    bench.translator.gate.set()
+    working = bench.start()
+    await bench.wait(job, JobStatus.DONE)
+    assert bench.counted == ["done"]
+    await stop(working)
+
+
+async def test_a_server_that_drains_gives_a_job_back(bench: Bench) -> None:
+    job = await bench.create()
+    bench.translator.failure = DrainingError("shutting down")
+    bench.translator.gate.set()
+    working = bench.start()
+    await bench.translator.begun.wait()
+    await stop(working)
+    assert (await bench.jobs.get(job.id)).status is JobStatus.QUEUED
+    assert bench.counted == []
+
+
+async def test_small_documents_pass_a_large_one(bench: Bench) -> None:
+    working = bench.start()
+    jobs = [await bench.create(name=f"{number}.txt") for number in range(job_worker.MOST_RUNNING + 1)]
+    for job in jobs[:-1]:
+        await bench.wait(job, JobStatus.TRANSLATING)
+    assert (await bench.jobs.get(jobs[-1].id)).status is JobStatus.QUEUED
+    bench.translator.gate.set()
+    await bench.wait(jobs[-1], JobStatus.DONE)
+    await stop(working)
+
+
+async def test_a_deleted_document_ends_its_translation(bench: Bench) -> None:
+    working = bench.start()
+    jobs = [await bench.create(name=f"{number}.txt") for number in range(job_worker.MOST_RUNNING + 1)]
+    for job in jobs[:-1]:
+        await bench.wait(job, JobStatus.TRANSLATING)
+    await bench.jobs.delete(jobs[0].id)
+    await bench.wait(jobs[-1], JobStatus.TRANSLATING)
+    await stop(working)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "error", "message"),
+    [
+        ("a.exe", b"x", InvalidRequestError, "name: unknown format"),
+        ("", b"x", InvalidRequestError, "name: unknown format"),
+        ("a.txt", b"", InvalidRequestError, "file: empty"),
+        ("a.txt", b"x" * 1001, RequestTooLargeError, "file: 1001 bytes, expected at most 1000"),
+    ],
+)
+async def test_a_document_that_cannot_be_translated_is_refused(
+    bench: Bench, name: str, data: bytes, error: type[ServiceError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        await bench.jobs.create(name, data, "en", "de")
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("../../etc/a.txt", "a.txt"),
+        ("C:\\files\\a.txt", "a.txt"),
+        ("a\r\nx: y\0.txt", "ax: y.txt"),
+        (" Übung.txt ", "Übung.txt"),
+        (f"{'a' * 300}.txt", f"{'a' * 200}.txt"),
+    ],
+)
+def test_a_name_has_neither_folders_nor_control_characters(name: str, safe: str) -> None:
+    assert safe_name(name) == safe
