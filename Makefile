@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: figures setup optimum nginx chromium demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
+.PHONY: figures setup optimum nginx chromium postgresql demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -19,7 +19,7 @@ serve/native/libdragoman.so: serve/native/build.py $(wildcard serve/native/src/*
 	-$(BIN)/python -m serve.native.build
 
 .venv/installed: .venv/trains
-	$(INSTALL) -e '.[cpu,train,export,bench,peers,ray,tracing,locust,dev]'
+	$(INSTALL) -e '.[cpu,train,export,bench,peers,postgresql,ray,tracing,locust,dev]'
 	touch $@
 
 # Installs the extras of `make demo` only, which is faster.
@@ -85,6 +85,10 @@ nginx:
 chromium:
 	tests/install_chromium.sh
 
+# The tests of many servers with one database need PostgreSQL.
+postgresql:
+	tests/install_postgresql.sh
+
 # Checks the types of the page's scripts.
 TYPESCRIPT ?= 7.0.2
 .node/node_modules/.bin/tsc:
@@ -92,7 +96,7 @@ TYPESCRIPT ?= 7.0.2
 
 # Three processes for two CPUs, because tests also wait. The tests of a file run in one process: they share slow fixtures.
 PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
-test: setup optimum nginx chromium
+test: setup optimum nginx chromium postgresql
 	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.

@@ -1,48 +1,67 @@
-"""The database of what outlives a process, such as glossaries, jobs and usage.
+"""The database of what outlives a process, such as glossaries, jobs, keys and usage.
 
-It is SQLite in the state directory; the processes of a machine may share it. Each package creates its own tables.
+It is SQLite in the state directory, which the processes of a machine may share, or PostgreSQL, which many machines may
+share. Each package creates its own tables, with constructs that both databases have.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event, text
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 DATABASE = "dragoman.db"
+POSTGRESQL = "postgresql"
+DRIVER = "postgresql+pg8000"
 # How long a transaction waits for those of other processes. A write takes milliseconds.
 LOCK_TIMEOUT_SECONDS = 20
+CONNECT_TIMEOUT_SECONDS = 10
+# Of the advisory lock that the writers of all servers take: "dragoman" in ASCII, as a signed number of 64 bits.
+_WRITERS = int.from_bytes(b"dragoman", "big")
 _READS = "dragoman_reads"
 
 
 class StateError(Exception):
-    """A state directory that cannot be used; the message has its path and the reason."""
+    """A state directory or a database that cannot be used; the message has its address and the reason."""
 
 
 class State:
-    """Transactions on the database of a state directory.
+    """Transactions on the database of the service.
 
     Threads may share an instance. A forked process must open its own.
+
+    Attributes:
+        directory: for files next to the database.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, url: str | None = None) -> None:
         """Opens the database, and creates it and the directory if they are missing.
+
+        Args:
+            directory: holds the database, unless `url` is given, and files.
+            url: of a PostgreSQL database, as in `postgresql://user:password@host/database`; None: SQLite.
 
         Raises:
             StateError: if the directory or the database cannot be used.
         """
         self.directory = directory
+        place = f"state directory {directory}"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (directory / DATABASE).touch(mode=0o600)
-            self._engine = _open(directory / DATABASE)
+            if url is None:
+                (directory / DATABASE).touch(mode=0o600)
+                self._engine = _open_sqlite(directory / DATABASE)
+            else:
+                parsed = _parse(url)
+                place = f"database {parsed.render_as_string(hide_password=True)}"
+                self._engine = _open_postgresql(parsed.set(drivername=DRIVER))
             with self.writing():
                 pass
-        except (OSError, DatabaseError) as error:
-            reason = error.orig if isinstance(error, DatabaseError) else error.strerror
-            raise StateError(f"state directory {directory}: {reason}") from error
+        except (OSError, SQLAlchemyError) as error:
+            raise StateError(f"{place}: {_reason(error)}") from error
 
     def create(self, tables: MetaData) -> None:
         """Creates the tables that are missing."""
@@ -66,7 +85,7 @@ class State:
         self._engine.dispose()
 
 
-def _open(path: Path) -> Engine:
+def _open_sqlite(path: Path) -> Engine:
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": LOCK_TIMEOUT_SECONDS})
 
     @event.listens_for(engine, "connect")
@@ -82,3 +101,43 @@ def _open(path: Path) -> Engine:
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _open_postgresql(url: URL) -> Engine:
+    # A connection that a restart of the database has closed is replaced before its next use.
+    engine = create_engine(url, pool_pre_ping=True, connect_args={"timeout": CONNECT_TIMEOUT_SECONDS})
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.get_execution_options().get(_READS):
+            connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+        else:
+            # Each statement after the lock sees what earlier writers have committed.
+            connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'"))
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_WRITERS})"))
+
+    return engine
+
+
+def _parse(url: str) -> URL:
+    """Returns the parts of an address.
+
+    Raises:
+        StateError: if it is none of PostgreSQL; the error does not contain it, because it may have a password.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        parsed = None
+    if parsed is None or parsed.get_backend_name() != POSTGRESQL:
+        raise StateError("state-url: expected an address as in postgresql://USER:PASSWORD@HOST/DATABASE")
+    return parsed.set(drivername=POSTGRESQL)
+
+
+def _reason(error: OSError | SQLAlchemyError) -> str:
+    if isinstance(error, OSError):
+        return str(error.strerror)
+    cause = getattr(error, "orig", None) or error
+    # pg8000 raises errors of the server with a mapping of fields; M is the message.
+    details = cause.args[0] if cause.args else ""
+    return str(details.get("M", details) if isinstance(details, dict) else cause)

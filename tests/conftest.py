@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import copyfile, copytree
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 import structlog
@@ -147,6 +148,25 @@ def live(bundle_path: Path) -> Iterator[LiveService]:
     """A ready service with small limits, in front of two engines with fake models."""
     with run_service(bundle_path) as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The address of a PostgreSQL server; tests create databases of their own."""
+    from tests.support.postgresql import run_postgresql  # noqa: PLC0415 - few tests need it
+
+    with run_postgresql() as url:
+        yield url
+
+
+@pytest.fixture(params=[pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.database)])
+def state_url(request: pytest.FixtureRequest) -> str | None:
+    """The setting `state_url` for each kind of database, which is empty."""
+    if request.param == "sqlite":
+        return None
+    from tests.support.postgresql import new_database  # noqa: PLC0415 - see above
+
+    return new_database(request.getfixturevalue("postgresql"), f"test_{uuid4().hex}")
 
 
 # Returns the folder of a name, filled by the first test of any process.

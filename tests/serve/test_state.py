@@ -15,8 +15,8 @@ TABLES = MetaData()
 COUNTERS = Table("counters", TABLES, Column("name", String, primary_key=True), Column("value", Integer, nullable=False))
 
 
-def _open(directory: Path) -> State:
-    state = State(directory)
+def _open(directory: Path, url: str | None = None) -> State:
+    state = State(directory, url)
     state.create(TABLES)
     return state
 
@@ -26,8 +26,8 @@ def _count(state: State) -> int:
         return sum(connection.execute(select(COUNTERS.c.value)).scalars())
 
 
-def _increment(directory: Path, times: int) -> None:
-    state = _open(directory)
+def _increment(directory: Path, url: str | None, times: int) -> None:
+    state = _open(directory, url)
     for _ in range(times):
         with state.writing() as connection:
             value = connection.execute(select(COUNTERS.c.value)).scalar()
@@ -38,17 +38,17 @@ def _increment(directory: Path, times: int) -> None:
     state.close()
 
 
-def test_processes_that_open_it_at_once_lose_no_write(tmp_path: Path) -> None:
+def test_processes_that_open_it_at_once_lose_no_write(tmp_path: Path, state_url: str | None) -> None:
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as processes:
-        for done in [processes.submit(_increment, tmp_path / "state", 25) for _ in range(4)]:
+        for done in [processes.submit(_increment, tmp_path / "state", state_url, 25) for _ in range(4)]:
             done.result()
-    state = _open(tmp_path / "state")
+    state = _open(tmp_path / "state", state_url)
     assert _count(state) == 100
     state.close()
 
 
-def test_an_exception_undoes_the_transaction(tmp_path: Path) -> None:
-    state = _open(tmp_path)
+def test_an_exception_undoes_the_transaction(tmp_path: Path, state_url: str | None) -> None:
+    state = _open(tmp_path, state_url)
     with suppress(InterruptedError), state.writing() as connection:
         connection.execute(insert(COUNTERS).values(name="one", value=1))
         raise InterruptedError
@@ -56,8 +56,8 @@ def test_an_exception_undoes_the_transaction(tmp_path: Path) -> None:
     state.close()
 
 
-def test_a_reader_sees_one_state_and_does_not_wait_for_a_writer(tmp_path: Path) -> None:
-    state = _open(tmp_path)
+def test_a_reader_sees_one_state_and_does_not_wait_for_a_writer(tmp_path: Path, state_url: str | None) -> None:
+    state = _open(tmp_path, state_url)
     with state.reading() as reader:
         assert reader.execute(select(COUNTERS)).all() == []
         with state.writing() as writer:
@@ -81,3 +81,16 @@ def test_a_directory_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path
     (tmp_path / DATABASE).write_bytes(b"no database" * 500)
     with pytest.raises(StateError, match=f"state directory {tmp_path}: file is not a database"):
         State(tmp_path)
+
+
+@pytest.mark.parametrize("url", ["mysql://user:secret@host/name", "secret", "postgresql:secret@", "sqlite:///x"])
+def test_an_address_of_another_kind_is_refused_and_not_shown(tmp_path: Path, url: str) -> None:
+    with pytest.raises(StateError, match="postgresql://USER") as raised:
+        State(tmp_path, url)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"database postgresql://user:\*\*\*@127.0.0.1:1/name: ") as raised:
+        State(tmp_path, "postgresql://user:secret@127.0.0.1:1/name")
+    assert "secret" not in str(raised.value)
