@@ -25,7 +25,7 @@ from serve.registry.loader import LoadModels, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
-from serve.state import State, StateError
+from serve.state import StateError
 from serve.system import raise_most_open_files, trim_memory
 from serve.worker import Worker, WorkerPlace
 
@@ -137,8 +137,7 @@ async def _build(settings: ServeSettings, load: LoadModels | None, worker: Worke
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load or load_engines, native=load is None)
     models = ModelRegistry(await loader.open_all())
-    state = None if settings.state_dir is None else State(settings.state_dir)
-    return Service(settings, models, loader, metrics, state=state, worker=worker)
+    return Service(settings, models, loader, metrics, state=settings.open_state(), worker=worker)
 
 
 async def _serve(settings: ServeSettings, load: LoadModels | None) -> None:

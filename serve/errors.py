@@ -24,7 +24,7 @@ class ServiceError(Exception):
     reason: ClassVar[str]
     grpc_status: ClassVar[StatusCode]
     http_status: ClassVar[int]
-    retry_after_seconds: ClassVar[int | None] = None
+    retry_after_seconds: int | None = None
     field: str | None = None
 
 
@@ -82,6 +82,35 @@ class UnauthorizedError(ServiceError):
     reason = "unauthorized"
     grpc_status = StatusCode.UNAUTHENTICATED
     http_status = HTTPStatus.UNAUTHORIZED
+
+
+class ForbiddenError(ServiceError):
+    """The API key is valid, but may not do this."""
+
+    reason = "forbidden"
+    grpc_status = StatusCode.PERMISSION_DENIED
+    http_status = HTTPStatus.FORBIDDEN
+
+
+class QuotaExceededError(ServiceError):
+    """The API key has used its characters of the period."""
+
+    reason = "quota_exceeded"
+    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    http_status = HTTPStatus.TOO_MANY_REQUESTS
+
+
+class RateLimitedError(ServiceError):
+    """The API key has too many requests at once or per minute; a later retry may succeed."""
+
+    reason = "rate_limited"
+    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    http_status = HTTPStatus.TOO_MANY_REQUESTS
+    retry_after_seconds = 1
+
+    def __init__(self, problem: str, retry_after_seconds: int = 1) -> None:
+        super().__init__(problem)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class RequestTooLargeError(ServiceError):
@@ -169,6 +198,9 @@ ERRORS: tuple[type[ServiceError], ...] = (
     DocumentNotReadyError,
     DocumentStoreFullError,
     UnauthorizedError,
+    ForbiddenError,
+    QuotaExceededError,
+    RateLimitedError,
     RequestTooLargeError,
     QueueFullError,
     QueueTimeoutError,

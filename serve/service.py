@@ -28,6 +28,7 @@ from serve.api.documents.http import HttpDocuments
 from serve.api.documents.translator import SegmentTranslator
 from serve.api.grpc_api import GrpcApi
 from serve.api.http_api import HttpApi
+from serve.api.http_keys import HttpKeys
 from serve.api.http_limits import HttpLimits, affordable_connections
 from serve.api.http_reader import RequestReader
 from serve.api.http_server import HttpServer, ListenError, open_port
@@ -39,6 +40,7 @@ from serve.api.open_inference.protocol import OpenInference
 from serve.api.parameters import ParameterReader
 from serve.api.server import channel_options, write_metrics
 from serve.api.value_limit import most_values
+from serve.keys.accounts import KeyMetrics
 from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher
@@ -111,7 +113,9 @@ class Service:
                 "onnxruntime": _version_of_any("onnxruntime", "onnxruntime-gpu"),
             }
         )
-        self._security = Security.open(settings)
+        self._security = Security.open(settings, state)
+        if settings.key_metrics:
+            metrics.registry.register(KeyMetrics(self._security.accounts))
         self.lifecycle = Lifecycle(metrics, models)
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         if worker is not None:
@@ -166,6 +170,7 @@ class Service:
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
             admin_authenticator=self._security.admin_authenticator,
+            keys=None if self._security.store is None else HttpKeys(self._security.store, self._security, reader),
             open_metrics=settings.open_metrics,
             cors_origins=settings.cors_origins,
             page=settings.page,
@@ -305,6 +310,7 @@ class Service:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 self._security.refresh()
+                await self._security.synchronize()
                 self._load_shedder.watch()
                 await self._publish_health()
             except Exception:  # if the watch ended, the published health would never change
@@ -386,6 +392,7 @@ class Service:
         await self._stop_documents()
         await self.reloader.stop()
         await self.models.stop()
+        await self._security.close()
         if self._state is not None:
             self._state.close()
 

@@ -21,6 +21,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from serve.state import State, StateError
 from serve.system import DeviceChoice, available_cpus
 
 
@@ -44,8 +45,10 @@ class ConnectionSettings(BaseModel):
         description="API keys of clients, separated by white space; prefer DRAGOMAN_API_KEYS",
     )
     api_keys_file: Path | None = Field(
-        None, description="File with one API key per line; lines that begin with # are comments"
+        None, description="File with one API key per line, its name and limits; # begins a comment"
     )
+    stored_api_keys: bool = Field(False, description="Accept the API keys of `dragoman keys`; needs --state-dir")
+    key_metrics: bool = Field(False, description="Count requests and characters by name of the API key in the metrics")
     open_metrics: bool = Field(True, description="Serve /metrics without a key or a certificate")
     http_max_connections_per_address: int | None = Field(
         None, ge=1, description="Open REST connections per client address (default: no limit)"
@@ -237,12 +240,38 @@ class ModelSettings(BaseModel):
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters per text")
 
 
+class StateSettings(BaseModel):
+    """Settings of what outlives a process."""
+
+    state_dir: Path | None = Field(
+        None,
+        description="Folder for what outlives the process; processes of a machine may share it (default: none)",
+    )
+    state_url: SecretStr | None = Field(
+        None,
+        min_length=1,
+        description="PostgreSQL for many machines in place of SQLite in --state-dir; prefer DRAGOMAN_STATE_URL",
+    )
+
+    def open_state(self) -> State | None:
+        """Returns the database; None: nothing outlives the process.
+
+        Raises:
+            StateError: if the directory or the database cannot be used.
+        """
+        if self.state_dir is None:
+            if self.state_url is not None:
+                raise StateError("--state-url: expected --state-dir too, for files")
+            return None
+        return State(self.state_dir, None if self.state_url is None else self.state_url.get_secret_value())
+
+
 # In place of a path: an interface is switched off.
 OFF = "off"
 PATH = r"^(/[A-Za-z0-9_/.-]*|off)$"
 
 
-class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
+class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettings):
     """Settings of the service: models, addresses, limits, lifecycle, logs."""
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_", frozen=True, extra="forbid")
@@ -326,10 +355,6 @@ class ServeSettings(ConnectionSettings, ModelSettings, BaseSettings):
         ge=0,
         allow_inf_nan=False,
         description="Then: time for accepted requests to finish",
-    )
-    state_dir: Path | None = Field(
-        None,
-        description="Folder for what outlives the process; processes of a machine may share it (default: none)",
     )
     document_max_bytes: int = Field(10 << 20, ge=1, description="Largest document; documents require --state-dir")
     document_max_unpacked_bytes: int = Field(

@@ -1,15 +1,11 @@
 """TLS and authentication over gRPC and REST.
 
-Certificates and API keys are reloaded when their files change; new connections and requests use the new ones. API keys
-are stored as digests, never logged, and compared in constant time. TLS requests and verifies a client certificate; the
-check that there is one happens here, because probes need none. Errors in settings and files are reported at startup.
+Certificates and API keys are reloaded when their files change; new connections and requests use the new ones. TLS
+requests and verifies a client certificate; the check that there is one happens here, because probes need none. Errors
+in settings and files are reported at startup.
 """
 
-import hashlib
-import hmac
-import re
 import ssl
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,8 +13,13 @@ from typing import Any, Self
 import grpc
 
 from serve.errors import UnauthorizedError
-from serve.files import FileError, ReloadedValue, load_key, read_certificates, read_file
+from serve.files import FileError, ReloadedValue, load_key, read_certificates
+from serve.keys.account import Account
+from serve.keys.accounts import Accounts
+from serve.keys.ring import KeyRing, check_form
+from serve.keys.store import KeyStore
 from serve.settings import ServeSettings
+from serve.state import State
 
 CERTIFICATE, KEY, CLIENT_CA = "tls-certificate-file", "tls-key-file", "tls-client-ca-file"
 
@@ -102,71 +103,10 @@ def _new_context() -> ssl.SSLContext:
     return context
 
 
-FILE = "api-keys-file"
-# A header can carry only visible ASCII characters; white space separates scheme and key.
-_KEY = re.compile(rb"[!-~]+")
-
-
-class ApiKeys:
-    """API keys in memory or in a file."""
-
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = tuple(_digest(key.encode()) for key in keys)
-        self._file: ReloadedValue[tuple[bytes, ...]] | None = None
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Reads keys from a file with one key per line, and reloads them when it changes.
-
-        Raises:
-            FileError: if the file cannot be read or holds no keys.
-        """
-        ring = cls(())
-        ring._file = ReloadedValue("keys", [path], lambda: _load_keys(path))
-        return ring
-
-    def refresh(self) -> None:
-        """Reloads the file if it changed."""
-        if self._file is not None:
-            self._file.refresh()
-
-    def accepts(self, authorization: str) -> bool:
-        """Returns whether the `authorization` header holds a valid key."""
-        scheme, _, key = authorization.partition(" ")
-        shown = _digest(key.strip().encode(errors="replace"))
-        digests = self._digests if self._file is None else self._file.value
-        # Compares all keys, so that the time does not depend on the match.
-        matches = [hmac.compare_digest(shown, digest) for digest in digests]
-        return scheme.lower() == "bearer" and any(matches)
-
-
-def _check_form(key: bytes, place: str) -> None:
-    """Raises FileError if no header can carry the key; the error does not contain it."""
-    if not _KEY.fullmatch(key):
-        raise FileError(f"--{place}: expected a key of visible ASCII characters, without white space")
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
-
-
-def _load_keys(path: Path) -> tuple[bytes, ...]:
-    digests = []
-    for number, line in enumerate(read_file(FILE, path).splitlines(), start=1):
-        key = line.strip()
-        if not key or key.startswith(b"#"):
-            continue
-        _check_form(key, f"{FILE}: {path}: line {number}")
-        digests.append(_digest(key))
-    if not digests:
-        raise FileError(f"--{FILE}: {path}: expected one key per line, got none")
-    return tuple(digests)
-
-
 class Authenticator:
     """Authenticates requests by API key or client certificate; allows all requests if neither is configured."""
 
-    def __init__(self, keys: ApiKeys | None = None, *, certificates: bool = False) -> None:
+    def __init__(self, keys: KeyRing | None = None, *, certificates: bool = False) -> None:
         self._keys = keys
         self._certificates = certificates
 
@@ -185,32 +125,54 @@ class Authenticator:
         if self._certificates and not shown:
             raise UnauthorizedError("client certificate: none, expected one signed by a trusted authority")
 
-    def check_key(self, *authorizations: str) -> None:
-        """Raises UnauthorizedError if a key is required and the only `authorization` header has no valid one."""
+    def check_key(self, *authorizations: str) -> Account | None:
+        """Returns the account of the key in the only `authorization` header; None: no key is required.
+
+        Raises:
+            UnauthorizedError: if a key is required and there is no valid one.
+        """
         if self._keys is None:
-            return
+            return None
         if len(authorizations) > 1:
             raise UnauthorizedError("authorization: expected one header, got several")
-        if not any(map(self._keys.accepts, authorizations)):
+        scheme, _, key = authorizations[0].partition(" ") if authorizations else ("", "", "")
+        account = self._keys.find(key.strip()) if scheme.lower() == "bearer" else None
+        if account is None:
             raise UnauthorizedError("authorization: expected `Bearer` and a key")
+        return account
 
     def refresh(self) -> None:
         """Reloads the keys if their file changed."""
         if self._keys is not None:
             self._keys.refresh()
 
+    async def refresh_stored(self) -> None:
+        """Reloads the keys of the database if one changed."""
+        if self._keys is not None:
+            await self._keys.refresh_stored()
+
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """TLS and authentication of the service; None for `tls`: no encryption, for `admin_authenticator`: no reloads."""
+    """TLS and authentication of the service.
+
+    Attributes:
+        tls: None: no encryption.
+        authenticator: of clients.
+        admin_authenticator: of operators; None: there are no routes for them.
+        accounts: of all keys.
+        store: of the keys in the database; None: there is none.
+    """
 
     tls: Tls | None
     authenticator: Authenticator
     admin_authenticator: Authenticator | None
+    accounts: Accounts
+    store: KeyStore | None
 
     @classmethod
-    def open(cls, settings: ServeSettings) -> Self:
-        """Reads every file that the settings name.
+    def open(cls, settings: ServeSettings, state: State | None = None) -> Self:
+        """Reads every file that the settings name, and the keys of the database.
 
         Raises:
             FileError: if a file or a key is invalid, or the files do not fit together.
@@ -219,11 +181,16 @@ class Security:
         tls, admin_key = _open_tls(settings), settings.read_admin_key()
         if admin_key is not None:
             file = settings.admin_key_file
-            _check_form(admin_key.encode(), "admin-key" if file is None else f"admin-key-file: {file}")
+            check_form(admin_key.encode(), "admin-key" if file is None else f"admin-key-file: {file}")
+        accounts = Accounts(state)
+        store = None if state is None else KeyStore(state)
+        keys = _open_keys(settings, accounts, store)
         return cls(
             tls=tls,
-            authenticator=Authenticator(_open_keys(settings), certificates=tls is not None and tls.mutual),
-            admin_authenticator=None if admin_key is None else Authenticator(ApiKeys([admin_key])),
+            authenticator=Authenticator(keys, certificates=tls is not None and tls.mutual),
+            admin_authenticator=None if admin_key is None else Authenticator(KeyRing(Accounts(None), [admin_key])),
+            accounts=accounts,
+            store=store,
         )
 
     def refresh(self) -> None:
@@ -231,6 +198,15 @@ class Security:
         if self.tls is not None:
             self.tls.refresh()
         self.authenticator.refresh()
+
+    async def synchronize(self) -> None:
+        """Writes the counts of keys to the database, and reads the keys that changed. Must be called regularly."""
+        await self.accounts.write()
+        await self.authenticator.refresh_stored()
+
+    async def close(self) -> None:
+        """Writes the final counts of keys."""
+        await self.accounts.close()
 
 
 def _open_tls(settings: ServeSettings) -> Tls | None:
@@ -244,18 +220,21 @@ def _open_tls(settings: ServeSettings) -> Tls | None:
     return None
 
 
-def _open_keys(settings: ServeSettings) -> ApiKeys | None:
+def _open_keys(settings: ServeSettings, accounts: Accounts, store: KeyStore | None) -> KeyRing | None:
+    if settings.stored_api_keys and store is None:
+        raise FileError("--stored-api-keys: expected --state-dir too")
+    stored = store if settings.stored_api_keys else None
     if settings.api_keys_file is not None:
         if settings.api_keys is not None:
             raise FileError(
                 f"--api-keys-file: {settings.api_keys_file}: expected only one of --api-keys-file and --api-keys"
             )
-        return ApiKeys.open(settings.api_keys_file)
+        return KeyRing.open(accounts, settings.api_keys_file, stored)
     if settings.api_keys is None:
-        return None
+        return None if stored is None else KeyRing(accounts, (), stored)
     keys = settings.api_keys.get_secret_value().split()
     if not keys:
         raise FileError("--api-keys: expected one or more keys separated by white space, got none")
     for number, key in enumerate(keys, start=1):
-        _check_form(key.encode(), f"api-keys: key {number}")
-    return ApiKeys(keys)
+        check_form(key.encode(), f"api-keys: key {number}")
+    return KeyRing(accounts, keys, stored)

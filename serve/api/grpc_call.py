@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -18,12 +19,16 @@ from grpc_status.rpc_status import to_status
 
 from serve.api.retry_after import pushback_metadata, retry_details
 from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
+from serve.keys.account import Account
 from serve.observability.logs import RequestRecord, choose_request_id, record_request
 from serve.observability.metrics import Method, ServiceMetrics
 
 REQUEST_ID_KEY = "x-request-id"
 # The namespace of the reasons in ErrorInfo.
 DOMAIN = "dragoman.v1"
+
+# Of the client of the running call.
+ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -81,7 +86,8 @@ def recorded(
 ) -> AbstractContextManager[RequestRecord]:
     """Records the block as one request; the response is sent before the record is written."""
     call_soon = asyncio.get_running_loop().call_soon
-    return record_request(metrics, "grpc", method, request_id, headers, afterwards=call_soon)
+    account = ACCOUNT.get()
+    return record_request(metrics, "grpc", method, request_id, headers, account=account, afterwards=call_soon)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import grpc.aio
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
 from serve.api.auth import Authenticator
-from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, call_headers, error_trailers, recorded_call
+from serve.api.grpc_call import ACCOUNT, REQUEST_ID_KEY, Context, abort, call_headers, error_trailers, recorded_call
 from serve.api.grpc_unread import UnreadResponses
 from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
@@ -67,12 +67,19 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
     def check_key(self, handler: Any, path: str, authorization: str) -> Any:
         """Returns the handler of /SERVICE/METHOD if the API key is valid, else a handler that rejects the call."""
+        kind = _kind(handler)
         try:
-            self._authenticator.check_key(authorization)
+            account = self._authenticator.check_key(authorization)
         except UnauthorizedError as error:
             refuse = partial(self._refuse, self._methods.get(path, "other"), error)
-            return handler._replace(**{_kind(handler): lambda _, context: refuse(context)})
-        return handler
+            return handler._replace(**{kind: lambda _, context: refuse(context)})
+        serve = getattr(handler, kind)
+
+        async def serve_account(request: object, context: Context) -> Any:
+            ACCOUNT.set(account)
+            return await serve(request, context)
+
+        return handler if account is None else handler._replace(**{kind: serve_account})
 
     def _guard(self, handler: Any, path: str) -> Any:
         """Returns a handler that checks the call, then reads the message of a unary call within the limits.
@@ -104,7 +111,9 @@ class RequestGuard(grpc.aio.ServerInterceptor):
     def _check_metadata(self, context: Context) -> None:
         if self._authenticator.required:
             metadata = context.invocation_metadata() or ()
-            self._authenticator.check_key(*(str(value) for key, value in metadata if key == KEY_METADATA))
+            keys = (str(value) for key, value in metadata if key == KEY_METADATA)
+            # Each call has its own context.
+            ACCOUNT.set(self._authenticator.check_key(*keys))
 
     async def _receive(self, context: Context, method: Method) -> Any:
         """Returns the message of a unary call; raises ServiceError if the call is shed or the message is late."""

@@ -34,6 +34,7 @@ from serve.api.http_body import (
 )
 from serve.api.http_connection import CERTIFIED
 from serve.api.http_documentation import add_documentation
+from serve.api.http_keys import KEYS_PATH, HttpKeys
 from serve.api.http_problem import (
     REQUEST_ID_HEADER,
     TIMINGS_HEADER,
@@ -52,6 +53,7 @@ from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.retry_after import RETRY_AFTER_HEADER
 from serve.api.sse import TRANSLATION_EVENTS, EventStream
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
+from serve.keys.account import Account
 from serve.observability.logs import RequestRecord, choose_request_id, record_request
 from serve.observability.metrics import Method, ServiceMetrics
 from serve.page.static_files import build_static
@@ -185,7 +187,7 @@ class RequestRecorder:
                     raise InvalidRequestError("path", "expected printable characters")
                 self._authenticator.check_certificate(shown=state.get(CERTIFIED, False))
                 if not interface.reads_keys:
-                    self._check_key(scope["path"], headers)
+                    record.account = self._check_key(scope["path"], headers)
                 with self._load_shedder.expect(record, method) as state[ADMISSION]:
                     await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
@@ -193,14 +195,16 @@ class RequestRecorder:
                 return
             await interface.write_error(error, request_id)(scope, receive, send_with_headers)
 
-    def _check_key(self, path: str, headers: Headers) -> None:
-        """Raises UnauthorizedError if the key of a request is missing, wrong or ambiguous."""
+    def _check_key(self, path: str, headers: Headers) -> Account | None:
+        """Returns the account of a request; raises UnauthorizedError if its key is missing, wrong or ambiguous."""
         keys = headers.getlist("authorization")
         if len(keys) > 1:
             raise UnauthorizedError(f"authorization: expected one header field, got {len(keys)}")
         admin = self._admin_authenticator
-        authenticator = admin if admin is not None and path == RELOAD_PATH else self._authenticator
-        authenticator.check_key(keys[0] if keys else "")
+        if admin is not None and (path == RELOAD_PATH or path.startswith((KEYS_PATH, f"{KEYS_PATH}/"))):
+            admin.check_key(*keys)
+            return None
+        return self._authenticator.check_key(*keys)
 
 
 async def answer_http_exception(request: Request, error: HTTPException) -> Response:
@@ -288,6 +292,7 @@ class HttpApi:
         authenticator: Authenticator,
         load_shedder: LoadShedder,
         admin_authenticator: Authenticator | None,
+        keys: HttpKeys | None,
         open_metrics: bool,
         cors_origins: Sequence[str] = (),
         page: bool = False,
@@ -295,7 +300,7 @@ class HttpApi:
         """Builds the routers of the models, of documents, of the Open Inference Protocol and of the page.
 
         Requires at least one model. `deepl` and `libretranslate` may be switched off. `reload` and `read_metrics` are
-        for all processes of the service. Without `admin_authenticator` there is no route for reloads. With
+        for all processes of the service. Without `admin_authenticator` there are no routes for reloads and `keys`. With
         `open_metrics`, `/metrics` needs no key. Pages of `cors_origins` may send requests from a browser. With `page`,
         `/` is a page for people.
         """
@@ -309,6 +314,7 @@ class HttpApi:
             documents.build(),
             open_inference.build(),
             static.router,
+            *([] if keys is None or admin_authenticator is None else [keys.build()]),
         )
         self._read_metrics = read_metrics
         self._libretranslate = libretranslate

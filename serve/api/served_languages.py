@@ -1,11 +1,12 @@
 """The languages that the served models translate, directly or through a third language."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from serve.bundle.language_codes import language_code
 from serve.languages.names import served_codes
 from serve.registry.registry import ModelRegistry
 from serve.registry.route import Offers
+from serve.translation.detection import DetectedLanguage, best_guess, detect_languages
 
 
 class ServedLanguages:
@@ -49,6 +50,18 @@ class ServedLanguages:
         self._read()
         known = (language_code(code).lower(), *served_codes(code), *more)
         return next((self._by_lower_case[each] for each in known if each in self._by_lower_case), None)
+
+    async def detect(
+        self, texts: Sequence[str], target: str, deadline_seconds: float, *, markup: bool
+    ) -> list[DetectedLanguage]:
+        """Returns the language of each text, among the sources and the target of the request.
+
+        Raises:
+            DeadlineExceededError: if the deadline passes.
+        """
+        candidates = (*self.sources, target)
+        found = await detect_languages(texts, candidates, deadline_seconds, markup=markup)
+        return [best_guess(each, candidates) for each in found]
 
     def _read(self) -> frozenset[str]:
         if self._models.offers is not self._offers:

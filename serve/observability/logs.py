@@ -19,6 +19,7 @@ from typing import Any, Literal, TextIO, cast
 import structlog
 
 from serve.errors import CancelledError, InternalError, ServiceError
+from serve.keys.account import Account, Charge
 from serve.observability.log_writer import LOG_WRITER, RepetitionFilter
 from serve.observability.metrics import NO_MODEL, OK, Method, Protocol, ServiceMetrics
 from serve.observability.traces import Trace, begin_trace
@@ -45,6 +46,8 @@ class RequestRecord:
         direction: as in `en-de`; empty until it is chosen.
         target_texts: None: no translations were requested, or the request failed.
         usage: None: the request failed.
+        account: of the client's API key; None: no key is required.
+        charge: characters that count for the key while the request runs.
     """
 
     request_id: str
@@ -55,6 +58,8 @@ class RequestRecord:
     source_texts: Sequence[str] = ()
     target_texts: Sequence[str] | None = None
     usage: RequestUsage | None = None
+    account: Account | None = None
+    charge: Charge | None = None
 
 
 def configure_logs(log_format: LogFormat, *, texts: bool = False, worker: int | None = None) -> None:
@@ -109,6 +114,7 @@ def record_request(
     request_id: str,
     headers: Mapping[str, str] = NO_HEADERS,
     *,
+    account: Account | None = None,
     afterwards: Callable[[Callable[[], None]], object] = lambda write: write(),
 ) -> Iterator[RequestRecord]:
     """Counts, times, logs and traces one request, however it ends.
@@ -119,13 +125,14 @@ def record_request(
         method: the called method.
         request_id: as of `RequestRecord`.
         headers: may continue a trace of the client (W3C Trace Context).
+        account: as of `RequestRecord`.
         afterwards: runs the function that writes the record. In an event loop, `call_soon`: it runs after the response
             is sent.
 
     Raises:
         ServiceError: the one raised inside, or an `InternalError` in place of any unexpected exception.
     """
-    record = RequestRecord(request_id)
+    record = RequestRecord(request_id, account=account)
     started_seconds = time.monotonic()
     metrics.start_request()
     with begin_trace(method, protocol, headers) as trace:
@@ -188,6 +195,8 @@ def _facts(record: RequestRecord) -> dict[str, str | int | float]:
         facts["model"] = record.model
     if record.pivot_model != NO_MODEL:
         facts["pivot_model"] = record.pivot_model
+    if record.account is not None and record.account.key.name:
+        facts["key"] = record.account.key.name
     if record.direction:
         facts["direction"] = record.direction
     if (usage := record.usage) is not None:

@@ -6,17 +6,18 @@ replaced or removed meanwhile. Independent of protocols.
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from contextlib import ExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from serve.errors import InvalidRequestError
+from serve.errors import ForbiddenError, InvalidRequestError
+from serve.keys.account import Account
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import NO_MODEL
 from serve.registry.detected import DetectedTexts
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.mixed_texts import Parts
 from serve.registry.registry import ModelRegistry, ServedModel
-from serve.registry.route import Hop, find_hop, find_route, find_sources
+from serve.registry.route import Hop, Offers, find_hop, find_route, find_sources
 from serve.scheduler.admission import Reservation
 from serve.translation import pivot
 from serve.translation.detection import DetectResponse, best_guess, detect_languages
@@ -71,11 +72,12 @@ class Dispatcher:
         Raises:
             ServiceError: if the translation fails.
         """
-        if request.source_language == AUTO:
-            return await (await self._detect_sources(request)).translate(Parts(self.translate, record))
-        async with self._prepare(request, record) as last:
-            translator = last.served.pipeline.translator
-            return last.complete(await translator.translate(last.request, last.reserved), record)
+        async with self.charge(record, request.text):
+            if request.source_language == AUTO:
+                return await (await self._detect_sources(request, record)).translate(Parts(self.translate, record))
+            async with self._prepare(request, record) as last:
+                translator = last.served.pipeline.translator
+                return last.complete(await translator.translate(last.request, last.reserved), record)
 
     async def stream(
         self, request: TranslateRequest, record: RequestRecord
@@ -87,8 +89,17 @@ class Dispatcher:
         Raises:
             ServiceError: if the translation fails, possibly after some deltas.
         """
+        async with self.charge(record, request.text), aclosing(self._stream(request, record)) as events:
+            async for event in events:
+                if record.charge is not None:
+                    record.charge.keep()
+                yield event
+
+    async def _stream(
+        self, request: TranslateRequest, record: RequestRecord
+    ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
         if request.source_language == AUTO:
-            detected = await self._detect_sources(request)
+            detected = await self._detect_sources(request, record)
             async with aclosing(detected.stream(self.stream, Parts(self.translate, record))) as parts:
                 async for part in parts:
                     yield part
@@ -108,11 +119,12 @@ class Dispatcher:
         """
         self.lifecycle.check_admission()
         record.source_texts = [text for text, _ in request.pairs]
-        with ExitStack() as uses:
-            ((hop, served),) = self._use([find_hop(request, self._models.offers)], record, uses)
-            deadline_seconds = self._deadline(request.deadline_seconds)
-            model_request = served.pipeline.limits.admit_scores(request, hop.direction, deadline_seconds)
-            response = await served.pipeline.translator.score(model_request)
+        async with self.charge(record, record.source_texts):
+            with ExitStack() as uses:
+                ((hop, served),) = self._use([find_hop(request, self._offers(request.model, record))], record, uses)
+                deadline_seconds = self._deadline(request.deadline_seconds)
+                model_request = served.pipeline.limits.admit_scores(request, hop.direction, deadline_seconds)
+                response = await served.pipeline.translator.score(model_request)
         record.usage = response.usage
         return replace(response, model=served.name)
 
@@ -131,11 +143,35 @@ class Dispatcher:
         """Raises InvalidRequestError if every model refuses the number of texts or one of them, which may be blank."""
         self._widest_limits().check_detected(texts)
 
-    async def _detect_sources(self, request: TranslateRequest) -> DetectedTexts:
+    def charge(self, record: RequestRecord, texts: Iterable[str]) -> AbstractAsyncContextManager[object]:
+        """Counts a request and its source texts for the client's API key while the block runs.
+
+        Blocks inside count nothing more. Without a key, nothing is counted.
+
+        Raises:
+            ServiceError: if the request exceeds a limit of the key.
+        """
+        if record.account is None or record.charge is not None:
+            return nullcontext()
+        return _charge(record.account, record, sum(map(len, texts)))
+
+    def _offers(self, model: str, record: RequestRecord) -> Offers:
+        """Returns what the client may use of the served models; `model`: the requested one."""
+        account, offers = record.account, self._models.offers
+        if account is None or not account.key.limits.models:
+            return offers
+        if model in offers:
+            account.check_model(model)
+        allowed = {name: directions for name, directions in offers.items() if account.allows(name)}
+        if not allowed:
+            raise ForbiddenError("model: none of the served models is one that the API key may use")
+        return allowed
+
+    async def _detect_sources(self, request: TranslateRequest, record: RequestRecord) -> DetectedTexts:
         """Detects the language of each text of a request, among the target and what is translated into it."""
         self.lifecycle.check_admission()
         self._widest_limits().read_texts(request)
-        target, sources = find_sources(request, self._models.offers)
+        target, sources = find_sources(request, self._offers(request.model, record))
         deadline_seconds = self._deadline(request.deadline_seconds)
         markup = request.format not in ("", PLAIN)
         candidates = (*sources, target)
@@ -165,9 +201,11 @@ class Dispatcher:
         """
         self.lifecycle.check_admission()
         deadline_seconds = self._deadline(request.deadline_seconds)
+        if record.account is not None and (priority := record.account.key.limits.priority):
+            request = replace(request, priority=request.priority + priority)
         record.source_texts = request.text
         with ExitStack() as uses:
-            hops = self._use(find_route(request, self._models.offers), record, uses)
+            hops = self._use(find_route(request, self._offers(request.model, record)), record, uses)
             if len(hops) == 1:
                 ((hop, served),) = hops
                 yield PreparedTranslation(
@@ -223,3 +261,13 @@ class Dispatcher:
         except InvalidRequestError as error:
             raise pivot.explain(error, between.language) from error
         return PreparedTranslation(last, admitted_last, (response, between), reserved[1])
+
+
+@asynccontextmanager
+async def _charge(account: Account, record: RequestRecord, characters: int) -> AsyncIterator[None]:
+    async with account.admit(characters) as charge:
+        record.charge = charge
+        try:
+            yield
+        finally:
+            record.charge = None

@@ -50,6 +50,12 @@ def fake_command(bundle_path: Path, kind: str = "open", *options: str) -> list[s
     return [sys.executable, "-c", PROGRAM, kind, str(bundle_path), *options]
 
 
+def children(process_id: int) -> list[int]:
+    """Returns the processes that a process has started."""
+    text = Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="ascii")
+    return [int(each) for each in text.split()]
+
+
 @contextmanager
 def start_process(
     bundle_path: Path, kind: str = "open", *options: str, stderr: int = subprocess.PIPE, launcher: Sequence[str] = ()

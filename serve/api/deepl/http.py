@@ -17,18 +17,19 @@ from serve.api.deepl.languages import (
     list_sources,
     list_targets,
     written_code,
+    written_time,
 )
 from serve.api.deepl.request import QUALITY, TranslateParameters, refuse, unsupported
 from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
 from serve.api.parameters import ParameterReader, Parameters
 from serve.api.served_languages import ServedLanguages
-from serve.errors import ServiceError, UnauthorizedError
+from serve.errors import QuotaExceededError, ServiceError, UnauthorizedError
+from serve.keys.account import Account
 from serve.observability.metrics import Method
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry
-from serve.translation.detection import best_guess, detect_languages
 from serve.translation.fields import SearchFields
 from serve.translation.markup import PLAIN
 from serve.translation.request import TranslateRequest
@@ -36,6 +37,8 @@ from serve.translation.response import Translation
 
 KEY_SCHEME = "deepl-auth-key"
 _BEAM_SIZE = 4
+# Of no registered meaning; its clients raise an error of their own.
+_QUOTA_EXCEEDED = 456
 # What clients take as no limit.
 _NO_LIMIT = 1_000_000_000_000
 _TRANSLATE = "/v2/translate"
@@ -90,6 +93,8 @@ class DeepLHttp:
         """Returns the response to a failed request."""
         if isinstance(error, UnauthorizedError):
             return JSONResponse({"message": "Authorization failure, check auth_key"}, HTTPStatus.FORBIDDEN)
+        if isinstance(error, QuotaExceededError):
+            return JSONResponse({"message": "Quota exceeded", "detail": str(error)}, _QUOTA_EXCEEDED)
         return JSONResponse({"message": str(error)}, error.http_status, error_headers(error))
 
     def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
@@ -131,7 +136,8 @@ class DeepLHttp:
             deadline_seconds=deadline_seconds,
         )
         parts = Parts(self._dispatcher.translate, request.state.record)
-        translations = await unless_disconnected(request, translate_texts(parts, texts, order))
+        async with self._dispatcher.charge(request.state.record, asked.texts):
+            translations = await unless_disconnected(request, translate_texts(parts, texts, order))
         answers = [_answer(asked, *each) for each in zip(texts, translations, strict=True)]
         return JSONResponse({"translations": answers})
 
@@ -146,7 +152,15 @@ class DeepLHttp:
     async def usage(self, request: Request) -> Response:
         """Returns the counted characters and their limit."""
         await self._receive(request)
-        return JSONResponse({"character_count": 0, "character_limit": _NO_LIMIT})
+        account: Account | None = request.state.record.account
+        if account is None:
+            return JSONResponse({"character_count": 0, "character_limit": _NO_LIMIT})
+        used, start, end = await account.count_used()
+        limit = account.key.limits.characters
+        answer: dict[str, object] = {"character_count": used, "character_limit": _NO_LIMIT if limit is None else limit}
+        if end is not None:
+            answer |= {"start_time": written_time(start), "end_time": written_time(end)}
+        return JSONResponse(answer)
 
     async def languages_by_resource(self, request: Request) -> Response:
         """Lists the languages of a resource with their features."""
@@ -169,7 +183,7 @@ class DeepLHttp:
         headers, key = request.headers.getlist("authorization"), parameters.first("auth_key")
         if not headers and isinstance(key, str):
             headers = [f"Bearer {key}"]
-        self._authenticator.check_key(*map(_as_bearer, headers))
+        request.state.record.account = self._authenticator.check_key(*map(_as_bearer, headers))
         return parameters, deadline_seconds
 
     async def _find_languages(self, asked: TranslateParameters, deadline_seconds: float) -> tuple[str, list[str]]:
@@ -182,9 +196,9 @@ class DeepLHttp:
             if source is None:
                 raise unsupported("source_lang")
             return target, [source] * len(asked.texts)
-        candidates = (*self._languages.sources, target)
-        found = await detect_languages(asked.texts, candidates, deadline_seconds, markup=asked.text_format != PLAIN)
-        return target, [best_guess(each, candidates).code for each in found]
+        markup = asked.text_format != PLAIN
+        found = await self._languages.detect(asked.texts, target, deadline_seconds, markup=markup)
+        return target, [each.code for each in found]
 
     def _check_pairs(self, texts: Sequence[SourceText], target: str, *, given: bool) -> None:
         for each in texts:

@@ -1,6 +1,7 @@
 """Languages as DeepL's interface lists and names them."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from serve.api.served_languages import ServedLanguages
@@ -25,6 +26,11 @@ RESOURCES: Mapping[str, Mapping[str, Mapping[str, bool]]] = {
 def written_code(code: str) -> str:
     """Returns the code of a source language as clients see it."""
     return _WRITTEN.get(code, code).upper()
+
+
+def written_time(seconds: float) -> str:
+    """Returns a Unix time in the form that clients parse, as in 2026-11-25T00:00:00.000000Z."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def list_sources(languages: ServedLanguages) -> list[dict[str, Any]]:

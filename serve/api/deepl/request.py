@@ -11,6 +11,8 @@ from starlette.exceptions import HTTPException
 from serve.api.parameters import Parameters
 from serve.translation.markup import PLAIN
 
+# Of one request, as clients know them.
+MOST_TEXTS, MOST_BYTES = 50, 128 << 10
 SPLIT, NO_NEWLINES = "1", "nonewlines"
 QUALITY = ("quality_optimized", "prefer_quality_optimized")
 _STRICT_FORMALITIES = ("more", "less")
@@ -160,6 +162,10 @@ def _texts(parameters: Parameters) -> list[str]:
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
         raise refuse("Parameter 'text' must be a list of texts.")
+    if len(texts) > MOST_TEXTS:
+        raise refuse(f"Too many texts: {len(texts)}, expected at most {MOST_TEXTS}.")
+    if sum(len(text.encode()) for text in texts) > MOST_BYTES:
+        raise refuse(f"The texts exceed {MOST_BYTES} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     return texts
 
 

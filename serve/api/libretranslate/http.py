@@ -33,7 +33,7 @@ from serve.observability.metrics import Method
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry
-from serve.translation.detection import DetectedLanguage, best_guess, detect_languages
+from serve.translation.detection import DetectedLanguage, best_guess
 from serve.translation.fields import SearchFields
 from serve.translation.request import TranslateRequest
 from serve.translation.response import Translation
@@ -166,8 +166,9 @@ class LibreTranslateHttp:
         order = TranslateRequest(
             target_language=target, format=asked.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
         )
-        work = self._translate(sources, order, asked.alternatives, request)
-        translations = await unless_disconnected(request, work)
+        async with self._dispatcher.charge(request.state.record, asked.texts):
+            work = self._translate(sources, order, asked.alternatives, request)
+            translations = await unless_disconnected(request, work)
         return JSONResponse(_answer(asked, translations, detected))
 
     async def detect(self, request: Request) -> Response:
@@ -222,11 +223,9 @@ class LibreTranslateHttp:
         """Returns the parameters of an authenticated request, and its deadline."""
         parameters, deadline_seconds = await self._reader.read(request)
         key = parameters.first("api_key")
+        given = [f"Bearer {key}"] if isinstance(key, str) and key else request.headers.getlist("authorization")
         try:
-            if isinstance(key, str) and key:
-                self._authenticator.check_key(f"Bearer {key}")
-            else:
-                self._authenticator.check_key(*request.headers.getlist("authorization"))
+            request.state.record.account = self._authenticator.check_key(*given)
         except UnauthorizedError as error:
             if key or "authorization" in request.headers:
                 raise UnauthorizedError("Invalid API key") from error
@@ -250,9 +249,8 @@ class LibreTranslateHttp:
             raise unsupported(asked.target)
         if source is not None:
             return target, [DetectedLanguage(source, 1.0)] * len(asked.texts)
-        candidates = (*self._languages.sources, target)
-        found = await detect_languages(asked.texts, candidates, deadline_seconds, markup=asked.text_format == "html")
-        return target, [best_guess(each, candidates) for each in found]
+        markup = asked.text_format == "html"
+        return target, await self._languages.detect(asked.texts, target, deadline_seconds, markup=markup)
 
     async def _translate(
         self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request

@@ -10,16 +10,11 @@ import pytest
 
 from tests.support.live import eventually
 from tests.support.paths import ROOT
+from tests.support.processes import children
 from tests.support.served import WAIT_SECONDS, Server, serve
 
 BUNDLE = ROOT / "bundles" / "multi30k-en-de"
 TEXT = "A man is walking."
-
-
-def children(process_id: int) -> list[int]:
-    """Returns the processes that a process has started."""
-    text = Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="ascii")
-    return [int(each) for each in text.split()]
 
 
 @pytest.fixture(scope="module")

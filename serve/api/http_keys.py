@@ -1,0 +1,125 @@
+"""The routes for operators that create, list, change and revoke API keys. They require the admin key."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from serve.api.auth import Security
+from serve.api.http_problem import problem_documentation
+from serve.api.http_reader import RequestReader
+from serve.errors import InvalidRequestError, UnauthorizedError
+from serve.keys.account import ask
+from serve.keys.description import describe_key, time_text
+from serve.keys.limits import KeyLimits, KeyName
+from serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
+
+KEYS_PATH = "/v1/keys"
+_ADMIN = "; requires the header `Authorization: Bearer KEY` of the admin"
+
+T = TypeVar("T")
+AnyBody = TypeVar("AnyBody", bound=BaseModel)
+
+
+class KeyBody(KeyLimits):
+    """A new key."""
+
+    name: KeyName
+
+
+class HttpKeys:
+    """Handlers of the routes of keys."""
+
+    def __init__(self, store: KeyStore, security: Security, reader: RequestReader) -> None:
+        self._store = store
+        self._security = security
+        self._reader = reader
+
+    def build(self) -> APIRouter:
+        """Returns the routes."""
+        router = APIRouter(prefix=KEYS_PATH, responses=problem_documentation(UnauthorizedError, InvalidRequestError))
+        one = "/{name}"
+        routes: tuple[tuple[str, str, Callable[..., Any], str, type[BaseModel] | None], ...] = (
+            ("GET", "", self.list_keys, "Lists the API keys without their secrets", None),
+            ("POST", "", self.create, "Creates an API key; only this answer ever holds it", KeyBody),
+            ("GET", one, self.get, "Returns an API key without its secret", None),
+            ("PATCH", one, self.change, "Changes the given limits of an API key", KeyLimits),
+            ("DELETE", one, self.revoke, "Revokes an API key for ever", None),
+            ("GET", f"{one}/usage", self.usage, "Returns the used characters of the current period", None),
+        )
+        for method, path, handler, summary, body in routes:
+            extra = None if body is None else _documentation(body)
+            router.add_api_route(path, handler, methods=[method], summary=f"{summary}{_ADMIN}", openapi_extra=extra)
+        return router
+
+    async def list_keys(self) -> Response:
+        """Lists revoked keys too."""
+        return JSONResponse({"keys": [describe_key(key) for key in await ask(self._store.list)]})
+
+    async def create(self, request: Request) -> Response:
+        """The server stores the digest of the key only."""
+        body = await self._read(request, KeyBody)
+        key, text = await self._change(self._store.create, body.name, _limits(body))
+        return JSONResponse({**describe_key(key), "key": text}, HTTPStatus.CREATED)
+
+    async def get(self, name: str) -> Response:
+        """Returns the limits of the key and its times."""
+        return JSONResponse(describe_key(await self._find(self._store.get, name)))
+
+    async def change(self, name: str, request: Request) -> Response:
+        """All processes apply the limits within seconds."""
+        body = await self._read(request, KeyLimits)
+        key = await self._change(self._store.change, name, body.model_dump(exclude_unset=True))
+        return JSONResponse(describe_key(key))
+
+    async def revoke(self, name: str) -> Response:
+        """All processes refuse the key within seconds; its name stays taken."""
+        return JSONResponse(describe_key(await self._change(self._store.revoke, name)))
+
+    async def usage(self, name: str) -> Response:
+        """Counts characters of running requests after their end."""
+        key = await self._find(self._store.get, name)
+        used, start, end = await self._security.accounts.of(key).count_used()
+        answer = {
+            "name": name,
+            "characters": used,
+            "limit": key.limits.characters,
+            "period_start": time_text(start or None),
+            "period_end": time_text(end),
+        }
+        return JSONResponse(answer)
+
+    async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
+        data, _ = await self._reader.read(request)
+        try:
+            return kind.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"])) or "body"
+            raise InvalidRequestError(field, first["msg"]) from error
+
+    async def _find(self, call: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return await ask(call, *arguments)
+        except NoSuchKeyError as error:
+            raise HTTPException(HTTPStatus.NOT_FOUND, str(error)) from error
+        except KeyExistsError as error:
+            raise HTTPException(HTTPStatus.CONFLICT, str(error)) from error
+
+    async def _change(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Returns the result of a change, which this process applies at once."""
+        result = await self._find(call, *arguments)
+        await self._security.authenticator.refresh_stored()
+        return result
+
+
+def _limits(body: KeyBody) -> KeyLimits:
+    return KeyLimits.model_validate(body.model_dump(exclude={"name"}))
+
+
+def _documentation(body: type[BaseModel]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": body.model_json_schema()}}}}

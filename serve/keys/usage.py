@@ -1,0 +1,192 @@
+"""The characters and requests of each key, counted for all processes together.
+
+A process leases characters in portions and counts what it uses in memory. Its row in the database holds what it has
+used and what it still holds; both count against the quota, so that processes never exceed it together. An orderly stop
+returns what was not used. What a killed process held counts as used.
+
+A row is written with absolute values: a write that is repeated after a lost connection counts once.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    MetaData,
+    String,
+    Table,
+    and_,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from serve.state import State
+
+TABLES = MetaData()
+_USAGE = Table(
+    "key_usage",
+    TABLES,
+    Column("key_id", String(80), primary_key=True),
+    Column("period_start_seconds", BigInteger, primary_key=True),
+    # Empty: of processes that have ended.
+    Column("process", String(32), primary_key=True),
+    Column("used", BigInteger, nullable=False),
+    Column("held", BigInteger, nullable=False),
+    Column("touched_seconds", Float, nullable=False),
+)
+_MINUTES = Table(
+    "key_minutes",
+    TABLES,
+    Column("key_id", String(80), primary_key=True),
+    Column("minute", BigInteger, nullable=False),
+    Column("requests", BigInteger, nullable=False),
+)
+ENDED = ""
+# In place of a period: the requests at once, which are held and never used.
+SLOTS = -1
+# A process with running requests writes its row far more often.
+SLOTS_LOST_AFTER_SECONDS = 10.0
+# A process that holds a portion writes its row far more often.
+LOST_AFTER_SECONDS = 60.0
+# Near the end of a quota, portions shrink: processes do not hold what others ask for.
+_SHARE_OF_REST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The row of one process: characters that a key has used in a period, and those that the process holds."""
+
+    key_id: str
+    period_start_seconds: int
+    used: int
+    held: int
+
+
+class UsageStore:
+    """Counts in the database. Threads may share an instance."""
+
+    def __init__(self, state: State, process: str) -> None:
+        """Opens the counts of a process with a unique name, and creates the tables if they are missing."""
+        self._state = state
+        self._process = process
+        state.create(TABLES)
+
+    def lease(self, counted: Counted, wanted: int, least: int, limit: int | None) -> int:
+        """Writes a row and leases characters for it.
+
+        Args:
+            counted: without the characters to lease.
+            wanted: characters to lease if the quota has enough of them.
+            least: lease none rather than fewer.
+            limit: of all processes; None: no limit.
+
+        Returns:
+            The leased characters; 0: too few are left.
+        """
+        with self._state.writing() as connection:
+            granted = wanted if limit is None else self._grant(connection, counted, wanted, least, limit)
+            held = counted.held + granted
+            self._write(
+                connection, Counted(counted.key_id, counted.period_start_seconds, counted.used, held), time.time()
+            )
+        return granted
+
+    def write(self, rows: Sequence[Counted]) -> None:
+        """Writes what this process has used and holds."""
+        with self._state.writing() as connection:
+            now_seconds = time.time()
+            for each in rows:
+                self._write(connection, each, now_seconds)
+
+    def close(self, rows: Sequence[Counted]) -> None:
+        """Adds what this process has used to that of ended processes; what it holds returns to the quotas."""
+        with self._state.writing() as connection:
+            now_seconds = time.time()
+            for each in rows:
+                own = _row(each, self._process)
+                # The row of a repeated call is gone.
+                if connection.execute(delete(_USAGE).where(own)).rowcount and each.used:
+                    self._add_to_ended(connection, each, now_seconds)
+
+    def used(self, key_id: str, period_start_seconds: int, own_used: int | None = None) -> int:
+        """Returns the characters that a key has used in a period.
+
+        Args:
+            key_id: of the key.
+            period_start_seconds: of the period.
+            own_used: by this process, which may be more than it has written; None: as written.
+        """
+        with self._state.reading() as connection:
+            lost = _USAGE.c.touched_seconds < time.time() - LOST_AFTER_SECONDS
+            rows = connection.execute(
+                select(_USAGE.c.process, _USAGE.c.used, _USAGE.c.held, lost.label("lost")).where(
+                    _USAGE.c.key_id == key_id, _USAGE.c.period_start_seconds == period_start_seconds
+                )
+            ).all()
+        counted = [each for each in rows if own_used is None or each.process != self._process]
+        return (own_used or 0) + sum(int(each.used + (each.held if each.lost else 0)) for each in counted)
+
+    def count_requests(self, key_id: str, minute: int, wanted: int, limit: int) -> int:
+        """Leases requests of a minute for this process, and returns their number; 0: none are left."""
+        with self._state.writing() as connection:
+            row = connection.execute(select(_MINUTES).where(_MINUTES.c.key_id == key_id)).first()
+            before = row.requests if row is not None and row.minute == minute else 0
+            granted = max(0, min(wanted, limit - before))
+            values = {"minute": minute, "requests": before + granted}
+            if row is None:
+                connection.execute(insert(_MINUTES).values(key_id=key_id, **values))
+            elif granted:
+                connection.execute(update(_MINUTES).where(_MINUTES.c.key_id == key_id).values(**values))
+        return granted
+
+    def _grant(self, connection: Connection, counted: Counted, wanted: int, least: int, limit: int) -> int:
+        since_seconds = time.time() - SLOTS_LOST_AFTER_SECONDS if counted.period_start_seconds == SLOTS else 0.0
+        others = connection.execute(
+            select(func.coalesce(func.sum(_USAGE.c.used + _USAGE.c.held), 0)).where(
+                _USAGE.c.key_id == counted.key_id,
+                _USAGE.c.period_start_seconds == counted.period_start_seconds,
+                _USAGE.c.process != self._process,
+                _USAGE.c.touched_seconds >= since_seconds,
+            )
+        ).scalar_one()
+        left = limit - int(others) - counted.used - counted.held
+        return 0 if left < least else max(least, min(wanted, left // _SHARE_OF_REST))
+
+    def _write(self, connection: Connection, row: Counted, now_seconds: float) -> None:
+        values = {"used": row.used, "held": row.held, "touched_seconds": now_seconds}
+        own = _row(row, self._process)
+        if not connection.execute(update(_USAGE).where(own).values(**values)).rowcount:
+            _insert(connection, row, self._process, values)
+
+    def _add_to_ended(self, connection: Connection, row: Counted, now_seconds: float) -> None:
+        ended = _row(row, ENDED)
+        more = {"used": _USAGE.c.used + row.used, "touched_seconds": now_seconds}
+        if not connection.execute(update(_USAGE).where(ended).values(**more)).rowcount:
+            _insert(connection, row, ENDED, {"used": row.used, "held": 0, "touched_seconds": now_seconds})
+
+
+def _row(counted: Counted, process: str) -> ColumnElement[bool]:
+    return and_(
+        _USAGE.c.key_id == counted.key_id,
+        _USAGE.c.period_start_seconds == counted.period_start_seconds,
+        _USAGE.c.process == process,
+    )
+
+
+def _insert(connection: Connection, counted: Counted, process: str, values: dict[str, float]) -> None:
+    connection.execute(
+        insert(_USAGE).values(
+            key_id=counted.key_id,
+            period_start_seconds=counted.period_start_seconds,
+            process=process,
+            **values,
+        )
+    )

@@ -1,0 +1,156 @@
+"""The commands `dragoman keys`: they work on the database, whether a server runs or not."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    CliPositionalArg,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from model.text_table import format_table
+from serve.keys.description import describe_key, describe_usage
+from serve.keys.key import Key
+from serve.keys.limits import KeyLimits
+from serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
+from serve.keys.usage import UsageStore
+from serve.settings import StateSettings
+from serve.state import State, StateError
+
+ENVIRONMENT = "DRAGOMAN_"
+
+
+class _KeysCommand(StateSettings, BaseSettings):
+    """The settings of every command."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library defines the signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Returns the flags, then the environment of the server for the database only."""
+        names = {name: f"{ENVIRONMENT}{name.upper()}" for name in StateSettings.model_fields}
+        given: dict[str, Any] = {name: os.environ[each] for name, each in names.items() if each in os.environ}
+        return init_settings, InitSettingsSource(settings_cls, given)
+
+    @contextmanager
+    def _open(self) -> Iterator[State]:
+        """Yields the database; ends the command with one line if something is wrong."""
+        try:
+            state = self.open_state()
+            if state is None:
+                raise SystemExit("dragoman keys: expected --state-dir, the folder of the server")
+            try:
+                yield state
+            finally:
+                state.close()
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise SystemExit(f"dragoman keys: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        except (StateError, KeyExistsError, NoSuchKeyError, ValueError) as error:
+            raise SystemExit(f"dragoman keys: {error}") from error
+
+
+class CreateKeyCommand(KeyLimits, _KeysCommand):
+    """Create an API key and print it. Nothing else ever shows it again: only its digest is stored."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    name: CliPositionalArg[str] = Field(description="Name of the key, for people, logs and metrics")
+
+    def cli_cmd(self) -> None:
+        """Creates the key."""
+        with self._open() as state:
+            print(KeyStore(state).create(self.name, _limits(self, KeyLimits.model_fields))[1])
+
+
+class ListKeysCommand(_KeysCommand):
+    """List the API keys with their limits, revoked ones included."""
+
+    def cli_cmd(self) -> None:
+        """Prints a table."""
+        with self._open() as state:
+            rows = [_row(key) for key in KeyStore(state).list()]
+        header = ("name", "characters", "per minute", "at once", "priority", "models", "state")
+        print(format_table([header, *rows], len(header)) if rows else "no key")
+
+
+class ShowKeyCommand(_KeysCommand):
+    """Show an API key, without its secret."""
+
+    name: CliPositionalArg[str] = Field(description="Name of the key")
+
+    def cli_cmd(self) -> None:
+        """Prints a line per field."""
+        with self._open() as state:
+            key = KeyStore(state).get(self.name)
+        for name, value in describe_key(key).items():
+            print(f"{name}: {', '.join(value) if isinstance(value, list | tuple) else value}")
+
+
+class ChangeKeyCommand(KeyLimits, _KeysCommand):
+    """Change limits of an API key; those that are not named stay. Servers apply them within seconds.
+
+    `--characters None` removes a limit.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    name: CliPositionalArg[str] = Field(description="Name of the key")
+
+    def cli_cmd(self) -> None:
+        """Changes the given limits."""
+        given = self.model_fields_set & KeyLimits.model_fields.keys()
+        with self._open() as state:
+            KeyStore(state).change(self.name, self.model_dump(include=given))
+
+
+class RevokeKeyCommand(_KeysCommand):
+    """Revoke an API key for ever. Servers refuse it within seconds; its name stays taken."""
+
+    name: CliPositionalArg[str] = Field(description="Name of the key")
+
+    def cli_cmd(self) -> None:
+        """Revokes the key."""
+        with self._open() as state:
+            KeyStore(state).revoke(self.name)
+
+
+class KeyUsageCommand(_KeysCommand):
+    """Show how many characters an API key has used in the current period."""
+
+    name: CliPositionalArg[str] = Field(description="Name of the key")
+
+    def cli_cmd(self) -> None:
+        """Prints a line per field."""
+        with self._open() as state:
+            key = KeyStore(state).get(self.name)
+            used = describe_usage(key, UsageStore(state, ""), time.time())
+        for name, value in used.items():
+            print(f"{name}: {value}")
+
+
+def _limits(command: BaseSettings, names: Any) -> KeyLimits:
+    return KeyLimits.model_validate(command.model_dump(include=set(names)))
+
+
+def _row(key: Key) -> tuple[str, ...]:
+    limits = key.limits
+    quota = "-" if limits.characters is None else f"{limits.characters:,} per {limits.period}"
+    numbers = (limits.requests_per_minute, limits.concurrency, limits.priority)
+    shown = ("-" if each is None else str(each) for each in numbers)
+    state = "active" if key.revoked_seconds is None else "revoked"
+    return (key.name, quota, *shown, ", ".join(limits.models) or "all", state)

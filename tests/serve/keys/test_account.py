@@ -1,0 +1,231 @@
+"""Accounts: what counts, what is refused, and that counts are exact after an orderly stop."""
+
+import asyncio
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from serve.errors import InternalError, NotReadyError, QuotaExceededError, RateLimitedError
+from serve.keys.account import PORTION, Account
+from serve.keys.accounts import MOST_NAMES, OTHER_KEYS, Accounts, KeyMetrics
+from serve.keys.key import Key
+from serve.keys.limits import KeyLimits
+from serve.keys.usage import SLOTS, UsageStore
+from serve.state import State
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000_000_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(tmp_path)
+
+
+def key_of(number: int = 0, **limits: object) -> Key:
+    return Key(f"id-{number}", f"name-{number}", b"", KeyLimits.model_validate(limits))
+
+
+async def send(account: Account, characters: int, error: BaseException | None = None) -> None:
+    """Sends a request that succeeds or fails."""
+    async with account.admit(characters):
+        await asyncio.sleep(0)
+        if error is not None:
+            raise error
+
+
+async def used(account: Account) -> int:
+    return (await account.count_used())[0]
+
+
+async def test_answered_and_canceled_requests_count_and_failed_ones_do_not(state: State) -> None:
+    account = Accounts(state).of(key_of())
+    await send(account, 10)
+    with suppress(asyncio.CancelledError):
+        await send(account, 200, asyncio.CancelledError())
+    with suppress(InternalError):
+        await send(account, 3000, InternalError("failed"))
+    assert await used(account) == 210
+
+
+async def test_a_failed_request_counts_after_a_part_of_its_answer(state: State) -> None:
+    account = Accounts(state).of(key_of())
+    with suppress(InternalError):
+        async with account.admit(10) as charge:
+            charge.keep()
+            raise InternalError("failed")
+    assert await used(account) == 10
+
+
+async def test_a_quota_is_used_up_to_its_last_character(state: State) -> None:
+    account = Accounts(state).of(key_of(characters=100))
+    for characters in (60, 30, 10, 0):
+        await send(account, characters)
+    with pytest.raises(QuotaExceededError, match="100 characters per month"):
+        await send(account, 1)
+    assert await used(account) == 100
+
+
+async def test_the_next_period_has_the_whole_quota(state: State) -> None:
+    clock = Clock()
+    accounts = Accounts(state, clock)
+    account = accounts.of(key_of(characters=100, period="day"))
+    await send(account, 100)
+    clock.seconds += 24 * 3600
+    await send(account, 70)
+    await accounts.write()
+    await accounts.write()
+    assert len(account.leases) == 1
+    assert await used(account) == 70
+    clock.seconds -= 24 * 3600
+    assert await used(account) == 100
+
+
+async def test_a_changed_limit_applies_to_the_next_request(state: State) -> None:
+    accounts = Accounts(state)
+    account = accounts.of(key_of(characters=10))
+    await send(account, 10)
+    with pytest.raises(QuotaExceededError):
+        await send(account, 5)
+    assert accounts.of(key_of(characters=None)) is account
+    await send(account, 5)
+    assert await used(account) == 15
+
+
+async def test_counts_of_processes_are_exact_after_their_orderly_stop(state: State) -> None:
+    quota, total = 40_000, 0
+    for round_number in range(3):
+        processes = [Accounts(state) for _ in range(4)]
+        chances = random.Random(round_number)
+
+        async def load(accounts: Accounts, sizes: list[int]) -> int:
+            answered = 0
+            for size in sizes:
+                with suppress(QuotaExceededError):
+                    await send(accounts.of(key_of(characters=quota)), size)
+                    answered += size
+                if size % 7 == 0:
+                    await accounts.write()
+            return answered
+
+        sizes = [[chances.randrange(300) for _ in range(30)] for _ in processes]
+        total += sum(await asyncio.gather(*map(load, processes, sizes)))
+        await asyncio.gather(*(each.close() for each in processes))
+        assert UsageStore(state, "reader").used("id-0", await month_of(processes[0])) == total
+    assert quota - 300 < total <= quota
+
+
+async def month_of(accounts: Accounts) -> int:
+    return (await accounts.of(key_of()).count_used())[1]
+
+
+async def test_a_killed_process_costs_at_most_one_portion(state: State) -> None:
+    killed, other = Accounts(state), Accounts(state)
+    quota = 50_000
+    for _ in range(50):
+        await send(killed.of(key_of(characters=quota)), 300)
+    await killed.write()
+    left = quota - 50 * 300
+    account, granted = other.of(key_of(characters=quota)), 0
+    with suppress(QuotaExceededError):
+        while True:
+            await send(account, 100)
+            granted += 100
+    assert left - quota / 16 - 100 < granted <= left
+
+
+async def test_a_lease_without_requests_returns_to_the_quota(state: State) -> None:
+    idle, busy = Accounts(state), Accounts(state)
+    await send(idle.of(key_of(characters=1000)), 1)
+    await idle.write()
+    await idle.write()
+    await send(busy.of(key_of(characters=1000)), 999)
+
+
+async def test_requests_per_minute_are_refused_until_the_next_minute(state: State) -> None:
+    clock = Clock()
+    account = Accounts(state, clock).of(key_of(requests_per_minute=3))
+    for _ in range(3):
+        await send(account, 1)
+    with pytest.raises(RateLimitedError, match="3 requests of this minute") as refused:
+        await send(account, 1)
+    clock.seconds += refused.value.retry_after_seconds or 0
+    await send(account, 1)
+    assert account.requests == {"admitted": 4, "refused": 1}
+
+
+async def test_requests_at_once_are_refused_while_others_run(state: State) -> None:
+    account = Accounts(state).of(key_of(concurrency=2))
+    async with account.admit(1), account.admit(1):
+        with pytest.raises(RateLimitedError, match="2 requests at once"):
+            await send(account, 1)
+    await send(account, 1)
+
+
+async def test_requests_at_once_are_those_of_all_processes(state: State) -> None:
+    first, second = Accounts(state), Accounts(state)
+    one, other = first.of(key_of(concurrency=2)), second.of(key_of(concurrency=2))
+    async with one.admit(1):
+        async with other.admit(1):
+            for account in (one, other):
+                with pytest.raises(RateLimitedError, match="2 requests at once"):
+                    await send(account, 1)
+        with pytest.raises(RateLimitedError):
+            await send(one, 1)  # the other process still holds the place
+        await second.write()
+        await send(one, 1)
+    await first.close()
+    await second.close()
+    assert UsageStore(state, "reader").used("id-0", SLOTS) == 0
+
+
+async def test_a_database_that_does_not_answer_refuses_requests_and_loses_no_count(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = Accounts(state)
+    account = accounts.of(key_of())
+    await send(account, 10)
+
+    def fail(*_: object) -> int:
+        raise OperationalError("", {}, Exception())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UsageStore, "write", fail)
+        patch.setattr(UsageStore, "lease", fail)
+        await accounts.write()
+        with pytest.raises(NotReadyError):
+            await send(account, PORTION)
+    await accounts.close()
+    assert UsageStore(state, "reader").used("id-0", await month_of(Accounts(state))) == 10
+
+
+async def test_without_a_database_nothing_is_limited_but_requests_at_once() -> None:
+    account = Accounts(None).of(key_of(concurrency=1))
+    await send(account, 10**9)
+    async with account.admit(1):
+        with pytest.raises(RateLimitedError):
+            await send(account, 1)
+    assert await used(account) == 10**9 + 1
+
+
+async def test_metrics_have_a_bounded_number_of_names(state: State) -> None:
+    accounts = Accounts(state)
+    for number in range(MOST_NAMES + 5):
+        await send(accounts.of(key_of(1000 + number)), 2)
+    requests, characters = KeyMetrics(accounts).collect()
+    values = {each.labels["key"]: each.value for each in characters.samples}
+    assert len(values) == MOST_NAMES + 1
+    assert (values["name-1000"], values[OTHER_KEYS]) == (2, 10)
+    assert sum(each.value for each in requests.samples) == MOST_NAMES + 5
