@@ -50,7 +50,6 @@ from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence as EngineSequence
 from serve.service import Service
 from serve.settings import ServeSettings
-from serve.state import State
 from tests.support.fakes import EOS_ID, ONE_DIRECTION, FakeModel, fake_manifest, translate
 
 MAX_SOURCE_TOKENS = 60

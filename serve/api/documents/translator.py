@@ -23,7 +23,8 @@ from serve.errors import (
 from serve.languages.detector import MOST_CHARACTERS
 from serve.observability.logs import RequestRecord
 from serve.registry.dispatcher import Dispatcher
-from serve.registry.registry import ModelRegistry, find_route, find_sources
+from serve.registry.registry import ModelRegistry
+from serve.registry.route import find_route, find_sources
 from serve.scheduler.sequence import FairnessKey
 from serve.translation.detection import best_guess, detect_languages
 from serve.translation.fields import shown

@@ -59,6 +59,8 @@ def test_blanks_take_linear_time(served: LiveService) -> None:
     """A text of a million blanks would take hours, and each text within the limit half a second."""
     for texts, status in (["a" + " " * 1_000_000 + "b"], 400), (["alpha" + " " * 9_000 + "beta."] * 8, 200):
         assert ask(served, text=texts, split_sentences="nonewlines").status_code == status
+
+
 def test_larger_requests_than_deepl_takes_are_refused(served: LiveService) -> None:
     assert ask(served, text=["\u00e4" * 40_000, "\u00e4" * 40_000]).status_code == 413
 

@@ -119,7 +119,8 @@ def messages(draw: st.DrawFn) -> bytes:
         body = draw(chunks(body))
     line = draw(METHODS) + draw(st.sampled_from([b" "] * 5 + [b"  ", b"\t"])) + draw(TARGETS) + b" " + draw(VERSIONS)
     end = draw(ENDS)
-    return end.join([line, *draw(st.permutations(fields)), b"", b""]) + body
+    message: bytes = end.join([line, *draw(st.permutations(fields)), b"", b""]) + body
+    return message
 
 
 @st.composite
