@@ -48,6 +48,34 @@ REPAIR_WAY_UNTRANSLATED: RepairWay.ValueType  # 3
 """The sentence was not translated."""
 Global___RepairWay: _TypeAlias = RepairWay  # noqa: Y015
 
+class _TermWay:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TermWayEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TermWay.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TERM_WAY_UNSPECIFIED: _TermWay.ValueType  # 0
+    """Never sent."""
+    TERM_WAY_PRESENT: _TermWay.ValueType  # 1
+    """The model chose it."""
+    TERM_WAY_DECODED: _TermWay.ValueType  # 2
+    """The sentence was decoded again with a prefix that ends with it."""
+    TERM_WAY_PLACED: _TermWay.ValueType  # 3
+    """It stands where the alignment puts it."""
+
+class TermWay(_TermWay, metaclass=_TermWayEnumTypeWrapper):
+    """How a term came into a translation."""
+
+TERM_WAY_UNSPECIFIED: TermWay.ValueType  # 0
+"""Never sent."""
+TERM_WAY_PRESENT: TermWay.ValueType  # 1
+"""The model chose it."""
+TERM_WAY_DECODED: TermWay.ValueType  # 2
+"""The sentence was decoded again with a prefix that ends with it."""
+TERM_WAY_PLACED: TermWay.ValueType  # 3
+"""It stands where the alignment puts it."""
+Global___TermWay: _TypeAlias = TermWay  # noqa: Y015
+
 class _FinishReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -118,6 +146,8 @@ class TranslateRequest(_message.Message):
     NON_SPLITTING_TAGS_FIELD_NUMBER: _builtins.int
     PLACEHOLDERS_FIELD_NUMBER: _builtins.int
     PRESERVE_FORMATTING_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    GLOSSARY_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
     """ISO 639-1 code of the source language, for example "en". May be empty if target_language determines it. "auto":
     each text has its own language, which the server detects.
@@ -177,6 +207,18 @@ class TranslateRequest(_message.Message):
         alignments; excludes target_prefix and options.alignments.
         """
 
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Term]:
+        """Terms whose translations must have a given form, at most 1000, each source once. Requires a server with alignments;
+        excludes target_prefix.
+        """
+
+    @_builtins.property
+    def glossary(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of stored glossaries that apply, at most 5, each with a dictionary for the languages. Of equal terms, those of
+        `terms` count first, then those of an earlier glossary. Requires a server with a state directory; otherwise as terms.
+        """
+
     def __init__(
         self,
         *,
@@ -194,16 +236,52 @@ class TranslateRequest(_message.Message):
         non_splitting_tags: _abc.Iterable[_builtins.str] | None = ...,
         placeholders: _abc.Iterable[_builtins.str] | None = ...,
         preserve_formatting: _builtins.bool = ...,
+        terms: _abc.Iterable[Global___Term] | None = ...,
+        glossary: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "options", b"options", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "ignore_tags", b"ignore_tags", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_prefix", b"target_prefix", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "format", b"format", "glossary", b"glossary", "ignore_tags", b"ignore_tags", "model", b"model", "non_splitting_tags", b"non_splitting_tags", "options", b"options", "placeholders", b"placeholders", "preserve_formatting", b"preserve_formatting", "source_language", b"source_language", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "target_language", b"target_language", "target_prefix", b"target_prefix", "terms", b"terms", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__split_sentences) -> _WhichOneofReturnType__split_sentences | None: ...
 
 Global___TranslateRequest: _TypeAlias = TranslateRequest  # noqa: Y015
+
+@_typing.final
+class Term(_message.Message):
+    """A term and its translations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    MATCH_CASE_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """The term, as it stands in texts: whole words, of at most 256 characters. Of two overlapping terms, the longer one
+    counts.
+    """
+    match_case: _builtins.bool
+    """Whether letter case must match, in the text and in its translation."""
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Forms of its translation, at most 16, the preferred one first. Empty: the term is not translated."""
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        targets: _abc.Iterable[_builtins.str] | None = ...,
+        match_case: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["match_case", b"match_case", "source", b"source", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Term: _TypeAlias = Term  # noqa: Y015
 
 @_typing.final
 class TranslateManyRequest(_message.Message):
@@ -616,6 +694,7 @@ class Translation(_message.Message):
     CUT_SENTENCES_FIELD_NUMBER: _builtins.int
     DETECTED_LANGUAGE_FIELD_NUMBER: _builtins.int
     LOW_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -666,6 +745,10 @@ class Translation(_message.Message):
         or without a word comes back unchanged, with 0 sentences.
         """
 
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppliedTerm]:
+        """The terms of the text, in its order; only with terms or glossary."""
+
     def __init__(
         self,
         *,
@@ -685,10 +768,11 @@ class Translation(_message.Message):
         cut_sentences: _builtins.int = ...,
         detected_language: Global___DetectedLanguage | None = ...,
         low_confidence: _builtins.bool | None = ...,
+        terms: _abc.Iterable[Global___AppliedTerm] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_seed", b"_seed", "cached", b"cached", "detected_language", b"detected_language", "low_confidence", b"low_confidence", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached", b"_cached", "_low_confidence", b"_low_confidence", "_seed", b"_seed", "alignments", b"alignments", "alternatives", b"alternatives", "cached", b"cached", "cut_sentences", b"cut_sentences", "detected_language", b"detected_language", "finish_reason", b"finish_reason", "low_confidence", b"low_confidence", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "seed", b"seed", "sentences", b"sentences", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "terms", b"terms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cached: _TypeAlias = _typing.Literal["cached"]  # noqa: Y015
     _WhichOneofArgType__cached: _TypeAlias = _typing.Literal["_cached", b"_cached"]  # noqa: Y015
@@ -745,6 +829,7 @@ class Alternative(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
     REPAIRS_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translated text."""
     score: _builtins.float
@@ -767,6 +852,10 @@ class Alternative(_message.Message):
     def repairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Repair]:
         """Placeholders that the model lost, and how they came back."""
 
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppliedTerm]:
+        """The terms of the text; only with terms or glossary."""
+
     def __init__(
         self,
         *,
@@ -778,10 +867,11 @@ class Alternative(_message.Message):
         tokens: _abc.Iterable[Global___TokenScore] | None = ...,
         alignments: _abc.Iterable[Global___Alignment] | None = ...,
         repairs: _abc.Iterable[Global___Repair] | None = ...,
+        terms: _abc.Iterable[Global___AppliedTerm] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "target_tokens", b"target_tokens", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "finish_reason", b"finish_reason", "normalized_score", b"normalized_score", "repairs", b"repairs", "score", b"score", "target_tokens", b"target_tokens", "terms", b"terms", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -812,6 +902,36 @@ class Repair(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Repair: _TypeAlias = Repair  # noqa: Y015
+
+@_typing.final
+class AppliedTerm(_message.Message):
+    """A term of a text, and its translation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    WAY_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """The term, as in its entry."""
+    target: _builtins.str
+    """Its translation, as it stands in the translation of the text."""
+    way: Global___TermWay.ValueType
+    """How it came in."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        way: Global___TermWay.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target", "way", b"way"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppliedTerm: _TypeAlias = AppliedTerm  # noqa: Y015
 
 @_typing.final
 class TokenScore(_message.Message):

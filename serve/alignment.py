@@ -145,11 +145,13 @@ def _meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
     return bool(some and others) and some[0].start < others[-1].end and others[0].start < some[-1].end
 
 
-# Scripts that put no space between words: Thai to Tibetan, Myanmar, Khmer, and East Asian with its punctuation.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f\U00020000-\U0003ffff]"
+# Characters of scripts that put no space between words, for regular expressions: Thai to Tibetan, Myanmar, Khmer, and
+# East Asian with its punctuation.
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f\U00020000-\U0003ffff"
 )
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def find_words(text: str, tokens: Offsets) -> list[tuple[int, int]]:

@@ -76,6 +76,18 @@ class DocumentStoreFullError(ServiceError):
     retry_after_seconds = 60
 
 
+class GlossaryNotFoundError(ServiceError):
+    """No glossary has the requested id, or the glossary has no dictionary for the languages."""
+
+    field = "glossary"
+    reason = "glossary_not_found"
+    grpc_status = StatusCode.NOT_FOUND
+    http_status = HTTPStatus.NOT_FOUND
+
+    def __init__(self, glossary_id: str, problem: str = "unknown") -> None:
+        super().__init__(f"glossary {glossary_id[:64]!a}: {problem}")
+
+
 class UnauthorizedError(ServiceError):
     """The API key or client certificate of the request is missing or wrong."""
 
@@ -197,6 +209,7 @@ ERRORS: tuple[type[ServiceError], ...] = (
     DocumentNotFoundError,
     DocumentNotReadyError,
     DocumentStoreFullError,
+    GlossaryNotFoundError,
     UnauthorizedError,
     ForbiddenError,
     QuotaExceededError,

@@ -26,6 +26,7 @@ from serve.api.deepl.http import DeepLHttp
 from serve.api.documents.background import BackgroundDocuments
 from serve.api.documents.http import HttpDocuments
 from serve.api.documents.translator import SegmentTranslator
+from serve.api.glossaries import HttpGlossaries
 from serve.api.grpc_api import GrpcApi
 from serve.api.http_api import HttpApi
 from serve.api.http_keys import HttpKeys
@@ -40,6 +41,7 @@ from serve.api.open_inference.protocol import OpenInference
 from serve.api.parameters import ParameterReader
 from serve.api.server import channel_options, write_metrics
 from serve.api.value_limit import most_values
+from serve.glossaries.store import GlossaryStore
 from serve.keys.accounts import KeyMetrics
 from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
@@ -120,7 +122,8 @@ class Service:
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         if worker is not None:
             worker.attach(self.lifecycle, metrics, self.reloader)
-        dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds)
+        glossaries = None if state is None else GlossaryStore(state)
+        dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds, glossaries)
         open_inference = OpenInference(dispatcher, models, self.lifecycle)
         self._load_shedder = LoadShedder(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
         values = most_values(max(each.max_texts for each in (settings, *settings.models.values())))
@@ -164,6 +167,7 @@ class Service:
             reader=reader,
             parser=parser,
             documents=documents,
+            glossaries=HttpGlossaries(glossaries, reader),
             open_inference=OpenInferenceHttp(open_inference, reader, parser),
             deepl=self._deepl(dispatcher, parameters),
             libretranslate=self._libretranslate(dispatcher, parameters),

@@ -19,6 +19,7 @@ from protos.translation_pb2 import TranslateManyRequest
 from serve.api.message_mapper import message_writer, set_fields
 from serve.api.value_limit import check_message, read_fields
 from serve.errors import InvalidRequestError
+from serve.glossaries.entry import Entry
 from serve.registry.registry import ModelDescription
 from serve.scheduler.sequence import FairnessKey
 from serve.translation.fields import SearchFields
@@ -147,6 +148,8 @@ def read_translate_request(
     fields = set_fields(message)
     if "options" in fields:
         fields["options"] = SearchFields.parse(set_fields(message.options))
+    if "terms" in fields:
+        fields["terms"] = [Entry.of(each.source, each.targets, match_case=each.match_case) for each in message.terms]
     return TranslateRequest(**fields, deadline_seconds=deadline_seconds, fairness_key=fairness_key)
 
 

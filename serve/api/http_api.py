@@ -22,6 +22,7 @@ from serve.api.auth import Authenticator
 from serve.api.body_parser import BodyParser
 from serve.api.deepl.http import DeepLHttp
 from serve.api.documents.http import HttpDocuments
+from serve.api.glossaries import HttpGlossaries
 from serve.api.http_body import (
     Body,
     DetectBody,
@@ -286,6 +287,7 @@ class HttpApi:
         reader: RequestReader,
         parser: BodyParser,
         documents: HttpDocuments,
+        glossaries: HttpGlossaries,
         open_inference: OpenInferenceHttp,
         deepl: DeepLHttp | None,
         libretranslate: LibreTranslateHttp | None,
@@ -297,7 +299,7 @@ class HttpApi:
         cors_origins: Sequence[str] = (),
         page: bool = False,
     ) -> None:
-        """Builds the routers of the models, of documents, of the Open Inference Protocol and of the page.
+        """Builds the routers of models, documents, glossaries, the Open Inference Protocol and the page.
 
         Requires at least one model. `deepl` and `libretranslate` may be switched off. `reload` and `read_metrics` are
         for all processes of the service. Without `admin_authenticator` there are no routes for reloads and `keys`. With
@@ -312,6 +314,7 @@ class HttpApi:
         self._routers = (
             HttpModels(models, reload, reloads=admin_authenticator is not None).build(),
             documents.build(),
+            glossaries.build(),
             open_inference.build(),
             static.router,
             *([] if keys is None or admin_authenticator is None else [keys.build()]),
@@ -452,7 +455,8 @@ class HttpApi:
 
     async def _receive_texts(self, request: Request) -> TranslateRequest:
         body, deadline_seconds = await self._receive(request, TranslateBody)
-        return TranslateRequest(**dict(body), deadline_seconds=deadline_seconds)
+        fields = {**dict(body), "terms": [each.entry for each in body.terms]}
+        return TranslateRequest(**fields, deadline_seconds=deadline_seconds)
 
     async def _receive(self, request: Request, kind: type[Body]) -> tuple[Body, float]:
         """Returns the parsed body of a request, and its deadline on the monotonic clock."""

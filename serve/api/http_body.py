@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from serve.api.http_reader import MAX_TIMEOUT_MS, TIMEOUT_HEADER
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
+from serve.glossaries.entry import Entry
 from serve.translation.fields import Fields, SearchFields, refusal
 from serve.translation.markup import PLAIN
 
@@ -62,6 +63,22 @@ ModelName = Annotated[
 TagNames = Annotated[list[str], FailFast()]
 
 
+class TermBody(Fields):
+    """A term and its translations."""
+
+    source: str = Field(description="The term, as it stands in texts: whole words, of at most 256 characters.")
+    targets: Texts = Field(
+        [],
+        description="Forms of its translation, at most 16, the preferred one first. Empty: the term is not translated.",
+    )
+    match_case: bool = Field(False, description="Whether letter case must match, in the text and in its translation.")
+
+    @property
+    def entry(self) -> Entry:
+        """The entry."""
+        return Entry.of(self.source, self.targets, match_case=self.match_case)
+
+
 class TranslateBody(Fields):
     """The body of `POST /v1/translate`."""
 
@@ -100,6 +117,15 @@ class TranslateBody(Fields):
         False,
         description="Whether letter case, final punctuation, emoji and no-break spaces follow the text. Requires a "
         "server with alignments.",
+    )
+    terms: Annotated[list[TermBody], FailFast()] = Field(
+        [],
+        description="Terms whose translations must have a given form, at most 1000. Requires a server with alignments.",
+    )
+    glossary: Texts = Field(
+        [],
+        description="Id of a stored glossary that applies, or a list of at most 5. Requires a server with alignments "
+        "and a state directory.",
     )
 
 

@@ -14,8 +14,9 @@ from serve.errors import InvalidRequestError
 
 # A pair has the most: an object and two strings.
 VALUES_PER_TEXT = 4
-# For options, suppressed pieces and parameters. A few texts too many still get the error that names their field.
-SPARE_VALUES = 1024
+# For options, suppressed pieces, parameters and 1000 terms. A few texts too many still get the error that names their
+# field.
+SPARE_VALUES = 8192
 
 _OPENINGS_AND_COMMAS = b"[{,"
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol, TypedDict
 
 from grpc import StatusCode
@@ -9,6 +10,7 @@ from grpc import StatusCode
 from protos import translation_pb2
 from serve.api.message_mapper import message_reader
 from serve.clients.errors import TooLateError
+from serve.glossaries.entry import Entry
 from serve.translation.detection import DetectResponse
 from serve.translation.fields import SearchFields
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
@@ -29,6 +31,8 @@ class Wanted(TypedDict, total=False):
         splitting_tags, non_splitting_tags: names of tags that end a sentence, or do not.
         placeholders: kinds of placeholders that translations must have; `all`: every kind.
         preserve_formatting: letter case, final punctuation, emoji and no-break spaces follow the text.
+        terms: entries whose terms have given translations.
+        glossary: ids of stored glossaries.
     """
 
     source_language: str
@@ -43,6 +47,8 @@ class Wanted(TypedDict, total=False):
     non_splitting_tags: Sequence[str]
     placeholders: Sequence[str]
     preserve_formatting: bool
+    terms: Sequence[Entry]
+    glossary: Sequence[str]
 
 
 class HasTimeRemaining(Protocol):
@@ -112,6 +118,8 @@ def request_fields(texts: Texts, asking: Wanted) -> dict[str, Any]:
     if "options" in asking:
         # Unset options keep the server's defaults, which may be newer than those of this client.
         fields["options"] = asking["options"].model_dump(exclude_unset=True)
+    if "terms" in asking:
+        fields["terms"] = [asdict(each) for each in asking["terms"]]
     return {**fields, "text": [texts] if isinstance(texts, str) else texts}
 
 

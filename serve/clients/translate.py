@@ -23,7 +23,7 @@ from serve.clients.errors import NotTranslatedError
 from serve.clients.local import LocalTranslator
 from serve.clients.messages import Wanted
 from serve.clients.options import ConnectionOptions
-from serve.clients.translate_files import DocumentFileError, output_paths, read_document, translate_document
+from serve.clients.translate_files import DocumentFileError, output_paths, read_document, read_terms, translate_document
 from serve.documents.document import DocumentRequest, Segment
 from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS
 from serve.files import FileError
@@ -218,6 +218,8 @@ class TranslateCommand(ConnectionOptions):
     non_splitting_tags: tuple[str, ...] = Field((), description="Tags that end no sentence, in HTML and XML.")
     placeholders: tuple[str, ...] = Field((), description="Kinds of placeholders that translations must have, or all.")
     preserve_formatting: bool = Field(False, description="Letter case, final punctuation and emoji follow the text.")
+    terms: Path | None = Field(None, description="File of terms and their translations: tsv, csv or tbx.")
+    glossary: tuple[str, ...] = Field((), description="Ids of glossaries that the server stores.")
     options: SearchFlags = Field(SearchFlags(), description="Beam search, sampling, lengths and extra output.")
     scores: bool = Field(False, description="Write the score and a tab before each translation.")
     stream: bool = Field(
@@ -265,11 +267,12 @@ class TranslateCommand(ConnectionOptions):
         request = DocumentRequest(self.source_language, self.target_language, self.retranslate)
         documents = [read_document(file, request) for file in self.files]
         markup = any(segment.format != "text" for document in documents for segment in document.segments)
+        common = self._wanted
         async with self._open_translator(markup=markup) as translator:
 
             async def translate(segment: Segment) -> str:
                 tags = {"ignore_tags": IGNORE_TAGS, "non_splitting_tags": NON_SPLITTING_TAGS}
-                wanted = self._wanted | {"format": segment.format} | (tags if segment.format == "xml" else {})
+                wanted = common | {"format": segment.format} | (tags if segment.format == "xml" else {})
                 (translation,) = (await translator.translate(segment.text, **cast("Wanted", wanted))).translations
                 return translation.text
 
@@ -278,13 +281,14 @@ class TranslateCommand(ConnectionOptions):
 
     @property
     def _wanted(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in Wanted.__annotations__}
+        terms = () if self.terms is None else read_terms(self.terms, self.source_language, self.target_language)
+        return {name: getattr(self, name) for name in Wanted.__annotations__} | {"terms": terms}
 
     def _open_translator(
         self, *, markup: bool
     ) -> AbstractAsyncContextManager[AsyncTranslationClient | LocalTranslator]:
         if self.bundle is not None:
-            aligned = markup or bool(self.placeholders) or self.preserve_formatting
+            aligned = markup or bool(self.placeholders) or self.preserve_formatting or self.terms is not None
             return LocalTranslator.open(
                 self.bundle, self.in_flight, self.timeout_seconds, self.options, aligned=aligned
             )

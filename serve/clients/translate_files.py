@@ -11,6 +11,9 @@ from tqdm import tqdm
 from serve.clients.errors import NotTranslatedError
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
 from serve.documents.translation import translate_segments
+from serve.files import FileError
+from serve.glossaries.entry import Entry, EntryError
+from serve.glossaries.files import FORMATS, read_entries
 
 
 class DocumentFileError(Exception):
@@ -45,6 +48,21 @@ def read_document(file: Path, request: DocumentRequest) -> Document:
 
     with _named_errors(file):
         return parse_document(file.name, file.read_bytes(), request)
+
+
+def read_terms(file: Path, source_language: str, target_language: str) -> tuple[Entry, ...]:
+    """Reads a file of terms; the languages are needed for TBX.
+
+    Raises:
+        FileError: if it cannot be read.
+    """
+    entries_format = next((each for each in FORMATS if file.suffix.lower() == f".{each}"), None)
+    if entries_format is None:
+        raise FileError(f"--terms: {file}: expected a name that ends in {', '.join(f'.{each}' for each in FORMATS)}")
+    try:
+        return read_entries(file.read_text("utf-8"), entries_format, source_language, target_language)
+    except (EntryError, UnicodeDecodeError) as error:
+        raise FileError(f"--terms: {file}: {error}") from error
 
 
 async def translate_document(

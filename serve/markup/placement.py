@@ -23,9 +23,17 @@ from serve.markup.sentences import MarkedSentence, Node
 
 Vector = NDArray[np.float64]
 Interval = tuple[int, int]
+# Stands for a protected interval, which starts and ends in its sentence.
+_WHOLE = Node(MarkKind.OPEN, 0, 0)
 
 
-def place_tags(sentence: MarkedSentence, translation: str, alignment: Alignment, escaper: Escaper) -> str:
+def place_tags(
+    sentence: MarkedSentence,
+    translation: str,
+    alignment: Alignment,
+    escaper: Escaper,
+    protected: Sequence[Interval] = (),
+) -> str:
     """Returns the translation of a sentence with its tags.
 
     Args:
@@ -33,15 +41,16 @@ def place_tags(sentence: MarkedSentence, translation: str, alignment: Alignment,
         translation: plain text.
         alignment: of tokens.
         escaper: for the text.
+        protected: intervals that no kept text replaces.
     """
     everything = 0, len(translation)
-    placed = _Placer(sentence.text, translation, alignment).place(sentence.nodes, everything)
+    placed = Placer(sentence.text, translation, alignment, protected).place(sentence.nodes, everything)
     return _render(placed, everything, translation, escaper)
 
 
 def find_place(sentence: MarkedSentence, translation: str, alignment: Alignment, node: Node) -> int:
     """Returns where the translation of a node of the sentence begins, by the alignment."""
-    return _Placer(sentence.text, translation, alignment).find_start(node)
+    return Placer(sentence.text, translation, alignment).find_interval(node)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +153,12 @@ class _Gaps:
         return self.spans[int(crossing.argmin())]
 
 
-class _Placer:
-    """Finds the places for the tags of one sentence."""
+class Placer:
+    """Finds the places for the tags of one sentence, by the alignment of its translation."""
 
-    def __init__(self, source: str, translation: str, alignment: Alignment) -> None:
+    def __init__(self, source: str, translation: str, alignment: Alignment, protected: Sequence[Interval] = ()) -> None:
         self._source = source
+        self._protected = protected
         self._translation = translation
         tokens = [(span.start, span.end) for span in alignment.target]
         attention = np.array(alignment.weights, np.float64).reshape(len(tokens), len(alignment.source))
@@ -165,6 +175,7 @@ class _Placer:
             return ()
         spans = self._place_spans(nodes, interval)
         taken = [(nodes[index], place) for index, place in spans.items()]
+        taken += ((_WHOLE, each) for each in self._protected)
         words, tokens = (_Gaps.of(self._translation, units, interval, taken) for units in (self._words, self._tokens))
         start = max((place[1] for node, place in taken if not node.starts), default=interval[0])
         placed = list[Placed]()
@@ -186,14 +197,20 @@ class _Placer:
                 placed.append(self._placed(node, (place, place), pads))
         return tuple(sorted(placed, key=lambda each: each.interval))
 
-    def find_start(self, node: Node) -> int:
-        """Returns where the interval of a node begins, or else its gap."""
+    def find_interval(self, node: Node, taken: Sequence[Interval] = ()) -> Interval:
+        """Returns the interval of a node outside of taken ones, or else the end of its gap."""
         everything = 0, len(self._translation)
-        score, interval = self._largest_sum(node, everything, ())
+        score, interval = self._largest_sum(node, everything, taken)
         if score > 0:
-            return interval[0]
-        gaps = _Gaps.of(self._translation, self._words, everything, ())
-        return gaps.best(*self._sides(node.start))[1] if gaps.allowed.any() else everything[1]
+            return interval
+        gaps = _Gaps.of(self._translation, self._words, everything, [(node, each) for each in taken])
+        end = gaps.best(*self._sides(node.start))[1] if gaps.allowed.any() else everything[1]
+        return end, end
+
+    def attention(self, node: Node, interval: Interval) -> float:
+        """Returns the attention of an interval of the translation to a node."""
+        inside = self._tokens.attention[self._tokens.touched(interval)] @ self._shares(node.start, node.end)
+        return float(inside.sum())
 
     def _placed(self, node: Node, interval: Interval, pads: tuple[str, str]) -> Placed:
         before, after = f"{pads[0]}{node.before}", f"{node.after}{pads[1]}"
@@ -225,7 +242,10 @@ class _Placer:
 
     def _best_interval(self, node: Node, free: Interval, taken: Sequence[Interval]) -> tuple[float, Interval]:
         """Returns the best interval outside of taken ones, and its sum, which is 0 if there is none."""
-        copies = self._find_copies(node, free, taken) if node.kind is MarkKind.KEPT else []
+        if node.kind is not MarkKind.KEPT:
+            return self._largest_sum(node, free, taken)
+        taken = (*taken, *self._protected)
+        copies = self._find_copies(node, free, taken)
         return max(copies, key=itemgetter(0)) if copies else self._largest_sum(node, free, taken)
 
     def _find_copies(self, node: Node, free: Interval, taken: Sequence[Interval]) -> list[tuple[float, Interval]]:

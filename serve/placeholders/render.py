@@ -1,9 +1,10 @@
 """Renders a sentence with its tags, placeholders and formatting."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serve.alignment import Alignment
-from serve.markup.placement import place_tags
+from serve.markup.placement import Interval, place_tags
 from serve.markup.references import Escaper
 from serve.markup.sentences import MarkedSentence
 from serve.placeholders.check import Repair, RepairWay, lost_nodes, without_surplus
@@ -24,17 +25,30 @@ class Rendering:
     formatting: bool = False
 
     def render(
-        self, sentence: MarkedSentence, translation: str, alignment: Alignment, escaper: Escaper
+        self,
+        sentence: MarkedSentence,
+        translation: str,
+        alignment: Alignment,
+        escaper: Escaper,
+        terms: Sequence[Interval] = (),
     ) -> tuple[str, tuple[Repair, ...]]:
-        """Returns a translation with everything that its sentence has, and the placeholders that the model lost."""
+        """Returns a translation with everything that its sentence has, and the placeholders that the model lost.
+
+        Args:
+            sentence: with its tags and placeholders.
+            translation: plain text.
+            alignment: of its tokens.
+            escaper: for the text.
+            terms: parts of the translation that no placeholder replaces.
+        """
         if self.formatting:
             translation = format_as(sentence.text, translation)
             alignment = fit(alignment, len(translation))
         if self.finder is None:
-            return place_tags(sentence, translation, alignment, escaper), ()
+            return place_tags(sentence, translation, alignment, escaper, terms), ()
         translation, alignment = without_surplus(sentence, translation, alignment, self.finder)
         lost = [sentence.text[node.start : node.end] for node in lost_nodes(sentence, translation)]
-        rendered = place_tags(sentence, translation, alignment, escaper)
+        rendered = place_tags(sentence, translation, alignment, escaper, terms)
         wanted = self.finder.texts(sentence.source)
         # Characters next to a placeholder may make another one of it.
         if self.finder.texts(rendered) != wanted:

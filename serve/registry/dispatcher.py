@@ -10,10 +10,13 @@ from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asyncco
 from dataclasses import dataclass, replace
 
 from serve.errors import ForbiddenError, InvalidRequestError
+from serve.glossaries.matching import TermIndex
+from serve.glossaries.store import GlossaryStore
 from serve.keys.account import Account
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import NO_MODEL
 from serve.registry.detected import DetectedTexts
+from serve.registry.glossaries import find_indexes
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.mixed_texts import Parts
 from serve.registry.registry import ModelRegistry, ServedModel
@@ -24,6 +27,7 @@ from serve.translation.detection import DetectResponse, best_guess, detect_langu
 from serve.translation.markup import PLAIN
 from serve.translation.request import AUTO, ModelRequest, RequestLimits, ScoreRequest, TranslateRequest
 from serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
+from serve.translation.terms import TextTerms, follow_terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,15 @@ class Dispatcher:
         lifecycle: refuses requests while the service starts or drains.
     """
 
-    def __init__(self, models: ModelRegistry, lifecycle: Lifecycle, default_timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        models: ModelRegistry,
+        lifecycle: Lifecycle,
+        default_timeout_seconds: float,
+        glossaries: GlossaryStore | None = None,
+    ) -> None:
         self.lifecycle = lifecycle
+        self._glossaries = glossaries
         self._models = models
         self._default_timeout_seconds = default_timeout_seconds
 
@@ -176,7 +187,7 @@ class Dispatcher:
         markup = request.format not in ("", PLAIN)
         candidates = (*sources, target)
         found = await detect_languages(request.text, candidates, deadline_seconds, markup=markup)
-        asked = replace(request, target_language=target, deadline_seconds=deadline_seconds)
+        asked = replace(request, target_language=target, source_detected=True, deadline_seconds=deadline_seconds)
         return DetectedTexts(asked, [best_guess(each, candidates) for each in found])
 
     def _widest_limits(self) -> RequestLimits:
@@ -206,14 +217,17 @@ class Dispatcher:
         record.source_texts = request.text
         with ExitStack() as uses:
             hops = self._use(find_route(request, self._offers(request.model, record)), record, uses)
+            languages = hops[0][0].direction.source, hops[-1][0].direction.target
+            has_terms = request.terms or request.glossary
+            indexes = await find_indexes(request, self._glossaries, *languages) if has_terms else ()
             if len(hops) == 1:
                 ((hop, served),) = hops
-                yield PreparedTranslation(
-                    served, served.pipeline.limits.admit(request, hop.direction, deadline_seconds)
-                )
+                glossary = [TextTerms(indexes)] * len(request.text) if indexes else ()
+                admitted = served.pipeline.limits.admit(request, hop.direction, deadline_seconds, glossary)
+                yield PreparedTranslation(served, admitted)
             else:
                 first, last = hops
-                prepared = await self._via_pivot(request, deadline_seconds, (first, last), uses)
+                prepared = await self._via_pivot(request, indexes, deadline_seconds, (first, last), uses)
                 try:
                     yield prepared
                 except InvalidRequestError as error:
@@ -233,6 +247,7 @@ class Dispatcher:
     async def _via_pivot(
         self,
         request: TranslateRequest,
+        indexes: tuple[TermIndex, ...],
         deadline_seconds: float,
         hops: tuple[tuple[Hop, ServedModel], tuple[Hop, ServedModel]],
         uses: ExitStack,
@@ -246,8 +261,10 @@ class Dispatcher:
         first_options, last_options = pivot.split_options(request.options)
         request_last = replace(request, options=last_options)
         request_first = replace(request, options=first_options, target_prefix=())
-        admitted_first = first.pipeline.limits.admit(request_first, first_hop.direction, deadline_seconds)
-        admitted_last = last.pipeline.limits.admit(request_last, last_hop.direction, deadline_seconds)
+        terms = TextTerms(indexes, traced=True)
+        glossary = [terms] * len(request.text) if indexes else ()
+        admitted_first = first.pipeline.limits.admit(request_first, first_hop.direction, deadline_seconds, glossary)
+        admitted_last = last.pipeline.limits.admit(request_last, last_hop.direction, deadline_seconds, glossary)
         reserved: dict[int, Reservation] = {}
         # All requests reserve in the order of model names: requests in opposite directions cannot deadlock.
         both = ((0, first, admitted_first), (1, last, admitted_last))
@@ -257,7 +274,8 @@ class Dispatcher:
         between = Pivot(first_hop.direction.target, first.name)
         try:
             asked = pivot.ask_last(request_last, response)
-            admitted_last = last.pipeline.limits.admit(asked, last_hop.direction, deadline_seconds)
+            followed = [follow_terms(each.terms or (), terms) for each in response.translations] if indexes else ()
+            admitted_last = last.pipeline.limits.admit(asked, last_hop.direction, deadline_seconds, followed)
         except InvalidRequestError as error:
             raise pivot.explain(error, between.language) from error
         return PreparedTranslation(last, admitted_last, (response, between), reserved[1])

@@ -15,6 +15,7 @@ from serve.placeholders.marks import Marker
 from serve.placeholders.patterns import KINDS, Finder, PlaceholderKind
 from serve.placeholders.render import Rendering
 from serve.translation.fields import shown
+from serve.translation.terms import AppliedTerm, term_places
 
 PLAIN = "text"
 MOST_TAGS = 64
@@ -100,6 +101,10 @@ class Aligned(Protocol):
     def alignments(self) -> Sequence[Alignment] | None:
         """Its alignment by tokens."""
 
+    @property
+    def terms(self) -> Sequence[AppliedTerm] | None:
+        """Its terms."""
+
 
 @dataclass(frozen=True, slots=True)
 class SentenceMarkup:
@@ -123,7 +128,9 @@ class SentenceMarkup:
         """Returns the translation with its tags and placeholders, and those that the model lost."""
         if self.grows:
             return self.escaper.escape(translation.text), ()
-        return self.rendering.render(self.sentence, translation.text, _alignment(translation), self.escaper)
+        (alignment,) = translation.alignments or (Alignment((), (), (), ()),)
+        terms = term_places(translation.text, translation.terms or ())
+        return self.rendering.render(self.sentence, translation.text, alignment, self.escaper, terms)
 
     def lost(self, text: str) -> list[str]:
         """Returns the placeholders that a translation lacks."""
@@ -131,12 +138,7 @@ class SentenceMarkup:
             return []
         return [self.sentence.text[node.start : node.end] for node in lost_nodes(self.sentence, text)]
 
-    def prefix(self, translation: Aligned) -> str:
+    def prefix(self, text: str, alignment: Alignment) -> str:
         """Returns the start of a translation that has the first lost placeholder of this one."""
-        (lost, *_) = lost_nodes(self.sentence, translation.text)
-        return forced_prefix(self.sentence, translation.text, _alignment(translation), lost)
-
-
-def _alignment(translation: Aligned) -> Alignment:
-    (alignment,) = translation.alignments or (Alignment((), (), (), ()),)
-    return alignment
+        (lost, *_) = lost_nodes(self.sentence, text)
+        return forced_prefix(self.sentence, text, alignment, lost)

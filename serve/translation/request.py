@@ -14,6 +14,7 @@ from typing import Self
 from serve.alignment import AlignmentUnit
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
+from serve.glossaries.entry import Entry
 from serve.placeholders.patterns import Finder
 from serve.placeholders.render import Rendering
 from serve.scheduler.sequence import FairnessKey
@@ -21,6 +22,7 @@ from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.blank import is_blank
 from serve.translation.fields import OPTIONS, SearchFields, shown
 from serve.translation.markup import PLAIN, TAG_FIELDS, Reading, SentenceMarkup, read_markup, read_placeholders
+from serve.translation.terms import SentenceTerms, TextTerms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,9 @@ class TranslateRequest:
         ignore_tags, splitting_tags, non_splitting_tags: see `MarkupOptions`.
         placeholders: kinds of placeholders that translations must have.
         preserve_formatting: whether letter case, final punctuation, emoji and no-break spaces follow the text.
+        terms: entries that apply to the texts.
+        glossary: ids of stored glossaries that apply, after `terms` and in their order.
+        source_detected: whether the server found source_language; glossaries without it are then left out.
         deadline_seconds: on the clock of `time.monotonic`; None: the server's default timeout.
         priority: a higher one starts earlier.
         fairness_key: stream of the request, which then waits for room instead of being refused; None: no stream.
@@ -57,6 +62,9 @@ class TranslateRequest:
     non_splitting_tags: Sequence[str] = ()
     placeholders: Sequence[str] = ()
     preserve_formatting: bool = False
+    terms: Sequence[Entry] = ()
+    glossary: Sequence[str] = ()
+    source_detected: bool = False
     deadline_seconds: float | None = None
     priority: int = 0
     fairness_key: FairnessKey | None = None
@@ -260,6 +268,8 @@ class TextRequest:
         target_prefix: forced start of the translation; for scoring, the whole translation.
         text_field, prefix_field: the client's names of both.
         markup: of a sentence in a text with markup; None: plain text.
+        glossary: the terms of its text; None: none.
+        terms: of the sentence; None: none.
     """
 
     text: str
@@ -267,6 +277,20 @@ class TextRequest:
     text_field: str
     prefix_field: str
     markup: SentenceMarkup | None = None
+    glossary: TextTerms | None = None
+    terms: SentenceTerms | None = None
+
+    @property
+    def attended(self) -> bool:
+        """Whether its tags, placeholders or terms need the attention of its translation."""
+        return self.terms is not None or (self.markup is not None and self.markup.has_tags)
+
+    def with_terms(self) -> "TextRequest":
+        """Returns the sentence with the terms that it has."""
+        if self.glossary is None:
+            return self
+        marked = None if self.markup is None else self.markup.sentence
+        return replace(self, terms=self.glossary.of_sentence(self.text, marked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +313,16 @@ class ModelRequest:
     split_sentences: bool = False
     priority: int = 0
     fairness_key: FairnessKey | None = None
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether terms apply."""
+        return any(text.glossary is not None for text in self.texts)
+
+    @property
+    def protects(self) -> bool:
+        """Whether a translation must have some parts of its text, so that it may be decoded again."""
+        return self.has_terms or (self.reading is not None and bool(self.reading.placeholders))
 
     @property
     def rows(self) -> int:
@@ -326,18 +360,29 @@ class RequestLimits:
     max_rows: int
     search: SearchLimits
 
-    def admit(self, request: TranslateRequest, direction: BundleDirection, deadline_seconds: float) -> ModelRequest:
+    def admit(
+        self,
+        request: TranslateRequest,
+        direction: BundleDirection,
+        deadline_seconds: float,
+        glossary: Sequence[TextTerms] = (),
+    ) -> ModelRequest:
         """Returns the request to the model.
 
         Args:
             request: from the client.
             direction: one of the model's.
             deadline_seconds: on the clock of `time.monotonic`.
+            glossary: the terms of each text; empty: none.
 
         Raises:
             InvalidRequestError: naming the first invalid field.
         """
         text_requests = self.read_texts(request)
+        if glossary:
+            self._check_terms(request)
+            pairs = zip(text_requests, glossary, strict=True)
+            text_requests = tuple(replace(text, glossary=terms) for text, terms in pairs)
         admitted = ModelRequest(
             text_requests,
             direction,
@@ -392,6 +437,13 @@ class RequestLimits:
         )
         self._check_texts(texts)
         return ModelRequest(texts, direction, self.search.scoring_plan(), deadline_seconds)
+
+    def _check_terms(self, request: TranslateRequest) -> None:
+        field = "terms" if request.terms else "glossary"
+        if not self.search.aligned:
+            raise InvalidRequestError(field, ALIGNED.format("expected none"))
+        if any(request.target_prefix):
+            raise InvalidRequestError("target_prefix", f"expected none with {field}")
 
     def _reading(self, request: TranslateRequest) -> Reading | None:
         markup = read_markup(request.format, {name: getattr(request, name) for name in TAG_FIELDS})

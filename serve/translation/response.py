@@ -14,7 +14,8 @@ from serve.placeholders.check import Repair
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.translation.detection import DetectedLanguage
-from serve.translation.request import SearchPlan, TargetVocabulary
+from serve.translation.request import SearchPlan, TargetVocabulary, TextRequest
+from serve.translation.terms import AppliedTerm
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Alternative:
         tokens: score per token, the end token last if it was reached.
         alignments: one per sentence, in their order.
         repairs: placeholders that the model lost; None: no placeholders were asked for, or none was lost.
+        terms: terms of the text, in its order; None: no terms were given, or the text has none.
     """
 
     text: str
@@ -46,6 +48,7 @@ class Alternative:
     tokens: tuple[TokenScore, ...] | None = None
     alignments: tuple[Alignment, ...] | None = None
     repairs: tuple[Repair, ...] | None = None
+    terms: tuple[AppliedTerm, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,18 +168,20 @@ class Found(NamedTuple):
     """The result of the search for one sentence.
 
     Attributes:
-        text: the sentence.
-        spec: of its sequence; with alignments also if only its tags need one.
+        sentence: with what its translation must have.
+        spec: of its sequence; with alignments also if only its tags, placeholders or terms need them.
         hypotheses: at least one, best first.
         cached: as of a `Translation`.
         repairs: of the best one, by decoding again.
+        decoded: terms that the best one has by decoding again, by their index.
     """
 
-    text: str
+    sentence: TextRequest
     spec: SequenceSpec
     hypotheses: Sequence[Hypothesis]
     cached: bool | None
     repairs: tuple[Repair, ...] = ()
+    decoded: frozenset[int] = frozenset()
 
 
 class ResponseBuilder:
@@ -197,11 +202,12 @@ class ResponseBuilder:
     def translation(self, found: Found, plan: SearchPlan) -> Translation:
         """Returns the translation of one sentence with what the plan asks for."""
         spec = found.spec
-        best, *others = (self._facts(found, hypothesis, plan) for hypothesis in found.hypotheses)
+        first, *others = found.hypotheses
+        best = self._facts(found, first, plan, found.decoded)
         return Translation(
             **best,
             source_tokens=len(spec.source_ids),
-            alternatives=tuple(Alternative(**other) for other in others),
+            alternatives=tuple(Alternative(**self._facts(found, other, plan)) for other in others),
             seed=spec.options.seed if spec.options.sampled else None,
             cached=found.cached,
             repairs=found.repairs or None,
@@ -218,9 +224,22 @@ class ResponseBuilder:
             cached=found.cached,
         )
 
-    def _facts(self, found: Found, hypothesis: Hypothesis, plan: SearchPlan) -> dict[str, Any]:
-        """Returns keyword arguments of an `Alternative`."""
+    def draft(self, sentence: str, hypothesis: Hypothesis) -> tuple[str, Alignment]:
+        """Returns the text of a hypothesis and its alignment by tokens."""
         text = self._tokenizer.decode(hypothesis.target_ids)
+        return text, self._alignment(sentence, text, hypothesis, "tokens") or Alignment((), (), (), ())
+
+    def _facts(
+        self, found: Found, hypothesis: Hypothesis, plan: SearchPlan, decoded: frozenset[int] = frozenset()
+    ) -> dict[str, Any]:
+        """Returns keyword arguments of an `Alternative`."""
+        sentence, text = found.sentence, self._tokenizer.decode(hypothesis.target_ids)
+        alignment = self._alignment(sentence.text, text, hypothesis, plan.alignments or "tokens")
+        terms: tuple[AppliedTerm, ...] | None = None
+        if sentence.terms is not None and alignment is not None:
+            text, alignment, terms = sentence.terms.place(text, alignment, decoded)
+        if plan.alignments is None and sentence.markup is None:
+            alignment = None
         return {
             "text": text,
             "score": hypothesis.score,
@@ -228,19 +247,18 @@ class ResponseBuilder:
             "finish_reason": hypothesis.finish_reason,
             "target_tokens": len(hypothesis.target_ids),
             "tokens": self._tokens(hypothesis) if plan.token_scores else None,
-            "alignments": self._alignments(found.text, text, hypothesis, plan.alignments or "tokens"),
+            "alignments": None if alignment is None else (alignment,),
+            "terms": terms or None,
         }
 
-    def _alignments(
-        self, text: str, translation: str, hypothesis: Hypothesis, unit: AlignmentUnit
-    ) -> tuple[Alignment, ...] | None:
+    def _alignment(self, text: str, translation: str, hypothesis: Hypothesis, unit: AlignmentUnit) -> Alignment | None:
         attention = hypothesis.alignments  # [T, S], with special tokens before and after those of the text
         if attention is None:
             return None
         source = self._tokenizer.encode_offsets(text)
         target = self._tokenizer.decode_offsets(hypothesis.target_ids)
         end = attention.shape[1] - self._suffix_tokens
-        return (ALIGN[unit](text, source, translation, target, attention[:, end - len(source) : end]),)
+        return ALIGN[unit](text, source, translation, target, attention[:, end - len(source) : end])
 
     def _tokens(self, hypothesis: Hypothesis) -> tuple[TokenScore, ...]:
         end = (self._vocabulary.eos_id,) if hypothesis.finish_reason is FinishReason.EOS else ()

@@ -31,6 +31,7 @@ from serve.translation.fields import OPTIONS
 from serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, SentenceMarkup
 from serve.translation.request import ModelRequest, SearchPlan, TextRequest
 from serve.translation.response import Alternative, Translation, TranslationDelta, TranslationResponse
+from serve.translation.terms import join_terms
 
 # Blank lines, or a line.
 LINE = re.compile(rf"[{BLANK_CHARACTERS}]*[\r\n]|[^\r\n]+")
@@ -360,6 +361,10 @@ class SegmentedRequest:
         joined = (_join(text, tuple(islice(translations, len(text.sentences)))) for text in self.texts)
         return replace(response, translations=tuple(joined))
 
+    def with_terms(self, sentences: Iterable[TextRequest]) -> "SegmentedRequest":
+        """Returns the request with these sentences in place of its own."""
+        return replace(self, request=replace(self.request, texts=tuple(sentences)))
+
     @property
     def slow_to_join(self) -> bool:
         """Whether joining takes long, because many sentences need more than escapes, or long ones."""
@@ -422,4 +427,6 @@ def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Tran
 def _joined(segmented: SegmentedText, translations: Sequence[Alternative]) -> dict[str, Any]:
     """Returns the fields of a joined translation that depend on its text."""
     text, repairs = segmented.render(translations)
-    return {"text": text, "alignments": segmented.join_alignments(translations), "repairs": repairs or None}
+    terms = join_terms(each.terms for each in translations)
+    alignments = segmented.join_alignments(translations)
+    return {"text": text, "alignments": alignments, "repairs": repairs or None, "terms": terms}

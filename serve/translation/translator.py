@@ -8,18 +8,16 @@ runtime.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.engine.readiness import Readiness
-from serve.errors import InvalidRequestError, QueueFullError
+from serve.errors import InvalidRequestError
 from serve.observability.metrics import Metrics
 from serve.observability.traces import current_trace
 from serve.observability.usage import Timings
-from serve.placeholders.check import Repair, RepairWay
 from serve.scheduler.admission import Reservation
 from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
@@ -29,12 +27,11 @@ from serve.translation.cache import Hypotheses, ResultCache
 from serve.translation.markup import SMALL_MARKUP_BYTES
 from serve.translation.request import ModelRequest, TargetVocabulary, TextRequest
 from serve.translation.response import Found, ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
+from serve.translation.second_pass import SecondPass
 from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
 from serve.translation.turns import SMALL_TEXT_BYTES, Pace, map_texts, normalized_bytes, run_turn
 
-# Rounds of decoding sentences again that lack placeholders.
-MOST_REPAIRS = 3
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
 
@@ -133,6 +130,7 @@ class Translator:
         self._cache = cache
         self._notifier = LoopNotifier()
         self._stream_quota = StreamQuota(scheduler, spare_rows)
+        self._second_pass = SecondPass(tokenizer, scheduler, self._responses, self._spec)
 
     async def reserve(self, request: ModelRequest) -> Reservation:
         """Admits a request before its texts are processed, and reserves its rows.
@@ -162,7 +160,9 @@ class Translator:
             tokenized = await self._tokenize(segmented.request)
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
-            found = await self._completed(tokenized, self._found(tokenized, submission.sequences))
+            found = self._found(tokenized, submission.sequences)
+            if request.protects:
+                found = await self._second_pass.complete(tokenized.request, found)
             return await self._joined(segmented, await self._translated(tokenized, submission.sequences, found))
 
     async def stream(
@@ -171,13 +171,13 @@ class Translator:
         """Yields deltas of the translations, then the response of `translate`.
 
         Deltas that are not consumed in time are merged. With several hypotheses, the best one is known only at the end:
-        its text comes in one delta, as does a text with placeholders. Closing the generator (`contextlib.aclosing`)
-        frees the slots within one step.
+        its text comes in one delta, as does a text with placeholders or terms. Closing the generator
+        (`contextlib.aclosing`) frees the slots within one step.
 
         Raises:
             ServiceError: if the translation fails, possibly after some deltas.
         """
-        if request.reading is not None and request.reading.placeholders:
+        if request.protects:
             response = await self.translate(request, reserved)
             for index, each in enumerate(response.translations):
                 yield TranslationDelta(
@@ -226,6 +226,14 @@ class Translator:
             return self._observed(ScoreResponse(scores, _timings(tokenized, submission.sequences)))
 
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
+        """Splits the texts into sentences with their terms."""
+        segmented = await self._sentences(request, reservation)
+        if not request.has_terms:
+            return segmented
+        find = TextRequest.with_terms
+        return segmented.with_terms(await map_texts(find, segmented.request.texts, request.deadline_seconds))
+
+    async def _sentences(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
         """Splits the texts into sentences, and extends the reservation if there are more sentences than texts."""
         if not request.split_sentences and request.reading is None:
             return SegmentedRequest.whole(request)
@@ -270,8 +278,7 @@ class Translator:
             raise InvalidRequestError(text.text_field, problem)
         prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
         options = request.plan.options_for(len(source), prefix, text.prefix_field, request.direction.start)
-        tagged = text.markup is not None and text.markup.has_tags
-        return SequenceSpec(source, replace(options, alignments=True) if tagged else options)
+        return SequenceSpec(source, replace(options, alignments=True) if text.attended else options)
 
     def _submission(
         self, tokenized: TokenizedRequest, reservation: Reservation, notifier: LoopNotifier | None = None
@@ -324,7 +331,7 @@ class Translator:
     ) -> TranslationDelta:
         best, sentence = hypotheses[0], tokenized.request.texts[index]
         if sentence.markup is not None and not sentence.markup.grows:
-            found = Found(sentence.text, tokenized.specs[index], hypotheses[:1], None)
+            found = Found(sentence, tokenized.specs[index], hypotheses[:1], None)
             text, _ = sentence.markup.render(self._responses.translation(found, tokenized.request.plan))
         else:
             text = text_stream.end(self._tokenizer.decode(best.target_ids))
@@ -335,72 +342,6 @@ class Translator:
             target_tokens=len(best.target_ids),
             finish_reason=best.finish_reason,
         )
-
-    async def _completed(self, tokenized: TokenizedRequest, found: list[Found]) -> list[Found]:
-        """Decodes sentences that lack placeholders again, each with a prefix that ends with a lost one."""
-        request = tokenized.request
-        if request.reading is None or not request.reading.placeholders or request.plan.options.hypotheses > 1:
-            return found
-        changed: Sequence[int] = range(len(found))
-        for _ in range(MOST_REPAIRS):
-            again = await self._lacking(tokenized, found, changed)
-            if not again:
-                break
-            specs = [spec for _, _, spec in again]
-            try:
-                with Submission(
-                    self._scheduler,
-                    specs,
-                    deadline_seconds=request.deadline_seconds,
-                    priority=request.priority,
-                    fairness_key=request.fairness_key,
-                    patient=True,
-                ) as submission:
-                    await submission.finish()
-            except QueueFullError:
-                break  # without room, they are placed by alignment
-            better = list(filter(None, map(partial(self._better, request, found), again, submission.sequences)))
-            for index, result in better:
-                found[index] = result
-            changed = [index for index, _ in better]
-        return found
-
-    async def _lacking(
-        self, tokenized: TokenizedRequest, found: Sequence[Found], indices: Sequence[int]
-    ) -> list[tuple[int, Sequence[str], SequenceSpec]]:
-        """Returns index, lost placeholders and new sequence of each of some sentences that lacks placeholders."""
-        again, pace = list[tuple[int, Sequence[str], SequenceSpec]](), Pace()
-        for index in indices:
-            text, best = tokenized.request.texts[index], found[index].hypotheses[0]
-            lost = [] if text.markup is None else text.markup.lost(self._tokenizer.decode(best.target_ids))
-            if text.markup is not None and lost and self._can_write(lost[0]):
-                translation = self._responses.translation(found[index], tokenized.request.plan)
-                prefixed = replace(text, target_prefix=text.markup.prefix(translation))
-                # A prefix may exceed the longest translation.
-                with suppress(InvalidRequestError):
-                    again.append((index, lost, self._spec(tokenized.request, prefixed)))
-            await pace.keep()
-        return again
-
-    def _can_write(self, text: str) -> bool:
-        """Returns whether the model has tokens for a text."""
-        return text in self._tokenizer.decode(self._tokenizer.encode_target(text))
-
-    def _better(
-        self,
-        request: ModelRequest,
-        found: Sequence[Found],
-        again: tuple[int, Sequence[str], SequenceSpec],
-        sequence: DecodingSequence,
-    ) -> tuple[int, Found] | None:
-        """Returns index and result of a sentence that lacks fewer placeholders than before."""
-        index, lost, _ = again
-        markup = request.texts[index].markup
-        still = [] if markup is None else markup.lost(self._tokenizer.decode(sequence.best.target_ids))
-        if len(still) >= len(lost):
-            return None
-        repairs = (*found[index].repairs, Repair(lost[0], RepairWay.DECODED))
-        return index, found[index]._replace(hypotheses=tuple(sequence.hypotheses), repairs=repairs)
 
     async def _translated(
         self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...], found: Sequence[Found]
@@ -432,7 +373,7 @@ class Translator:
             if self._cache is not None and tokenized.request.plan.repeatable:
                 self._cache.put(tokenized.specs[index], found[index])
         return [
-            Found(text.text, spec, found[index], None if self._cache is None else index in tokenized.cached)
+            Found(text, spec, found[index], None if self._cache is None else index in tokenized.cached)
             for index, (text, spec) in enumerate(zip(tokenized.request.texts, tokenized.specs, strict=True))
         ]
 

@@ -9,6 +9,7 @@ from protos.translation_pb2 import (
     FinishReason,
     RepairWay,
     ScoreRequest,
+    TermWay,
     TranslateRequest,
     Translation,
 )
@@ -86,6 +87,15 @@ def _alternative(found: Translation | Alternative) -> Answer:
         answer["repairs"] = [
             {"placeholder": each.placeholder, "way": RepairWay.Name(each.way).removeprefix("REPAIR_WAY_").lower()}
             for each in found.repairs
+        ]
+    if found.terms:
+        answer["terms"] = [
+            {
+                "source": each.source,
+                "target": each.target,
+                "way": TermWay.Name(each.way).removeprefix("TERM_WAY_").lower(),
+            }
+            for each in found.terms
         ]
     return answer
 

@@ -14,6 +14,7 @@ from serve.alignment import Alignment, Link, Span
 from serve.api.grpc_messages import RequestParser, read_score_request, read_translate_request
 from serve.api.message_mapper import message_reader, message_writer
 from serve.errors import InvalidRequestError
+from serve.glossaries.entry import Entry
 from serve.observability.usage import Timings
 from serve.registry.registry import ModelDescription
 from serve.scheduler.sequence import FairnessKey
@@ -152,11 +153,14 @@ def test_a_request_has_the_fields_of_its_message() -> None:
         "non_splitting_tags": ["d"],
         "placeholders": ["all"],
         "preserve_formatting": True,
+        "glossary": ["i"],
     }
+    terms: Any = [{"source": "c", "targets": ["d", "e"], "match_case": True}, {"source": "f"}]
     key = FairnessKey()
-    read = read_translate_request(messages.TranslateRequest(**sent), 7.0, key)
-    assert read == TranslateRequest(**sent, deadline_seconds=7.0, fairness_key=key)
-    assert set(messages.TranslateRequest.DESCRIPTOR.fields_by_name) == {*sent, "options"}
+    read = read_translate_request(messages.TranslateRequest(**sent, terms=terms), 7.0, key)
+    entries = [Entry("c", ("d", "e"), match_case=True), Entry("f", ("f",))]
+    assert read == TranslateRequest(**sent, terms=entries, deadline_seconds=7.0, fairness_key=key)
+    assert set(messages.TranslateRequest.DESCRIPTOR.fields_by_name) == {*sent, "options", "terms"}
     assert read_translate_request(messages.TranslateRequest(), None) == TranslateRequest()
 
 

@@ -159,6 +159,30 @@ def test_markup_options_are_sent(server: str, servicer: CapitalsServicer) -> Non
     assert (list(request.splitting_tags), list(request.non_splitting_tags)) == (["p"], ["b"])
 
 
+def test_the_terms_of_a_file_are_sent(server: str, servicer: CapitalsServicer, tmp_path: Path) -> None:
+    (tmp_path / "terms.csv").write_text("house,Haus,Hauses\nDragoman,Dragoman\n")
+    flags = ["--terms", str(tmp_path / "terms.csv"), "--glossary", "a,b"]
+    assert translate(b"one\n", "--server", server, *flags) == (0, b"ONE\n", "")
+    (request,) = servicer.requests
+    assert [(each.source, list(each.targets)) for each in request.terms] == [
+        ("house", ["Haus", "Hauses"]),
+        ("Dragoman", ["Dragoman"]),
+    ]
+    assert list(request.glossary) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [("a.tsv", b"house\n", "entry 0"), ("a.txt", b"", ".tsv, .csv, .tbx"), ("a.csv", b"\xff", "utf-8")],
+)
+def test_an_invalid_file_of_terms_is_named(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    status, output, error = translate(b"one\n", "--server", "none", "--terms", str(tmp_path / name))
+    assert (status, output) == (1, b"")
+    assert error.startswith(f"dragoman translate: --terms: {tmp_path / name}: ")
+    assert problem in error
+
+
 @pytest.mark.parametrize("flags", [[], ["--stream"]], ids=["whole", "stream"])
 @pytest.mark.parametrize("content", ["one\n\n two", "one\n", "", " \n\t\n"])
 def test_a_document_is_one_text_and_nothing_is_added_to_it(server: str, content: str, flags: list[str]) -> None:

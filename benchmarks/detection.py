@@ -1,0 +1,115 @@
+"""Measures the detection of languages: accuracy at a sentence, three words and one word, and the time per text.
+
+Run `python -m benchmarks.detection`. The texts are the validation sentences of Multi30k in four languages, their first
+three words and their middle word. `--sentences FILE` adds a table of other sentences: a column per language, whose code
+is in the first row. Tags in it are left out. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from model.data.corpus import read_corpus
+from serve.languages.detector import detect_language, load
+
+LANGUAGES = ("cs", "de", "en", "fr")
+# The languages of Europe that the model knows, of which a server of many languages may have all.
+_MANY = (
+    "bg bs ca cs cy da de el en es et eu fi fr ga gl hr hu is it lb lt lv mk mt nl no pl pt ro ru sk sl sq sr sv tr uk"
+)
+_TAG = re.compile(r"<[^<>]*>")
+Cut = Callable[[list[str]], list[str]]
+CUTS: dict[str, Cut] = {
+    "sentence": lambda words: words,
+    "three words": lambda words: words[:3],
+    "one word": lambda words: words[len(words) // 2 :][:1],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The detection of some texts.
+
+    Attributes:
+        candidates: number of the languages that a text may have.
+        accuracy: share of the texts with their language first.
+        unknown: share of the texts without evidence, which are not accurate.
+        microseconds: mean time per text.
+    """
+
+    data: str
+    part: str
+    candidates: int
+    texts: int
+    accuracy: float
+    unknown: float
+    microseconds: float
+
+
+def detect(data: str, part: str, texts: Sequence[tuple[str, str]], candidates: Sequence[str]) -> Outcome:
+    """Returns the outcome for texts, each with its language."""
+    started_seconds = time.perf_counter()
+    found = [detect_language(text, candidates) for _, text in texts]
+    seconds = time.perf_counter() - started_seconds
+    correct = sum(bool(each) and each[0][0] == code for each, (code, _) in zip(found, texts, strict=True))
+    unknown = sum(not each for each in found)
+    count = len(texts)
+    return Outcome(data, part, len(candidates), count, correct / count, unknown / count, 1e6 * seconds / count)
+
+
+def multi30k_sentences(folder: Path | None) -> Iterator[tuple[str, str]]:
+    """Yields language and text of the validation sentences."""
+    for code in LANGUAGES:
+        other = "de" if code == "en" else "en"
+        yield from ((code, text) for text in read_corpus(f"multi30k:{code}-{other}", "validation", folder).sources)
+
+
+def table_sentences(file: Path) -> Iterator[tuple[str, str]]:
+    """Yields language and text of each cell of a table."""
+    codes, *rows = (line.split("\t") for line in file.read_text("utf-8").splitlines())
+    for row in rows:
+        yield from ((code, _TAG.sub("", text)) for code, text in zip(codes, row, strict=True))
+
+
+def main() -> None:
+    """Prints a table and the outcomes as JSON."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--sentences", type=Path)
+    parser.add_argument("--multi30k-folder", type=Path)
+    options = parser.parse_args()
+    load()
+    sources = {"multi30k": list(multi30k_sentences(options.multi30k_folder))}
+    if options.sentences is not None:
+        sources["own"] = list(table_sentences(options.sentences))
+    outcomes = list[Outcome]()
+    for data, sentences in sources.items():
+        for part, cut in CUTS.items():
+            texts = [(code, " ".join(cut(text.split()))) for code, text in sentences]
+            for candidates in (LANGUAGES, _MANY.split()):
+                detect(data, part, texts[:10], candidates)
+                outcomes.append(detect(data, part, texts, candidates))
+    rows = [
+        (
+            each.data,
+            each.part,
+            each.candidates,
+            each.texts,
+            f"{each.accuracy:.1%}",
+            f"{each.unknown:.1%}",
+            f"{each.microseconds:.0f}",
+        )
+        for each in outcomes
+    ]
+    header = ("data", "text", "candidates", "texts", "accuracy", "unknown", "µs")
+    print(tabulate(rows, header, disable_numparse=True))
+    print(json.dumps([asdict(each) for each in outcomes]))
+
+
+if __name__ == "__main__":
+    main()

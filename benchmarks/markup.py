@@ -1,0 +1,99 @@
+"""Measures markup: the time of tags per kilobyte, and whether texts without tags keep their translations to the bit.
+
+Run `python -m benchmarks.markup BUNDLE`. The texts are validation sentences of Multi30k, alone and with an element
+around every third word. The time is that of reading the tags and of placing them by an alignment, without the model.
+The last line is one JSON object.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from model.data.corpus import read_corpus
+from serve.alignment import Alignment
+from serve.app import open_dispatcher
+from serve.markup.elements import MarkupOptions
+from serve.markup.placement import place_tags
+from serve.markup.sentences import read_document
+from serve.observability.logs import RequestRecord, configure_logs
+from serve.settings import ServeSettings
+from serve.translation.request import TranslateRequest
+
+_ROUNDS = 5
+
+
+def with_tags(text: str) -> str:
+    """Returns a text with an element around every third word."""
+    words = text.split()
+    return " ".join(f"<b>{word}</b>" if number % 3 == 1 else word for number, word in enumerate(words))
+
+
+def milliseconds_per_kb(texts: Sequence[str]) -> float:
+    """Returns the median time per 1,000 bytes of the documents."""
+    options = MarkupOptions("html")
+    alignments = {count: _diagonal(count) for count in range(200)}
+    rounds = list[float]()
+    for _ in range(_ROUNDS):
+        started_seconds = time.perf_counter()
+        for text in texts:
+            document = read_document(text, options, lambda blocks: [[(0, len(each))] for each in blocks])
+            for sentence in document.sentences:
+                words = sentence.text.split(" ")
+                edges = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
+                spans = [(start, start + len(word)) for start, word in zip(edges, words, strict=False)]
+                alignment = Alignment.of(spans, spans, alignments[len(words)])
+                place_tags(sentence, sentence.text, alignment, document.escaper)
+        rounds.append(time.perf_counter() - started_seconds)
+    return 1e6 * statistics.median(rounds) / sum(len(text.encode()) for text in texts)
+
+
+def _diagonal(count: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return 0.9 * np.eye(count) + 0.1 / max(1, count)
+
+
+async def count_changed(bundle: Path, texts: Sequence[str], languages: tuple[str, str]) -> int:
+    """Returns how many texts without tags get another translation or another score with `format: html`."""
+    configure_logs("console")
+    changed = 0
+    async with open_dispatcher(ServeSettings(bundle=bundle)) as dispatcher:
+        for text in texts:
+            results = []
+            for text_format in ("text", "html"):
+                request = TranslateRequest(
+                    text=(text,), source_language=languages[0], target_language=languages[1], format=text_format
+                )
+                response = await dispatcher.translate(request, RequestRecord("local"))
+                results.append((response.translations[0].text, response.translations[0].score))
+            changed += results[0] != results[1]
+    return changed
+
+
+def main() -> None:
+    """Prints the figures, and again as JSON."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--data", default="multi30k:en-de")
+    parser.add_argument("--multi30k-folder", type=Path)
+    options = parser.parse_args()
+    validation = read_corpus(options.data, "validation", options.multi30k_folder)
+    plain = [text for text in validation.sources if not set(text) & set("<>&")]
+    changed = asyncio.run(count_changed(options.bundle, plain, validation.languages))
+    figures = {
+        "texts": len(plain),
+        "changed": changed,
+        "plain_ms_per_kb": milliseconds_per_kb(plain),
+        "tagged_ms_per_kb": milliseconds_per_kb(list(map(with_tags, plain))),
+    }
+    for name, value in figures.items():
+        print(f"{name:>18} {value:g}")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

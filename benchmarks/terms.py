@@ -1,0 +1,257 @@
+"""Measures terms: how many are in the translations, the change of BLEU, and the time per request.
+
+Run `python -m benchmarks.terms BUNDLE`. The dictionary comes from the training set by IBM model 1; the sentences are
+those of the validation set. Requests follow one another. Two questions:
+
+    given       each term of a sentence has the one translation that its reference has (as in Dinu et al. 2019)
+    dictionary  each term has all its translations of the dictionary, as forms
+
+Each is answered without terms, with terms, and with the terms in place of their sources in the text. The last line is
+one JSON object.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import sacrebleu
+from numpy.typing import NDArray
+from tabulate import tabulate
+
+from model.data.corpus import read_corpus
+from serve.app import open_dispatcher
+from serve.glossaries.entry import Entry
+from serve.glossaries.matching import TermIndex, UnitText, find_form, find_terms
+from serve.observability.logs import RequestRecord, configure_logs
+from serve.registry.dispatcher import Dispatcher
+from serve.settings import ServeSettings
+from serve.translation.request import TranslateRequest
+from serve.translation.terms import TermWay
+
+Way = Literal["none", "terms", "replaced"]
+WAYS: tuple[Way, ...] = ("none", "terms", "replaced")
+_WORD = re.compile(r"\w+")
+# Rounds of model 1, and what an entry needs: letters, occurrences, and probability of the best and of other forms.
+_ROUNDS = 5
+_FEWEST_LETTERS, _FEWEST_OCCURRENCES = 4, 5
+_LEAST_PROBABLE, _LEAST_SHARE = 0.3, 0.3
+_MOST_FORMS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one way gave for one question.
+
+    Attributes:
+        included: share of the terms of the texts of which a form is in the translation.
+        shares: of each way in which terms came in, as the responses have it.
+        mean_ms, p95_ms: time per request.
+    """
+
+    question: str
+    way: Way
+    sentences: int
+    terms: int
+    included: float
+    bleu: float
+    mean_ms: float
+    p95_ms: float
+    shares: dict[str, float]
+
+
+def build_dictionary(sources: Sequence[str], targets: Sequence[str]) -> list[Entry]:
+    """Returns the entries of words with probable translations."""
+    source_ids, source_words = _numbered([text.lower() for text in sources])
+    target_ids, target_words = _numbered(targets)
+    pairs, numbers = _pairs(source_ids, target_ids, len(target_words))
+    cells, cell_of_pair = np.unique(pairs, return_inverse=True)
+    source_of_cell = cells // len(target_words)
+    probability = np.ones(len(cells))
+    for _ in range(_ROUNDS):
+        weights = probability[cell_of_pair]
+        # The words of the text share each word of its translation.
+        weights /= np.bincount(numbers, weights)[numbers]
+        counts = np.bincount(cell_of_pair, weights, len(cells))
+        probability = counts / np.bincount(source_of_cell, counts)[source_of_cell]
+    occurrences = Counter(number for ids in source_ids for number in ids)
+    forms: dict[int, list[tuple[float, str]]] = {}
+    for cell in np.flatnonzero(probability > _LEAST_PROBABLE * _LEAST_SHARE).tolist():
+        source, target = divmod(int(cells[cell]), len(target_words))
+        forms.setdefault(source, []).append((float(probability[cell]), target_words[target]))
+    return [
+        Entry(source_words[source], _best_forms(found))
+        for source, found in forms.items()
+        if _is_term(source_words[source], occurrences[source]) and max(found)[0] >= _LEAST_PROBABLE
+    ]
+
+
+def _numbered(texts: Sequence[str]) -> tuple[list[list[int]], list[str]]:
+    """Returns the words of each text by their numbers, and all words."""
+    numbers: dict[str, int] = {}
+    ids = [[numbers.setdefault(word, len(numbers)) for word in _WORD.findall(text)] for text in texts]
+    return ids, list(numbers)
+
+
+def _pairs(
+    source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]], target_words: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns each pair of words in a pair of sentences as one number, and the number of its word among all targets."""
+    cells, numbers, count = list[NDArray[np.int64]](), list[NDArray[np.int64]](), 0
+    for left, right in zip(source_ids, target_ids, strict=True):
+        grid = np.add.outer(np.array(left, np.int64) * target_words, np.array(right, np.int64))
+        cells.append(grid.ravel())
+        numbers.append(np.broadcast_to(np.arange(count, count + len(right)), grid.shape).ravel())
+        count += len(right)
+    return np.concatenate(cells), np.concatenate(numbers)
+
+
+def _is_term(word: str, occurrences: int) -> bool:
+    return len(word) >= _FEWEST_LETTERS and word.isalpha() and occurrences >= _FEWEST_OCCURRENCES
+
+
+def _best_forms(found: Iterable[tuple[float, str]]) -> tuple[str, ...]:
+    best, *others = sorted(found, reverse=True)
+    forms = [best, *(each for each in others if each[0] >= _LEAST_SHARE * best[0])]
+    return tuple(word for _, word in forms[:_MOST_FORMS])
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A text with its terms and its reference."""
+
+    text: str
+    reference: str
+    terms: tuple[Entry, ...]
+
+    def request(self, way: Way, direction: tuple[str, str]) -> TranslateRequest:
+        """Returns the request for its translation."""
+        text = self.replaced if way == "replaced" else self.text
+        terms = self.terms if way == "terms" else ()
+        return TranslateRequest(
+            text=(text,), source_language=direction[0], target_language=direction[1], terms=terms, split_sentences=False
+        )
+
+    @property
+    def replaced(self) -> str:
+        """The text with the first form of each term in place of the term."""
+        text = self.text
+        for match in reversed(find_terms(text, [TermIndex(self.terms)])):
+            text = f"{text[: match.start]}{match.entry.targets[0]}{text[match.end :]}"
+        return text
+
+    def count_included(self, translation: str) -> int:
+        """Returns how many of its terms have one of their forms in a translation."""
+        return sum(any(_has(translation, form) for form in entry.targets) for entry in self.terms)
+
+
+def _has(text: str, form: str) -> bool:
+    return any(find_form(UnitText(text), form, match_case=False))
+
+
+def given_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Returns the sentences with terms whose reference has one of their forms, and with this form alone."""
+    given = list[Sentence]()
+    for each in sentences:
+        forms = [
+            (entry, next((form for form in entry.targets if _has(each.reference, form)), "")) for entry in each.terms
+        ]
+        terms = tuple(Entry(entry.source, (form,)) for entry, form in forms if form)
+        if terms:
+            given.append(Sentence(each.text, each.reference, terms))
+    return given
+
+
+async def ask(
+    dispatcher: Dispatcher, question: str, sentences: Sequence[Sentence], way: Way, direction: tuple[str, str]
+) -> Outcome:
+    """Returns what one way gives."""
+    translations, seconds, ways = list[str](), list[float](), Counter[str]()
+    for each in sentences:
+        response = await dispatcher.translate(each.request(way, direction), RequestRecord("local"))
+        translations.append(response.translations[0].text)
+        seconds.append(response.timings.total_seconds)
+        ways.update(term.way for term in response.translations[0].terms or ())
+    terms = sum(len(each.terms) for each in sentences)
+    included = sum(each.count_included(text) for each, text in zip(sentences, translations, strict=True))
+    bleu = sacrebleu.corpus_bleu(translations, [[each.reference for each in sentences]])
+    shares = {each.value: ways[each] / max(1, ways.total()) for each in TermWay}
+    return Outcome(
+        question,
+        way,
+        len(sentences),
+        terms,
+        included / terms,
+        bleu.score,
+        1000 * statistics.fmean(seconds),
+        1000 * statistics.quantiles(seconds, n=20)[-1],
+        shares,
+    )
+
+
+async def measure(bundle: Path, data: str, folder: Path | None) -> list[Outcome]:
+    """Returns the outcome of each way for each question."""
+    train, validation = (read_corpus(data, split, folder) for split in ("train", "validation"))
+    index = TermIndex(build_dictionary(train.sources, train.targets))
+    all_sentences = [
+        Sentence(text, reference, tuple(dict.fromkeys(match.entry for match in find_terms(text, [index]))))
+        for text, reference in zip(validation.sources, validation.targets, strict=True)
+    ]
+    sentences = [each for each in all_sentences if each.terms]
+    questions = {"given": given_sentences(sentences), "dictionary": sentences}
+    configure_logs("console")
+    outcomes = list[Outcome]()
+    async with open_dispatcher(ServeSettings(bundle=bundle)) as dispatcher:
+        await ask(dispatcher, "warm-up", sentences[:50], "none", validation.languages)
+        for question, asked in questions.items():
+            for way in WAYS:
+                outcomes.append(await ask(dispatcher, question, asked, way, validation.languages))
+    return outcomes
+
+
+def main() -> None:
+    """Prints a table and the outcomes as JSON."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--data", default="multi30k:en-de")
+    parser.add_argument("--multi30k-folder", type=Path)
+    options = parser.parse_args()
+    outcomes = asyncio.run(measure(options.bundle, options.data, options.multi30k_folder))
+    rows = [
+        (
+            each.question,
+            each.way,
+            each.sentences,
+            each.terms,
+            f"{each.included:.1%}",
+            f"{each.bleu:.2f}",
+            f"{each.mean_ms:.1f}",
+            f"{each.p95_ms:.1f}",
+            " / ".join(f"{share:.1%}" for share in each.shares.values()),
+        )
+        for each in outcomes
+    ]
+    header = (
+        "question",
+        "way",
+        "sentences",
+        "terms",
+        "included",
+        "BLEU",
+        "mean ms",
+        "p95 ms",
+        "present/decoded/placed",
+    )
+    print(tabulate(rows, header, disable_numparse=True))
+    print(json.dumps([asdict(each) for each in outcomes]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""REST routes of stored glossaries."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from pydantic import FailFast, Field, TypeAdapter
+
+from serve.api.body_parser import BodyParser
+from serve.api.http_body import TermBody, inlined_schema
+from serve.api.http_problem import problem_documentation
+from serve.api.http_reader import RequestReader
+from serve.errors import GlossaryNotFoundError, InvalidRequestError
+from serve.glossaries.entry import Entry, EntryError, check_entries
+from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, read_entries, write_entries
+from serve.glossaries.store import Dictionary, Glossary, GlossaryStore
+from serve.translation.fields import Fields, shown
+
+GLOSSARIES_PATH = "/v1/glossaries"
+JSON = "json"
+# Values of a body: about 30,000 entries as objects.
+MOST_VALUES = 200_000
+
+T = TypeVar("T")
+
+
+class DictionaryBody(Fields):
+    """The entries of a glossary for one pair of languages, as objects or as the text of a file."""
+
+    source_language: str = Field(description="ISO 639-1 code of the terms.")
+    target_language: str = Field(description="ISO 639-1 code of their translations.")
+    entries: Annotated[list[TermBody], FailFast()] = Field([], description="Entries, unless they are in `text`.")
+    text: str = Field("", description="Entries as the text of a file.")
+    format: str = Field("tsv", description="Format of `text`: `tsv`, `csv` or `tbx`.")
+
+
+class GlossaryBody(Fields):
+    """A glossary."""
+
+    name: str = Field(description="A name for people, of 1 to 1024 characters.")
+    dictionaries: Annotated[list[DictionaryBody], FailFast()] = Field(
+        description="One per pair of languages, at most 100."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of one dictionary."""
+
+    entries: tuple[Entry, ...]
+
+
+_GLOSSARY = TypeAdapter(Glossary)
+_GLOSSARIES = TypeAdapter(dict[str, list[Glossary]])
+_ENTRIES = TypeAdapter(Entries)
+
+
+class HttpGlossaries:
+    """Handlers of the routes."""
+
+    def __init__(self, store: GlossaryStore | None, reader: RequestReader) -> None:
+        """Creates the handlers; without a store, there are no glossaries."""
+        self._store = store
+        self._reader = reader
+        self._parser = BodyParser(MOST_VALUES)
+
+    def build(self) -> APIRouter:
+        """Returns the routes."""
+        router = APIRouter()
+        content = {"application/json": {"schema": inlined_schema(GlossaryBody)}}
+        body: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
+        invalid, unknown = problem_documentation(InvalidRequestError), problem_documentation(GlossaryNotFoundError)
+        one = f"{GLOSSARIES_PATH}/{{glossary_id}}"
+        router.post(
+            GLOSSARIES_PATH,
+            summary="Stores a glossary",
+            status_code=HTTPStatus.CREATED,
+            response_model=Glossary,
+            responses=invalid,
+            openapi_extra=body,
+        )(self.create)
+        router.get(GLOSSARIES_PATH, summary="Lists the stored glossaries", response_model=dict[str, list[Glossary]])(
+            self.list_all
+        )
+        router.get(one, summary="Returns a glossary without its entries", response_model=Glossary, responses=unknown)(
+            self.get
+        )
+        router.put(
+            one,
+            summary="Replaces name and dictionaries of a glossary",
+            response_model=Glossary,
+            responses={**invalid, **unknown},
+            openapi_extra=body,
+        )(self.replace)
+        router.delete(
+            one, summary="Deletes a glossary", status_code=HTTPStatus.NO_CONTENT, response_model=None, responses=unknown
+        )(self.delete)
+        router.get(
+            f"{one}/entries",
+            summary="Returns the entries of a dictionary as JSON, TSV, CSV or TBX",
+            response_model=Entries,
+            responses={**invalid, **unknown},
+        )(self.entries)
+        return router
+
+    async def create(self, request: Request) -> Response:
+        """Requires a state directory. All processes of the service serve the glossary at once."""
+        body = await self._receive(request)
+        glossary = await self._change(lambda store: store.create(body.name, _dictionaries(body)))
+        return _answer(_GLOSSARY, glossary, HTTPStatus.CREATED)
+
+    async def list_all(self) -> Response:
+        """Lists the oldest first. Without a state directory there are none."""
+        found = [] if self._store is None else await asyncio.to_thread(self._store.list_all)
+        return _answer(_GLOSSARIES, {"glossaries": found})
+
+    async def get(self, glossary_id: str) -> Response:
+        """Returns name, times, and the number of entries of each dictionary."""
+        return _answer(_GLOSSARY, await self._change(lambda store: store.get(glossary_id)))
+
+    async def replace(self, glossary_id: str, request: Request) -> Response:
+        """Replaces all or nothing. Requests that run already use the dictionaries from before."""
+        body = await self._receive(request)
+        glossary = await self._change(lambda store: store.replace(glossary_id, body.name, _dictionaries(body)))
+        return _answer(_GLOSSARY, glossary)
+
+    async def delete(self, glossary_id: str) -> Response:
+        """Deletes the glossary with all its dictionaries."""
+        await self._change(lambda store: store.delete(glossary_id))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def entries(
+        self,
+        glossary_id: str,
+        source_language: str = "",
+        target_language: str = "",
+        format: str = JSON,  # noqa: A002
+    ) -> Response:
+        """Returns the entries in the order of the glossary. Files have no mark for letter case."""
+        kind = _entries_format(format) if format != JSON else None
+        pair = source_language, target_language
+        found = await self._change(lambda store: store.entries(glossary_id, *pair))
+        if kind is None:
+            return _answer(_ENTRIES, Entries(found))
+        content = await asyncio.to_thread(write_entries, found, kind, *pair)
+        return Response(content, media_type=f"{MEDIA_TYPES[kind]}; charset=utf-8")
+
+    async def _receive(self, request: Request) -> GlossaryBody:
+        data, deadline_seconds = await self._reader.read(request)
+        return await self._parser.parse(data, GlossaryBody, deadline_seconds)
+
+    async def _change(self, use: Callable[[GlossaryStore], T]) -> T:
+        """Returns the result of a function of the store, which runs in a thread."""
+        if self._store is None:
+            raise InvalidRequestError("glossary", "expected a server with --state-dir")
+        return await asyncio.to_thread(partial(use, self._store))
+
+
+def _answer(adapter: TypeAdapter[T], value: T, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(adapter.dump_json(value), status, media_type="application/json")
+
+
+def _dictionaries(body: GlossaryBody) -> list[Dictionary]:
+    return [
+        Dictionary(each.source_language, each.target_language, _read(each, f"dictionaries[{index}]"))
+        for index, each in enumerate(body.dictionaries)
+    ]
+
+
+def _read(body: DictionaryBody, field: str) -> tuple[Entry, ...]:
+    """Returns the entries of a dictionary; `field` is its name in errors."""
+    if bool(body.entries) == bool(body.text):
+        raise InvalidRequestError(field, "expected either entries or text")
+    try:
+        if body.entries:
+            return check_entries(each.entry for each in body.entries)
+        kind = _entries_format(body.format)
+        return read_entries(body.text, kind, body.source_language, body.target_language)
+    except EntryError as error:
+        raise InvalidRequestError(f"{field}.entries[{error.index}]", error.problem) from error
+
+
+def _entries_format(name: str) -> EntriesFormat:
+    found = next((each for each in FORMATS if each == name), None)
+    if found is None:
+        raise InvalidRequestError("format", f"{shown(name)}, expected tsv, csv or tbx")
+    return found

@@ -1,0 +1,80 @@
+"""Entries of glossaries, and their limits."""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MOST_CHARACTERS = 256
+MOST_TARGETS = 16
+MOST_ENTRIES = 100_000
+# Control characters and surrogates.
+_REFUSED = frozenset({"Cc", "Cs"})
+
+
+class EntryError(Exception):
+    """An invalid entry.
+
+    Attributes:
+        index: of the entry, from 0.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"entry {index}: {problem}")
+        self.index = index
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A term and its translations.
+
+    Attributes:
+        source: the term.
+        targets: forms of its translation, the preferred one first; at least one.
+        match_case: whether letter case must match, in the text and in its translation.
+    """
+
+    source: str
+    targets: tuple[str, ...]
+    match_case: bool = False
+
+    @classmethod
+    def of(cls, source: str, targets: Sequence[str] = (), *, match_case: bool = False) -> "Entry":
+        """Returns an entry without surrounding white space and repeated forms; without targets, the term stays."""
+        forms = dict.fromkeys(filter(None, map(str.strip, targets)))
+        return cls(source.strip(), tuple(forms) or (source.strip(),), match_case)
+
+    @property
+    def translated(self) -> bool:
+        """Whether the term changes; otherwise it stays as the text spells it."""
+        return self.targets != (self.source,)
+
+
+def check_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Returns valid entries of one dictionary.
+
+    Raises:
+        EntryError: naming the first invalid one.
+    """
+    checked = tuple(entries)
+    if len(checked) > MOST_ENTRIES:
+        raise EntryError(MOST_ENTRIES, f"expected at most {MOST_ENTRIES} entries")
+    seen = dict[str, int]()
+    for index, entry in enumerate(checked):
+        if len(entry.targets) > MOST_TARGETS:
+            raise EntryError(index, f"{len(entry.targets)} targets, expected at most {MOST_TARGETS}")
+        for text in (entry.source, *entry.targets):
+            _check_text(index, text)
+        if seen.setdefault(entry.source, index) != index:
+            raise EntryError(index, f"the same source as entry {seen[entry.source]}, expected another one")
+    return checked
+
+
+def _check_text(index: int, text: str) -> None:
+    if not text:
+        raise EntryError(index, "an empty term, expected text")
+    if len(text) > MOST_CHARACTERS:
+        raise EntryError(index, f"a term of {len(text)} characters, expected at most {MOST_CHARACTERS}")
+    if not text.isprintable() and any(unicodedata.category(each) in _REFUSED for each in text):
+        raise EntryError(index, "a control character, expected text of one line")

@@ -1,0 +1,359 @@
+"""Stored glossaries: each has a dictionary per pair of languages.
+
+They are in the database of the state directory: all processes of the service see a change at once, and it outlives
+them. The index of a dictionary is made at its first use and kept until the dictionary changes. All methods may wait for
+the database.
+"""
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from serve.errors import GlossaryNotFoundError, InvalidRequestError
+from serve.glossaries.entry import Entry, check_entries
+from serve.glossaries.matching import TermIndex
+from serve.state import State
+
+MOST_GLOSSARIES = 1000
+MOST_DICTIONARIES = 100
+MOST_NAME_CHARACTERS = 1024
+# Dictionaries whose index stays in memory: 10,000 entries take about 10 MB.
+_MOST_INDEXES = 32
+
+TABLES = MetaData()
+_GLOSSARIES = Table(
+    "glossaries",
+    TABLES,
+    Column("id", String(36), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("created_seconds", Double, nullable=False),
+    Column("changed_seconds", Double, nullable=False),
+)
+_DICTIONARIES = Table(
+    "glossary_dictionaries",
+    TABLES,
+    Column("glossary_id", String(36), ForeignKey("glossaries.id", ondelete="CASCADE"), primary_key=True),
+    Column("source_language", String(35), primary_key=True),
+    Column("target_language", String(35), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("revision", String(36), nullable=False),
+    Column("entry_count", Integer, nullable=False),
+    Column("entries", Text, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """The entries of a glossary for one pair of languages, which are ISO 639-1 codes."""
+
+    source_language: str
+    target_language: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DictionarySummary:
+    """A dictionary without its entries."""
+
+    source_language: str
+    target_language: str
+    entry_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Glossary:
+    """A stored glossary without its entries.
+
+    Attributes:
+        id: a UUID.
+        dictionaries: at least one, in the order of their creation.
+        created_seconds, changed_seconds: Unix times.
+    """
+
+    id: str
+    name: str
+    dictionaries: tuple[DictionarySummary, ...]
+    created_seconds: float
+    changed_seconds: float
+
+
+class GlossaryStore:
+    """Creates, returns, changes and deletes glossaries. Thread-safe."""
+
+    def __init__(self, state: State) -> None:
+        """Creates the tables if they are missing."""
+        state.create(TABLES)
+        self._state = state
+        self._lock = threading.Lock()
+        self._indexes: LRUCache[str, TermIndex] = LRUCache(_MOST_INDEXES)
+
+    def create(self, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
+        """Stores a new glossary and returns it.
+
+        Raises:
+            InvalidRequestError: if the name, the pairs or the number of glossaries are invalid.
+            EntryError: if an entry is invalid.
+        """
+        _check(name, dictionaries)
+        glossary_id, now_seconds = str(uuid.uuid4()), time.time()
+        with self._state.writing() as connection:
+            count = connection.execute(select(func.count()).select_from(_GLOSSARIES)).scalar_one()
+            if count >= MOST_GLOSSARIES:
+                raise InvalidRequestError("name", f"expected at most {MOST_GLOSSARIES} glossaries: delete one first")
+            values = {"name": name, "created_seconds": now_seconds, "changed_seconds": now_seconds}
+            connection.execute(insert(_GLOSSARIES).values(id=glossary_id, **values))
+            _insert(connection, glossary_id, dictionaries)
+            return _glossary(connection, glossary_id)
+
+    def list_all(self) -> list[Glossary]:
+        """Returns all glossaries, the oldest first."""
+        with self._state.reading() as connection:
+            return _glossaries(connection)
+
+    def get(self, glossary_id: str) -> Glossary:
+        """Returns a glossary.
+
+        Raises:
+            GlossaryNotFoundError: if there is none with this id.
+        """
+        with self._state.reading() as connection:
+            return _glossary(connection, glossary_id)
+
+    def entries(self, glossary_id: str, source_language: str, target_language: str) -> tuple[Entry, ...]:
+        """Returns the entries of a dictionary.
+
+        Raises:
+            GlossaryNotFoundError: if there is no such glossary or dictionary.
+        """
+        with self._state.reading() as connection:
+            return _entries(connection, glossary_id, source_language, target_language)
+
+    def index(self, glossary_id: str, source_language: str, target_language: str) -> TermIndex:
+        """Returns the index of a dictionary.
+
+        Raises:
+            GlossaryNotFoundError: if there is no such glossary or dictionary.
+        """
+        pair = glossary_id, source_language, target_language
+        with self._state.reading() as connection:
+            revision = connection.execute(select(_DICTIONARIES.c.revision).where(*_is(*pair))).scalar()
+            with self._lock:
+                index = self._indexes.get(revision or "")
+            if index is not None:
+                return index
+            entries = _entries(connection, *pair)
+        index = TermIndex(entries)
+        with self._lock:
+            self._indexes[str(revision)] = index
+        return index
+
+    def replace(self, glossary_id: str, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
+        """Replaces name and dictionaries of a glossary and returns it.
+
+        Raises:
+            InvalidRequestError, EntryError: as `create`.
+            GlossaryNotFoundError: if there is none with this id.
+        """
+        _check(name, dictionaries)
+        with self._state.writing() as connection:
+            _touch(connection, glossary_id, name)
+            connection.execute(delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
+            _insert(connection, glossary_id, dictionaries)
+            return _glossary(connection, glossary_id)
+
+    def change(self, glossary_id: str, name: str | None = None, dictionaries: Iterable[Dictionary] = ()) -> Glossary:
+        """Renames a glossary, and adds entries to its dictionaries or replaces those of the same terms.
+
+        Raises:
+            InvalidRequestError, EntryError: as `create`.
+            GlossaryNotFoundError: if there is none with this id.
+        """
+        with self._state.writing() as connection:
+            _touch(connection, glossary_id, name)
+            for each in dictionaries:
+                merged = {entry.source: entry for entry in _stored(connection, glossary_id, each)}
+                merged.update({entry.source: entry for entry in check_entries(each.entries)})
+                _put(connection, glossary_id, each, tuple(merged.values()))
+            return _checked(connection, glossary_id)
+
+    def put_dictionary(self, glossary_id: str, dictionary: Dictionary) -> Glossary:
+        """Replaces or adds one dictionary of a glossary.
+
+        Raises:
+            InvalidRequestError, EntryError: as `create`.
+            GlossaryNotFoundError: if there is none with this id.
+        """
+        with self._state.writing() as connection:
+            _touch(connection, glossary_id)
+            _put(connection, glossary_id, dictionary, dictionary.entries)
+            return _checked(connection, glossary_id)
+
+    def delete_dictionary(self, glossary_id: str, source_language: str, target_language: str) -> None:
+        """Deletes a dictionary; a glossary without dictionaries remains.
+
+        Raises:
+            GlossaryNotFoundError: if there is no such glossary or dictionary.
+        """
+        pair = glossary_id, source_language, target_language
+        with self._state.writing() as connection:
+            _touch(connection, glossary_id)
+            if not connection.execute(delete(_DICTIONARIES).where(*_is(*pair))).rowcount:
+                raise _no_dictionary(*pair)
+
+    def delete(self, glossary_id: str) -> None:
+        """Deletes a glossary.
+
+        Raises:
+            GlossaryNotFoundError: if there is none with this id.
+        """
+        with self._state.writing() as connection:
+            connection.execute(delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
+            if not connection.execute(delete(_GLOSSARIES).where(_GLOSSARIES.c.id == glossary_id)).rowcount:
+                raise GlossaryNotFoundError(glossary_id)
+
+
+def _check(name: str, dictionaries: Sequence[Dictionary]) -> None:
+    _check_name(name)
+    if not dictionaries:
+        raise InvalidRequestError("dictionaries", "expected at least one")
+    pairs = [(each.source_language, each.target_language) for each in dictionaries]
+    _check_pairs(pairs)
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or len(name) > MOST_NAME_CHARACTERS or not name.isprintable():
+        raise InvalidRequestError("name", f"expected 1 to {MOST_NAME_CHARACTERS} printable characters")
+
+
+def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    if len(pairs) > MOST_DICTIONARIES:
+        raise InvalidRequestError("dictionaries", f"{len(pairs)} dictionaries, expected at most {MOST_DICTIONARIES}")
+    if len(set(pairs)) < len(pairs):
+        raise InvalidRequestError("dictionaries", "expected one dictionary per pair of languages")
+    for source, target in pairs:
+        if not (source.isalpha() and target.isalpha() and source.islower() and target.islower()):
+            raise InvalidRequestError("dictionaries", "expected ISO 639-1 codes of both languages")
+        if source == target:
+            raise InvalidRequestError("dictionaries", "expected two different languages")
+
+
+def _is(glossary_id: str, source_language: str, target_language: str) -> tuple[ColumnElement[bool], ...]:
+    columns = _DICTIONARIES.c
+    return (
+        columns.glossary_id == glossary_id,
+        columns.source_language == source_language,
+        columns.target_language == target_language,
+    )
+
+
+def _glossary(connection: Connection, glossary_id: str) -> Glossary:
+    found = _glossaries(connection, glossary_id)
+    if not found:
+        raise GlossaryNotFoundError(glossary_id)
+    return found[0]
+
+
+def _glossaries(connection: Connection, glossary_id: str | None = None) -> list[Glossary]:
+    """Returns all glossaries, or the one with an id."""
+    glossaries = select(_GLOSSARIES).order_by(_GLOSSARIES.c.created_seconds, _GLOSSARIES.c.id)
+    columns = _DICTIONARIES.c
+    parts = select(columns.glossary_id, columns.source_language, columns.target_language, columns.entry_count).order_by(
+        columns.position
+    )
+    if glossary_id is not None:
+        glossaries = glossaries.where(_GLOSSARIES.c.id == glossary_id)
+        parts = parts.where(columns.glossary_id == glossary_id)
+    dictionaries: dict[str, list[DictionarySummary]] = {}
+    for owner, *summary in connection.execute(parts):
+        dictionaries.setdefault(owner, []).append(DictionarySummary(*summary))
+    return [
+        Glossary(row.id, row.name, tuple(dictionaries.get(row.id, ())), row.created_seconds, row.changed_seconds)
+        for row in connection.execute(glossaries)
+    ]
+
+
+def _entries(connection: Connection, glossary_id: str, source_language: str, target_language: str) -> tuple[Entry, ...]:
+    pair = glossary_id, source_language, target_language
+    text = connection.execute(select(_DICTIONARIES.c.entries).where(*_is(*pair))).scalar()
+    if text is None:
+        raise _no_dictionary(*pair)
+    return tuple(Entry(source, tuple(targets), match_case) for source, targets, match_case in json.loads(text))
+
+
+def _no_dictionary(glossary_id: str, source_language: str, target_language: str) -> GlossaryNotFoundError:
+    return GlossaryNotFoundError(glossary_id, f"has no dictionary from {source_language} into {target_language}")
+
+
+def _stored(connection: Connection, glossary_id: str, dictionary: Dictionary) -> tuple[Entry, ...]:
+    try:
+        return _entries(connection, glossary_id, dictionary.source_language, dictionary.target_language)
+    except GlossaryNotFoundError:
+        return ()
+
+
+def _insert(connection: Connection, glossary_id: str, dictionaries: Iterable[Dictionary]) -> None:
+    for position, each in enumerate(dictionaries):
+        values = {"glossary_id": glossary_id, "position": position, **_pair(each), **_content(each.entries)}
+        connection.execute(insert(_DICTIONARIES).values(values))
+
+
+def _put(connection: Connection, glossary_id: str, dictionary: Dictionary, entries: Sequence[Entry]) -> None:
+    """Replaces the entries of a dictionary, or adds one."""
+    pair = _is(glossary_id, dictionary.source_language, dictionary.target_language)
+    content = _content(entries)
+    if connection.execute(update(_DICTIONARIES).where(*pair).values(content)).rowcount:
+        return
+    last = select(func.max(_DICTIONARIES.c.position)).where(_DICTIONARIES.c.glossary_id == glossary_id)
+    position = connection.execute(last).scalar()
+    values = {"glossary_id": glossary_id, "position": 0 if position is None else position + 1, **_pair(dictionary)}
+    connection.execute(insert(_DICTIONARIES).values({**values, **content}))
+
+
+def _pair(dictionary: Dictionary) -> dict[str, str]:
+    return {"source_language": dictionary.source_language, "target_language": dictionary.target_language}
+
+
+def _content(entries: Iterable[Entry]) -> dict[str, object]:
+    checked = check_entries(entries)
+    rows = [(entry.source, entry.targets, entry.match_case) for entry in checked]
+    text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+    return {"revision": str(uuid.uuid4()), "entry_count": len(checked), "entries": text}
+
+
+def _touch(connection: Connection, glossary_id: str, name: str | None = None) -> None:
+    """Notes a change; raises GlossaryNotFoundError if there is no glossary with this id."""
+    values: dict[str, object] = {"changed_seconds": time.time()}
+    if name is not None:
+        _check_name(name)
+        values["name"] = name
+    if not connection.execute(update(_GLOSSARIES).where(_GLOSSARIES.c.id == glossary_id).values(values)).rowcount:
+        raise GlossaryNotFoundError(glossary_id)
+
+
+def _checked(connection: Connection, glossary_id: str) -> Glossary:
+    """Returns a changed glossary; an error undoes the change."""
+    glossary = _glossary(connection, glossary_id)
+    _check_pairs([(each.source_language, each.target_language) for each in glossary.dictionaries])
+    return glossary

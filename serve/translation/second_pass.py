@@ -1,0 +1,170 @@
+"""The second pass: decodes sentences again whose translations lack placeholders or terms.
+
+The new translation starts as the old one does, up to the place where the alignment puts what is lacking, and goes on
+with it. One lacking part per sentence and round, the first one of the translation; the forms of a term side by side.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import NamedTuple
+
+from model.tokenizer.tokenizer import TextTokenizer
+from serve.errors import InvalidRequestError, QueueFullError
+from serve.placeholders.check import Repair, RepairWay
+from serve.scheduler.request_scheduler import RequestScheduler
+from serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from serve.search.hypothesis import Hypothesis
+from serve.translation.request import ModelRequest, TextRequest
+from serve.translation.response import Found, ResponseBuilder
+from serve.translation.submission import Submission
+from serve.translation.terms import Prefix
+from serve.translation.turns import Pace
+
+MOST_ROUNDS = 6
+# Stands for the placeholders of a sentence, beside the indices of its terms.
+_PLACEHOLDERS = -1
+
+
+class _Retry(NamedTuple):
+    """A sequence to decode.
+
+    Attributes:
+        sentence: its index.
+        part: index of the term that it brings, or `_PLACEHOLDERS`.
+        text: the form or the placeholder that it brings.
+    """
+
+    sentence: int
+    part: int
+    text: str
+    spec: SequenceSpec
+
+
+@dataclass(slots=True)
+class _Open:
+    """A sentence that lacks something.
+
+    Attributes:
+        lacking: number of the parts that its best translation lacks.
+        failed: parts that decoding again did not bring.
+    """
+
+    lacking: int
+    failed: set[int] = field(default_factory=set)
+
+
+class SecondPass:
+    """Completes the translations of one model."""
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        scheduler: RequestScheduler,
+        responses: ResponseBuilder,
+        spec: Callable[[ModelRequest, TextRequest], SequenceSpec],
+    ) -> None:
+        """Connects the parts of a model; `spec` returns the sequence of a sentence."""
+        self._tokenizer = tokenizer
+        self._scheduler = scheduler
+        self._responses = responses
+        self._spec = spec
+
+    async def complete(self, request: ModelRequest, found: Sequence[Found]) -> list[Found]:
+        """Returns the results with translations that lack fewer placeholders and terms.
+
+        Without room in the queue, and of several hypotheses, the results stay.
+        """
+        completed = list(found)
+        if request.plan.options.hypotheses > 1:
+            return completed
+        lacking = [(index, self._lacks(each.sentence, each.hypotheses[0])) for index, each in enumerate(completed)]
+        open_sentences = {index: _Open(count) for index, count in lacking if count}
+        for _ in range(MOST_ROUNDS):
+            retries, pace = list[_Retry](), Pace()
+            for index, state in open_sentences.items():
+                retries += self._retries(request, completed[index], index, state)
+                await pace.keep()
+            if not retries:
+                break
+            try:
+                sequences = await self._decode(request, retries)
+            except QueueFullError:
+                break
+            tried = sorted(zip(retries, sequences, strict=True), key=lambda each: each[0].sentence)
+            for index, group in groupby(tried, key=lambda each: each[0].sentence):
+                completed[index] = self._better(completed[index], list(group), open_sentences[index])
+        return completed
+
+    async def _decode(self, request: ModelRequest, retries: Sequence[_Retry]) -> Sequence[DecodingSequence]:
+        with Submission(
+            self._scheduler,
+            [each.spec for each in retries],
+            deadline_seconds=request.deadline_seconds,
+            priority=request.priority,
+            fairness_key=request.fairness_key,
+            patient=True,
+        ) as submission:
+            await submission.finish()
+        return submission.sequences
+
+    def _lacks(self, sentence: TextRequest, hypothesis: Hypothesis) -> int:
+        """Returns how many placeholders and terms a translation lacks."""
+        count = 0
+        if sentence.markup is not None:
+            count += len(sentence.markup.lost(self._tokenizer.decode(hypothesis.target_ids)))
+        if sentence.terms is not None:
+            count += len(sentence.terms.lacking(*self._responses.draft(sentence.text, hypothesis)))
+        return count
+
+    def _retries(self, request: ModelRequest, found: Found, index: int, state: _Open) -> list[_Retry]:
+        """Returns the sequences that may bring the first lacking part of a sentence."""
+        if not state.lacking:
+            return []
+        while options := list(self._options(found, state)):
+            part, prefixes = min(options, key=lambda option: len(option[1][0].text))
+            retries = list[_Retry]()
+            for prefix in prefixes:
+                # A prefix may exceed the longest translation.
+                with suppress(InvalidRequestError):
+                    if self._can_write(prefix.end):
+                        spec = self._spec(request, replace(found.sentence, target_prefix=prefix.text))
+                        retries.append(_Retry(index, part, prefix.end, spec))
+            if retries:
+                return retries
+            state.failed.add(part)
+        return []
+
+    def _options(self, found: Found, state: _Open) -> Iterator[tuple[int, Sequence[Prefix]]]:
+        """Yields the first lacking term and the first lost placeholder, unless they failed, with prefixes."""
+        sentence = found.sentence
+        text, alignment = self._responses.draft(sentence.text, found.hypotheses[0])
+        lost = [] if sentence.markup is None else sentence.markup.lost(text)
+        if lost and sentence.markup is not None and _PLACEHOLDERS not in state.failed:
+            yield _PLACEHOLDERS, [Prefix(sentence.markup.prefix(text, alignment), lost[0])]
+        option = None if sentence.terms is None else sentence.terms.prefixes(text, alignment, state.failed)
+        if option is not None:
+            yield option
+
+    def _can_write(self, text: str) -> bool:
+        """Returns whether the model has tokens for a text."""
+        return text in self._tokenizer.decode(self._tokenizer.encode_target(text))
+
+    def _better(self, found: Found, tried: Sequence[tuple[_Retry, DecodingSequence]], state: _Open) -> Found:
+        """Returns the best result of a sentence: that which lacks least, and of these the most probable one."""
+        scored = [
+            (self._lacks(found.sentence, sequence.best), -sequence.best.normalized_score, number)
+            for number, (_, sequence) in enumerate(tried)
+        ]
+        lacking, _, number = min(scored)
+        retry, sequence = tried[number]
+        if lacking >= state.lacking:
+            state.failed.add(retry.part)
+            return found
+        state.lacking = lacking
+        hypotheses = tuple(sequence.hypotheses)
+        if retry.part == _PLACEHOLDERS:
+            repairs = (*found.repairs, Repair(retry.text, RepairWay.DECODED))
+            return found._replace(hypotheses=hypotheses, repairs=repairs)
+        return found._replace(hypotheses=hypotheses, decoded=found.decoded | {retry.part})

@@ -1,0 +1,344 @@
+"""Terms of a sentence: where their translations stand, with which prefix to decode again, and how they are placed.
+
+A translation has a term if one of the forms of its entry stands in it as whole words. So does a form with another
+ending, where the alignment puts the term. Each form counts for one occurrence of a term. Pure functions.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from serve.alignment import UNSPACED, Alignment, Span
+from serve.glossaries.entry import Entry
+from serve.glossaries.matching import Match, TermIndex, UnitText, find_form, find_terms, fold
+from serve.markup.blocks import MarkKind
+from serve.markup.placement import Interval, Placer
+from serve.markup.sentences import MarkedSentence, Node
+from serve.placeholders.check import kept_nodes
+
+# Forms of a term that are tried in one round.
+MOST_FORMS = 4
+# Letters that an inflection keeps, and that it adds or changes at the end.
+_FEWEST_LETTERS, _MOST_ENDING = 4, 3
+_VOWELS = "aeiouyáéíóúýěůäöüàèìòùâêîôûãõå"
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_OPENING, _CLOSING = "([{", ".,;:!?)]}"
+
+
+class TermWay(StrEnum):
+    """How a term came into a translation: the model chose it, decoding again or placing by alignment brought it."""
+
+    PRESENT = "present"
+    DECODED = "decoded"
+    PLACED = "placed"
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedTerm:
+    """A term of a text, its translation there, and how it came in."""
+
+    source: str
+    target: str
+    way: TermWay
+
+
+class Prefix(NamedTuple):
+    """The start of a translation, and what it ends with."""
+
+    text: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextTerms:
+    """The terms of a text.
+
+    Attributes:
+        indexes: of their entries; an earlier one counts first.
+        traced: whether translations are only found by alignment, for the entries that change their term.
+        followed: the entries for each word of `indexes`, in lower case, in a pivot text; None: `indexes` has them.
+    """
+
+    indexes: tuple[TermIndex, ...]
+    traced: bool = False
+    followed: Mapping[str, Sequence[Entry]] | None = None
+
+    def of_sentence(self, text: str, marked: MarkedSentence | None) -> "SentenceTerms | None":
+        """Returns the terms of one of its sentences outside of kept texts; None: it has none."""
+        kept = () if marked is None else tuple(kept_nodes(marked.nodes))
+        found = tuple(
+            replace(match, entry=entry)
+            for match in find_terms(text, self.indexes)
+            for entry in self._entries(match)
+            if not any(match.start < node.end and node.start < match.end for node in kept)
+        )
+        copies = tuple({text[node.start : node.end] for node in kept})
+        return SentenceTerms(text, found, copies, self.traced) if found else None
+
+    def _entries(self, match: Match) -> Sequence[Entry]:
+        return (match.entry,) if self.followed is None else self.followed[fold(match.entry.source)]
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceTerms:
+    """The terms of a sentence.
+
+    Attributes:
+        matches: at least one.
+        kept: texts of the translation that no term replaces.
+        traced: as of `TextTerms`.
+    """
+
+    text: str
+    matches: tuple[Match, ...]
+    kept: tuple[str, ...] = ()
+    traced: bool = False
+
+    def lacking(self, translation: str, alignment: Alignment) -> list[int]:
+        """Returns the terms that a translation lacks, by their index."""
+        places = self._places(translation, alignment)
+        return [index for index, place in enumerate(places) if place is None and not self._is_traced(index)]
+
+    def prefixes(
+        self, translation: str, alignment: Alignment, failed: Collection[int]
+    ) -> tuple[int, list[Prefix]] | None:
+        """Returns the first lacking term of a translation, and starts of a translation that have a form of it.
+
+        Args:
+            translation: that lacks terms.
+            alignment: of its tokens.
+            failed: terms that are left out.
+        """
+        lacking = [index for index in self.lacking(translation, alignment) if index not in failed]
+        if not lacking:
+            return None
+        placer = Placer(self.text, translation, alignment)
+        place, index = min((placer.find_interval(_node(self.matches[each]))[0], each) for each in lacking)
+        before = translation[:place].rstrip()
+        spaced = len(before) < place
+        forms = self._forms(index)[:MOST_FORMS]
+        if not before and self.text[:1].isupper() and not self.matches[index].entry.match_case:
+            forms = [form[0].upper() + form[1:] for form in forms]
+        return index, [Prefix(f"{before}{' ' * (spaced or _touch(before, form))}{form}", form) for form in forms]
+
+    def place(
+        self, translation: str, alignment: Alignment, decoded: Collection[int]
+    ) -> tuple[str, Alignment, tuple[AppliedTerm, ...]]:
+        """Returns a translation with all terms, its alignment, and the terms.
+
+        Args:
+            translation: that may lack terms.
+            alignment: of its tokens.
+            decoded: terms that were brought by decoding again, by their index.
+        """
+        places = self._places(translation, alignment)
+        ways = [TermWay.DECODED if index in decoded else TermWay.PRESENT for index in range(len(places))]
+        for index, match in enumerate(self.matches):
+            if places[index] is not None:
+                continue
+            taken = [*filter(None, places), *self._copies(translation)]
+            interval = Placer(self.text, translation, alignment).find_interval(_node(match), taken)
+            if self._is_traced(index):
+                places[index] = _whole_words(translation, interval)
+                continue
+            form = self._forms(index)[0]
+            edit = _Edit.of(translation, interval, form)
+            translation, alignment = edit.text, edit.align(alignment, match)
+            places = [each and edit.moved(each) for each in places]
+            places[index], ways[index] = edit.place, TermWay.PLACED
+        applied = (
+            AppliedTerm(match.entry.source, translation[slice(*place)], way)
+            for match, place, way in zip(self.matches, places, ways, strict=True)
+            if place is not None
+        )
+        return translation, alignment, tuple(applied)
+
+    def _places(self, translation: str, alignment: Alignment) -> list[Interval | None]:
+        """Returns where the translation of each term stands; None: nowhere."""
+        units = UnitText(translation)
+        candidates = [
+            (index, place)
+            for index in range(len(self.matches))
+            if not self._is_traced(index)
+            for place in self._find_forms(index, units)
+        ]
+        places: list[Interval | None] = [None] * len(self.matches)
+        placer = Placer(self.text, translation, alignment)
+        self._claim(placer, candidates, places)
+        if None in places:
+            self._claim(placer, list(self._inflected(placer, translation, places)), places)
+        return places
+
+    def _is_traced(self, index: int) -> bool:
+        """Returns whether the alignment alone finds a term."""
+        return self.traced and self.matches[index].entry.translated
+
+    def _claim(self, placer: Placer, candidates: Sequence[tuple[int, Interval]], places: list[Interval | None]) -> None:
+        """Gives each term without a place one of its candidates: longer ones first, then by attention."""
+        scored = [
+            (start - end, -placer.attention(_node(self.matches[index]), (start, end)), index, (start, end))
+            for index, (start, end) in candidates
+        ]
+        for _, _, index, (start, end) in sorted(scored):
+            if places[index] is None and not any(each[0] < end and start < each[1] for each in filter(None, places)):
+                places[index] = start, end
+
+    def _find_forms(self, index: int, translation: UnitText) -> Iterator[Interval]:
+        exact = self.matches[index].entry.match_case or not self.matches[index].entry.translated
+        places = (find_form(translation, form, match_case=exact) for form in self._forms(index))
+        return iter(dict.fromkeys(chain.from_iterable(places)))
+
+    def _inflected(
+        self, placer: Placer, translation: str, places: Sequence[Interval | None]
+    ) -> Iterator[tuple[int, Interval]]:
+        """Yields inflections of the terms without a place where the alignment puts these terms."""
+        for index, match in enumerate(self.matches):
+            inflected = match.entry.translated and not match.entry.match_case and not self.traced
+            if places[index] is not None or not inflected:
+                continue
+            start, end = placer.find_interval(_node(match))
+            for form in match.entry.targets:
+                for found in _inflection(form).finditer(translation):
+                    if found.start() < end and start < found.end():
+                        yield index, found.span()
+
+    def _forms(self, index: int) -> list[str]:
+        match = self.matches[index]
+        return list(match.entry.targets) if match.entry.translated else [self.text[match.start : match.end]]
+
+    def _copies(self, translation: str) -> Iterator[Interval]:
+        """Yields where a translation has the kept texts."""
+        for text in self.kept:
+            yield from (found.span() for found in re.finditer(re.escape(text), translation))
+
+
+@lru_cache(4096)
+def _inflection(form: str) -> re.Pattern[str]:
+    """Returns an expression for a form with other endings of its long words."""
+    words = r"\s+".join(map(_inflected_word, form.split()))
+    return re.compile(rf"(?<!\w){words}(?!\w)", re.IGNORECASE)
+
+
+def _inflected_word(word: str) -> str:
+    stem = word[:-1] if word[-1:].lower() in _VOWELS else word
+    if len(stem) < _FEWEST_LETTERS or not stem.isalpha():
+        return re.escape(word)
+    return rf"{re.escape(stem)}\w{{0,{_MOST_ENDING}}}"
+
+
+def _node(match: Match) -> Node:
+    return Node(MarkKind.KEPT, match.start, match.end)
+
+
+def _touch(before: str, after: str) -> bool:
+    """Returns whether a space must part two parts of a text: a word from the word or the punctuation before it."""
+    left, right = before[-1:], after[:1]
+    words = right.isalnum() and (left.isalnum() or left in _CLOSING) and left != ""
+    return words and not _UNSPACED.match(left) and not _UNSPACED.match(right)
+
+
+def _stand_apart(before: str, after: str) -> bool:
+    """Returns whether a space must part a text from what is put next to it."""
+    left, right = before[-1:], after[:1]
+    open_or_blank = left in ("", *_OPENING) or left.isspace()
+    closing_or_blank = right in ("", *_CLOSING) or right.isspace()
+    return not (open_or_blank or closing_or_blank or _UNSPACED.match(left) or _UNSPACED.match(right))
+
+
+def _whole_words(text: str, interval: Interval) -> Interval:
+    """Returns the whole words of an interval, or the word after an empty one, or before it if it is the last."""
+    start, end = interval
+    units = [unit.span() for unit in UnitText(text).units]
+    inside = [unit for unit in units if unit[0] < end and start < unit[1]]
+    if not inside and units:
+        inside = [next((unit for unit in units if unit[0] >= start), units[-1])]
+    return (inside[0][0], inside[-1][1]) if inside else (start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A part of a text that is replaced by a form of a term.
+
+    Attributes:
+        text: the new text.
+        old: the replaced part of the old text.
+        new: what replaces it, with white space around the form.
+        place: of the form.
+    """
+
+    text: str
+    old: Interval
+    new: Interval
+    place: Interval
+
+    @classmethod
+    def of(cls, text: str, interval: Interval, form: str) -> "_Edit":
+        """Returns the edit that puts a form into an interval."""
+        before, after = text[: interval[0]], text[interval[1] :]
+        in_gap = interval[0] == interval[1]
+        left = " " * (_stand_apart(before, form) if in_gap else _touch(before, form))
+        right = " " * (_stand_apart(form, after) if in_gap else _touch(form, after))
+        start = len(before) + len(left)
+        place = start, start + len(form)
+        return cls(f"{before}{left}{form}{right}{after}", interval, (len(before), place[1] + len(right)), place)
+
+    def moved(self, place: Interval) -> Interval:
+        """Returns a place outside of the replaced part in the new text."""
+        shift = self.new[1] - self.old[1] if place[0] >= self.old[1] else 0
+        return place[0] + shift, place[1] + shift
+
+    def align(self, alignment: Alignment, match: Match) -> Alignment:
+        """Returns the alignment of the new text: the form attends to the term."""
+        source = [(span.start, span.end) for span in alignment.source]
+        weights = np.array(alignment.weights, np.float64).reshape(len(alignment.target), len(source))
+        rest = [(row, part) for row, span in enumerate(alignment.target) if (part := self._outside(span)) is not None]
+        first = bisect_right([part for _, part in rest], self.place[0], key=itemgetter(0))
+        attention = np.array([_overlap(span, (match.start, match.end)) for span in source], np.float64)
+        rows = [weights[row] for row, _ in rest]
+        rows.insert(first, attention / max(1.0, attention.sum()))
+        target = [part for _, part in rest]
+        target.insert(first, self.place)
+        return Alignment.of(source, target, np.array(rows))
+
+    def _outside(self, span: Span) -> Interval | None:
+        """Returns the part of a unit outside of the replaced part; None: there is none."""
+        start, end = self.old
+        if span.end <= start or span.start >= end:
+            return self.moved((span.start, span.end))
+        if span.start < start:
+            return span.start, start
+        return self.moved((end, span.end)) if span.end > end else None
+
+
+def _overlap(span: Interval, other: Interval) -> int:
+    return max(0, min(span[1], other[1]) - max(span[0], other[0]))
+
+
+def term_places(translation: str, applied: Iterable[AppliedTerm]) -> list[Interval]:
+    """Returns where a translation has its terms."""
+    units = UnitText(translation)
+    targets = dict.fromkeys(each.target for each in applied)
+    return [place for target in targets for place in find_form(units, target, match_case=True)]
+
+
+def join_terms(parts: Iterable[tuple[AppliedTerm, ...] | None]) -> tuple[AppliedTerm, ...] | None:
+    """Returns the terms of all sentences of a text; None: there are none."""
+    return tuple(chain.from_iterable(filter(None, parts))) or None
+
+
+def follow_terms(applied: Iterable[AppliedTerm], terms: TextTerms) -> TextTerms:
+    """Returns the terms of a text in the pivot language: what the terms of the client's text became there."""
+    followed: dict[str, dict[Entry, None]] = {}
+    for each in applied:
+        (match, *_) = find_terms(each.source, terms.indexes)
+        followed.setdefault(fold(each.target), {})[match.entry] = None
+    index = TermIndex(Entry(word, (word,)) for word in followed)
+    return TextTerms((index,), followed={word: tuple(entries) for word, entries in followed.items()})

@@ -1,0 +1,102 @@
+"""Entries as files: what is written is read again, and invalid files are refused with the entry."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve.glossaries.entry import MOST_CHARACTERS, Entry, EntryError, check_entries
+from serve.glossaries.files import FORMATS, EntriesFormat, read_entries, write_entries
+
+TEXTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
+ENTRIES = st.lists(
+    st.builds(Entry.of, TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), unique_by=lambda each: each.source, max_size=6
+)
+
+
+@pytest.mark.parametrize("entries_format", FORMATS)
+@settings(max_examples=40)
+@given(entries=ENTRIES)
+def test_what_is_written_is_read_again(entries_format: EntriesFormat, entries: list[Entry]) -> None:
+    text = write_entries(entries, entries_format, "en", "de")
+    assert list(read_entries(text, entries_format, "en", "de")) == entries
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeffhouse\tHaus\tHauses\r\n\r\n dog \t Hund \n", "house\tHaus\tHauses\t\ndog\tHund"]
+)
+def test_tsv_has_a_term_and_its_forms_per_line(text: str) -> None:
+    assert read_entries(text, "tsv", "en", "de") == (Entry("house", ("Haus", "Hauses")), Entry("dog", ("Hund",)))
+
+
+def test_csv_may_quote_separators() -> None:
+    text = '"house, old","Haus, ""alt"""\ndog,Hund\n'
+    assert read_entries(text, "csv", "en", "de")[0] == Entry("house, old", ('Haus, "alt"',))
+
+
+def test_a_term_that_is_its_own_translation_stays() -> None:
+    (stays,) = read_entries("Dragoman\tDragoman", "tsv", "en", "de")
+    assert not stays.translated
+    assert stays == Entry.of("Dragoman")
+
+
+TBX_2 = """<?xml version="1.0"?><!DOCTYPE martif SYSTEM "TBXcoreStructV02.dtd">
+<martif type="TBX" xml:lang="en"><text><body>
+<termEntry id="1"><langSet xml:lang="en-US">
+<tig><term>house</term></tig><tig><term>home &amp; yard</term></tig></langSet>
+<langSet xml:lang="de"><tig><term>Haus</term></tig>
+<tig><term>Hütte</term><termNote type="administrativeStatus">deprecatedTerm-admn-sts</termNote></tig>
+<tig><term>Heim</term></tig></langSet><langSet xml:lang="fr"><tig><term>maison</term></tig></langSet></termEntry>
+<termEntry id="2"><langSet xml:lang="en"><tig><term>dog</term></tig></langSet></termEntry>
+</body></text></martif>"""
+
+
+def test_tbx_has_an_entry_per_concept_and_term() -> None:
+    assert read_entries(TBX_2, "tbx", "en", "de") == (
+        Entry("house", ("Haus", "Heim")),
+        Entry("home & yard", ("Haus", "Heim")),
+    )
+    assert read_entries(TBX_2, "tbx", "fr", "en") == (Entry("maison", ("house", "home & yard")),)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('<!DOCTYPE t [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><t>&b;</t>', "internal DTD subset"),
+        ('<!DOCTYPE t [<!ENTITY a SYSTEM "file:///etc/passwd">]><t>&a;</t>', "internal DTD subset"),
+        ('<!DOCTYPE t SYSTEM "file:///none"><t>&a;</t>', "no term"),
+        ("<t>&a;</t>", "malformed TBX: undefined entity"),
+        ("<t>" * 100, "more than 64 levels"),
+        ("<t><u></t>", "malformed TBX: mismatched tag"),
+        ("", "malformed TBX: no element found"),
+    ],
+)
+def test_hostile_tbx_is_refused_without_reading_another_file(text: str, problem: str) -> None:
+    if problem == "no term":
+        assert read_entries(text, "tbx", "en", "de") == ()
+    else:
+        with pytest.raises(EntryError, match=problem):
+            read_entries(text, "tbx", "en", "de")
+
+
+@pytest.mark.parametrize(
+    ("text", "entries_format", "index", "problem"),
+    [
+        ("a\tb\n\nhouse\n", "tsv", 1, "without a translation"),
+        ("a\tb\na\tc", "tsv", 1, "the same source as entry 0"),
+        ("a\tb\n\tc", "tsv", 1, "an empty term"),
+        (f"{'a' * (MOST_CHARACTERS + 1)}\tb", "tsv", 0, "257 characters"),
+        ("a\tb\x00", "tsv", 0, "control character"),
+        ("a" + "\tb" + "".join(f"\tb{each}" for each in range(16)), "tsv", 0, "17 targets"),
+        ('a,"b', "csv", 0, "malformed CSV"),
+        ('a,"b\nc"', "csv", 0, "control character"),
+    ],
+)
+def test_an_invalid_entry_is_named(text: str, entries_format: EntriesFormat, index: int, problem: str) -> None:
+    with pytest.raises(EntryError, match=problem) as caught:
+        read_entries(text, entries_format, "en", "de")
+    assert caught.value.index == index
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(EntryError, match="control character"):
+        check_entries([Entry("a", ("\ud800",))])

@@ -1,0 +1,129 @@
+"""The store of glossaries: changes are whole or nothing, and the index follows each change."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from serve.errors import GlossaryNotFoundError, InvalidRequestError
+from serve.glossaries.entry import Entry, EntryError
+from serve.glossaries.matching import find_terms
+from serve.glossaries.store import Dictionary, DictionarySummary, GlossaryStore
+from serve.state import State
+
+HOUSE = Entry("house", ("Haus", "Hauses"))
+DOG = Entry("dog", ("Hund",), match_case=True)
+
+
+def dictionary(*entries: Entry, target: str = "de") -> Dictionary:
+    return Dictionary("en", target, entries)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[GlossaryStore]:
+    state = State(tmp_path)
+    yield GlossaryStore(state)
+    state.close()
+
+
+def test_a_glossary_is_found_as_it_was_stored(store: GlossaryStore) -> None:
+    made = store.create("farm", [dictionary(HOUSE, DOG), dictionary(HOUSE, target="fr")])
+    assert made.dictionaries == (DictionarySummary("en", "de", 2), DictionarySummary("en", "fr", 1))
+    assert store.get(made.id) == made
+    assert store.entries(made.id, "en", "de") == (HOUSE, DOG)
+    other = store.create("farm", [dictionary(DOG)])
+    assert store.list_all() == [made, other]
+
+
+def test_a_deleted_glossary_is_unknown(store: GlossaryStore) -> None:
+    made = store.create("farm", [dictionary(HOUSE)])
+    store.delete(made.id)
+    assert store.list_all() == []
+    for use in (store.get, store.delete, lambda each: store.entries(each, "en", "de")):
+        with pytest.raises(GlossaryNotFoundError):
+            use(made.id)
+
+
+def test_replacing_a_glossary_keeps_nothing_but_its_id(store: GlossaryStore) -> None:
+    made = store.create("farm", [dictionary(HOUSE), dictionary(HOUSE, target="fr")])
+    replaced = store.replace(made.id, "zoo", [dictionary(DOG)])
+    assert (replaced.id, replaced.name, replaced.created_seconds) == (made.id, "zoo", made.created_seconds)
+    assert replaced.changed_seconds >= made.changed_seconds
+    assert replaced.dictionaries == (DictionarySummary("en", "de", 1),)
+    assert store.entries(made.id, "en", "de") == (DOG,)
+
+
+def test_a_change_adds_entries_and_replaces_those_of_the_same_terms(store: GlossaryStore) -> None:
+    made = store.create("farm", [dictionary(HOUSE, DOG)])
+    other = Entry("house", ("Gebäude",))
+    changed = store.change(made.id, "zoo", [dictionary(other, Entry("cat", ("Katze",))), dictionary(DOG, target="fr")])
+    assert changed.name == "zoo"
+    assert store.entries(made.id, "en", "de") == (other, DOG, Entry("cat", ("Katze",)))
+    assert store.entries(made.id, "en", "fr") == (DOG,)
+
+
+def test_one_dictionary_is_replaced_added_and_deleted(store: GlossaryStore) -> None:
+    made = store.create("farm", [dictionary(HOUSE)])
+    store.put_dictionary(made.id, dictionary(DOG))
+    both = store.put_dictionary(made.id, dictionary(HOUSE, target="fr"))
+    assert both.dictionaries == (DictionarySummary("en", "de", 1), DictionarySummary("en", "fr", 1))
+    assert store.entries(made.id, "en", "de") == (DOG,)
+    store.delete_dictionary(made.id, "en", "de")
+    assert store.get(made.id).dictionaries == (DictionarySummary("en", "fr", 1),)
+    with pytest.raises(GlossaryNotFoundError, match="has no dictionary from en into de"):
+        store.entries(made.id, "en", "de")
+    with pytest.raises(GlossaryNotFoundError, match="has no dictionary from en into de"):
+        store.delete_dictionary(made.id, "en", "de")
+
+
+def test_an_index_follows_each_change_of_its_dictionary(store: GlossaryStore) -> None:
+    made = store.create("farm", [dictionary(HOUSE)])
+    index = store.index(made.id, "en", "de")
+    assert store.index(made.id, "en", "de") is index
+    store.put_dictionary(made.id, dictionary(DOG))
+    (found,) = find_terms("a house, a dog", [store.index(made.id, "en", "de")])
+    assert found.entry == DOG
+    store.delete(made.id)
+    with pytest.raises(GlossaryNotFoundError):
+        store.index(made.id, "en", "de")
+
+
+def test_an_invalid_change_changes_nothing(store: GlossaryStore) -> None:
+    made = store.create("farm", [dictionary(HOUSE)])
+    with pytest.raises(EntryError, match="entry 1: the same source as entry 0"):
+        store.replace(made.id, "zoo", [dictionary(DOG, DOG)])
+    with pytest.raises(InvalidRequestError, match="two different languages"):
+        store.put_dictionary(made.id, dictionary(DOG, target="en"))
+    with pytest.raises(InvalidRequestError, match="one dictionary per pair"):
+        store.create("zoo", [dictionary(DOG), dictionary(HOUSE)])
+    with pytest.raises(InvalidRequestError, match="name"):
+        store.change(made.id, "", [dictionary(DOG)])
+    assert store.list_all() == [made]
+    assert store.entries(made.id, "en", "de") == (HOUSE,)
+
+
+def _add(directory: Path, glossary_id: str, number: int) -> None:
+    state = State(directory)
+    store = GlossaryStore(state)
+    for index in range(10):
+        store.change(glossary_id, dictionaries=[dictionary(Entry(f"term {number} {index}", ("Wort",)))])
+    state.close()
+
+
+def test_two_that_change_a_glossary_at_once_lose_nothing(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    store = GlossaryStore(state)
+    made = store.create("farm", [dictionary(HOUSE)])
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda number: _add(tmp_path, made.id, number), range(2)))
+    assert len(store.entries(made.id, "en", "de")) == 21
+    state.close()
+
+
+def test_ten_thousand_entries_are_stored(store: GlossaryStore) -> None:
+    entries = [Entry(f"term {number}", (f"Wort {number}",)) for number in range(10_000)]
+    made = store.create("large", [dictionary(*entries)])
+    assert made.dictionaries[0].entry_count == 10_000
+    (found,) = find_terms("Is it term 9999?", [store.index(made.id, "en", "de")])
+    assert found.entry.targets == ("Wort 9999",)
