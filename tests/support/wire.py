@@ -67,7 +67,7 @@ def as_json(translation: Translation) -> Answer:
         "sentences": translation.sentences,
         "cut_sentences": translation.cut_sentences,
     }
-    optional: tuple[Literal["seed", "cached"], ...] = ("seed", "cached")
+    optional: tuple[Literal["seed", "cached", "low_confidence"], ...] = ("seed", "cached", "low_confidence")
     return answer | {name: getattr(translation, name) for name in optional if translation.HasField(name)}
 
 
