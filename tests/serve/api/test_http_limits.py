@@ -275,7 +275,8 @@ def test_a_listener_without_descriptors_pauses_and_logs_once() -> None:
         """A listening socket with a waiting connection that cannot be accepted."""
 
         def __init__(self, listening: socket.socket) -> None:
-            self.fileno, self.setblocking, self.close = listening.fileno, listening.setblocking, listening.close
+            self.fileno, self.setblocking = listening.fileno, listening.setblocking
+            self.setsockopt, self.close = listening.setsockopt, listening.close
 
         def accept(self) -> Any:
             raise OSError(errno.EMFILE, "Too many open files")
