@@ -31,6 +31,7 @@ from serve.worker import Worker, WorkerPlace
 
 # Expected reasons why a service cannot start.
 SERVING_ERRORS = (BundleError, FileError, ListenError, OSError, StateError)
+THREAD_END_SECONDS = 0.2
 
 log = structlog.get_logger("dragoman")
 
@@ -71,8 +72,8 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
     finally:
         stop_traces()
         LOG_WRITER.drain(EXIT_SECONDS)
-    if load_threads() or NativeEngine.abandoned:
-        # The thread loads a model or hangs. It would continue to compute while the interpreter finalizes.
+    if _a_thread_hangs():
+        # It would continue to compute while the interpreter finalizes.
         with suppress(OSError):
             if problem is not None:
                 print(problem, file=sys.stderr)
@@ -80,6 +81,13 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
         os._exit(0 if problem is None else 1)
     if problem is not None:
         raise SystemExit(problem)
+
+
+def _a_thread_hangs() -> bool:
+    """Returns whether a thread still loads or computes. One that has finished its work gets a moment to end."""
+    for thread in load_threads():
+        thread.join(THREAD_END_SECONDS)
+    return bool(load_threads() or NativeEngine.abandoned)
 
 
 def serve_in_place(settings: ServeSettings, place: WorkerPlace, load: LoadModels | None = None) -> int:
