@@ -97,7 +97,7 @@ class HttpModels:
             f"{MODELS_PATH}/{{name:path}}",
             summary="Returns one model",
             response_model=ModelDescription,
-            responses=problem_documentation(ModelNotFoundError),
+            responses=problem_documentation(InvalidRequestError, ModelNotFoundError),
         )(self.get_model)
         if self._reloads:
             router.post(
