@@ -73,7 +73,8 @@ class HttpGlossaries:
         router = APIRouter()
         content = {"application/json": {"schema": inlined_schema(GlossaryBody)}}
         body: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
-        invalid, unknown = problem_documentation(InvalidRequestError), problem_documentation(GlossaryNotFoundError)
+        invalid = problem_documentation(InvalidRequestError)
+        unknown = problem_documentation(InvalidRequestError, GlossaryNotFoundError)
         one = f"{GLOSSARIES_PATH}/{{glossary_id}}"
         router.post(
             GLOSSARIES_PATH,
@@ -93,7 +94,7 @@ class HttpGlossaries:
             one,
             summary="Replaces name and dictionaries of a glossary",
             response_model=Glossary,
-            responses={**invalid, **unknown},
+            responses=unknown,
             openapi_extra=body,
         )(self.replace)
         router.delete(
@@ -103,7 +104,7 @@ class HttpGlossaries:
             f"{one}/entries",
             summary="Returns the entries of a dictionary as JSON, TSV, CSV or TBX",
             response_model=Entries,
-            responses={**invalid, **unknown},
+            responses=unknown,
         )(self.entries)
         return router
 

@@ -125,13 +125,13 @@ class HttpDocuments:
             f"{DOCUMENTS_PATH}/formats",
             summary="Returns which documents the server translates",
             response_model=DocumentFormats,
-            responses=problem_documentation(DocumentNotFoundError),
+            responses=problem_documentation(InvalidRequestError, DocumentNotFoundError),
         )(self.formats)
         router.get(
             f"{DOCUMENTS_PATH}/{{document_id}}",
             summary="Returns the status of a document",
             response_model=JobDescription,
-            responses=problem_documentation(DocumentNotFoundError),
+            responses=problem_documentation(InvalidRequestError, DocumentNotFoundError),
         )(self.get)
         router.get(
             f"{DOCUMENTS_PATH}/{{document_id}}/result",
@@ -139,7 +139,7 @@ class HttpDocuments:
             response_class=Response,
             responses={
                 **result_documentation(),
-                **problem_documentation(DocumentNotFoundError, DocumentNotReadyError),
+                **problem_documentation(InvalidRequestError, DocumentNotFoundError, DocumentNotReadyError),
             },
         )(self.result)
         router.delete(
@@ -147,7 +147,7 @@ class HttpDocuments:
             summary="Deletes a document and its translation",
             status_code=HTTPStatus.NO_CONTENT,
             response_class=Response,
-            responses=problem_documentation(DocumentNotFoundError),
+            responses=problem_documentation(InvalidRequestError, DocumentNotFoundError),
         )(self.delete)
         return router
 
