@@ -87,7 +87,7 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 _STATUSES = {int(error.http_status) for error in ERRORS} - {CLIENT_CLOSED_REQUEST}
 _TRANSLATION_ERRORS = _errors(*sorted(_STATUSES), HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-_NOT_FOUND = _errors(ModelNotFoundError.http_status)
+_NOT_FOUND = _errors(InvalidRequestError.http_status, ModelNotFoundError.http_status)
 _STREAM = {200: {"content": {"text/event-stream": {"example": _EVENTS_EXAMPLE}}}}
 
 # FastAPI's arguments for the route of each handler.
