@@ -24,6 +24,7 @@ class Dialect:
     Attributes:
         namespaces: of the names, any of them.
         wrappers: elements around runs, whose tags go with their text.
+        containers: elements around runs, whose tags stay and divide the paragraph.
         points: elements without translated text that go with the text around them.
         dropped: elements that mean nothing once the text changes.
         noise: properties that do not make another format.
@@ -32,6 +33,7 @@ class Dialect:
 
     namespaces: frozenset[str]
     wrappers: frozenset[str]
+    containers: frozenset[str]
     points: frozenset[str]
     dropped: frozenset[str]
     noise: re.Pattern[str]
@@ -46,6 +48,7 @@ WORD = Dialect(
         }
     ),
     wrappers=names("hyperlink ins moveTo smartTag bdo dir"),
+    containers=names("sdt sdtContent customXml"),
     points=names(
         "del moveFrom bookmarkStart bookmarkEnd commentRangeStart commentRangeEnd permStart permEnd fldSimple "
         "footnoteReference endnoteReference commentReference sym noBreakHyphen drawing pict object"
@@ -62,6 +65,7 @@ DRAWING = Dialect(
         }
     ),
     wrappers=frozenset(),
+    containers=frozenset(),
     points=names("fld"),
     dropped=frozenset(),
     noise=re.compile(r"\s(?:lang|altLang|dirty|err|smtClean|noProof)=\"[^\"]*\"(?=[^<>]*>)"),
@@ -109,6 +113,9 @@ class _Reader:
                 pass
             elif name in self._dialect.wrappers and token.kind is not Kind.EMPTY:
                 yield Piece(Role.OPEN if token.kind is Kind.START else Role.CLOSE, token.start, token.end, raw)
+                last = index
+            elif name in self._dialect.containers:
+                yield Piece(Role.BARRIER, token.start, token.end)
                 last = index
             elif name == "r":
                 yield from self._run_pieces(index)

@@ -4,17 +4,21 @@ import re
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
+from xml.etree import ElementTree as ET
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import docx
 import pptx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from odf import opendocument, text
 from odf.draw import Frame, Page, TextBox
 from odf.style import MasterPage, PageLayout
 
 from serve.documents.document import Document, DocumentRequest
 from serve.documents.formats import parse_document
+from serve.markup.xml import check_xml
 
 WORD_NAMESPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -287,3 +291,52 @@ def test_comments_and_deleted_text_of_an_odt_stay() -> None:
         file.writestr("content.xml", body)
     document = parse("odt", stream.getvalue())
     assert [each.text for each in document.segments] == ["one", "two"]
+
+
+PIECES = st.sampled_from(
+    [
+        word("one "),
+        word("two ", "<w:b/>"),
+        word("three", '<w:i/><w:lang w:val="en"/>'),
+        word("4 "),
+        run("<w:t>five</w:t><w:tab/><w:t>six</w:t>", "<w:b/>"),
+        run("<w:br/><w:t>seven</w:t>"),
+        run("<w:t>eight</w:t><w:footnoteReference/>"),
+        '<w:hyperlink r:id="a">' + word("nine") + "</w:hyperlink>",
+        "<w:ins>" + word("ten", "<w:b/>") + run("<w:tab/>") + word("eleven") + "</w:ins>",
+        '<w:bookmarkStart w:id="1"/>',
+        "<w:sdt><w:sdtContent>" + word("twelve") + "</w:sdtContent></w:sdt>",
+        f"<w:p>{word('thirteen')}</w:p>",
+        LINK + word("fourteen", "<w:u/>") + field("end"),
+        PAGE,
+        field("begin"),
+        field("separate"),
+        "\n ",
+    ]
+)
+
+
+def formatted(text: str) -> list[tuple[str, frozenset[str]]]:
+    """Returns each character with its properties."""
+    names = {f"{{{WORD_NAMESPACE}}}{name}": name for name in ("r", "rPr", "t", "b", "i", "u")}
+    characters = []
+    for each in ET.fromstring(text).iter():  # noqa: S314 - a document of this test
+        if names.get(each.tag) == "r":
+            form = frozenset(names[child.tag] for part in each for child in part if child.tag in names)
+            characters += [(char, form) for part in each if names.get(part.tag) == "t" for char in part.text or ""]
+    return characters
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(PIECES, max_size=8))
+def test_any_paragraph_keeps_its_text_and_its_markup(pieces: list[str]) -> None:
+    content = docx_with(f"<w:p>{''.join(pieces)}</w:p>")
+    document = parse("docx", content)
+    before, after = (members(each)["word/document.xml"].decode() for each in (content, translate("docx", content)))
+    check_xml(after)
+    texts = [re.findall("<w:t(?: [^>]*)?>([^<]*)|<w:(?:tab|br)/>", each) for each in (before, after)]
+    assert "".join(texts[1]) == "".join(texts[0]).upper()
+    marks = [re.findall("<w:(?!t[ >]|r>|rPr|b/|i/|u/|lang)[^>]*>", each) for each in (before, after)]
+    assert marks[0] == marks[1]
+    assert [(each.upper(), form) for each, form in formatted(before)] == formatted(after)
+    assert document.write([each.text for each in document.segments]) == content
