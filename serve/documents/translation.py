@@ -1,9 +1,19 @@
-"""Translates the segments of a document, each distinct one once."""
+"""Translates the segments of a document, each distinct one once.
+
+A server refuses very long texts. Long segments without tags are therefore translated in parts of whole sentences.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from serve.documents.document import Segment
+
+# Of a part of a segment. A sentence is cut only if it is longer.
+PART_CHARACTERS = 1000
+PART_SENTENCES = 10
+_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f])\s*")
+_WORD_END = re.compile(rf"\S.{{0,{PART_CHARACTERS - 2}}}(?<=\S)(?=\s|\Z)|\S.{{0,{PART_CHARACTERS - 2}}}", re.DOTALL)
 
 
 async def translate_segments(
@@ -16,7 +26,7 @@ async def translate_segments(
 
     Args:
         segments: of a document.
-        translate: translates one segment.
+        translate: translates one segment, or a part of one.
         in_flight: number of segments that are translated at once.
         report: called after each translation of a distinct segment.
     """
@@ -25,7 +35,7 @@ async def translate_segments(
 
     async def work() -> None:
         for segment in waiting:
-            found[segment] = await translate(segment)
+            found[segment] = await _translate(segment, translate)
             report()
 
     workers = [asyncio.create_task(work()) for _ in range(in_flight)]
@@ -36,3 +46,35 @@ async def translate_segments(
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
     return [found[segment] for segment in segments]
+
+
+async def _translate(segment: Segment, translate: Callable[[Segment], Awaitable[str]]) -> str:
+    if segment.format != "text" or len(segment.text) <= PART_CHARACTERS:
+        return await translate(segment)
+    translations = [await translate(Segment(part)) if is_text else part for part, is_text in split_text(segment.text)]
+    return "".join(translations)
+
+
+def split_text(text: str) -> Iterator[tuple[str, bool]]:
+    """Yields the parts of a long text, and the white space between them; with each, whether it is a part."""
+    start = end = sentences = 0
+    for first, last in _sentences(text):
+        if start < end and (last - start > PART_CHARACTERS or sentences >= PART_SENTENCES):
+            yield text[start:end], True
+            yield text[end:first], False
+            start, sentences = first, 0
+        end, sentences = last, sentences + 1
+    yield text[start:end], True
+    yield text[end:], False
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the characters of each sentence, and of the pieces of those that are too long."""
+    ends = [found.span() for found in _SENTENCE_END.finditer(text)]
+    first = 0
+    for last, following in (*ends, (len(text), len(text))):
+        if last - first <= PART_CHARACTERS:
+            yield first, last
+        else:
+            yield from (found.span() for found in _WORD_END.finditer(text, first, last))
+        first = following
