@@ -54,6 +54,7 @@ class JobWorker:
         self._translator = translator
         self._count = count
         self._running = set[asyncio.Task[None]]()
+        self._reading = asyncio.Lock()
 
     async def run(self) -> None:
         """Works until it is canceled; then it gives unfinished jobs back."""
@@ -71,12 +72,32 @@ class JobWorker:
     async def _claim_all(self) -> None:
         self._jobs.created.clear()
         while len(self._running) < MOST_RUNNING:
-            claim = await _attempt("claim", self._store.claim)
+            claim = await self._claim()
             if claim is None:
                 return
             task = asyncio.create_task(self._work(claim))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+
+    async def _claim(self) -> Claim | None:
+        claiming = asyncio.create_task(_attempt("claim", self._store.claim))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # The thread goes on and may claim a job.
+            claim = await claiming
+            if claim is not None:
+                await self._release(claim)
+            raise
+
+    async def _release(self, claim: Claim) -> None:
+        """Gives a job back, also if this call is canceled."""
+        releasing = asyncio.create_task(_attempt("release", self._store.release, claim))
+        try:
+            await asyncio.shield(releasing)
+        except asyncio.CancelledError:
+            await releasing
+            raise
 
     async def _wait(self) -> None:
         """Waits until there may be a job to claim."""
@@ -97,13 +118,16 @@ class JobWorker:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _work(self, claim: Claim) -> None:
-        run = _Run(claim, self._store, self._translator, self._jobs.limits.unpacked_bytes)
+        run = _Run(claim, self._store, self._translator, self._jobs.limits.unpacked_bytes, self._reading)
         try:
             status = await run.complete()
-        except (asyncio.CancelledError, DrainingError) as error:
-            await _attempt("release", self._store.release, claim)
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        except asyncio.CancelledError:
+            await self._release(claim)
+            raise
+        except DrainingError:
+            await self._release(claim)
+            # The server stops soon: until then, this worker would claim the job again and again.
+            await asyncio.sleep(POLL_SECONDS)
             return
         if status is not None:
             self._count(status)
@@ -113,8 +137,17 @@ class JobWorker:
 class _Run:
     """The translation of one claimed job."""
 
-    def __init__(self, claim: Claim, store: JobStore, translator: DocumentTranslator, unpacked_bytes: int) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        store: JobStore,
+        translator: DocumentTranslator,
+        unpacked_bytes: int,
+        reading: asyncio.Lock,
+    ) -> None:
+        """Creates the run; it holds `reading` while it parses or writes, which bounds CPU time and memory."""
         self.progress = Progress()
+        self._reading = reading
         self._claim = claim
         self._store = store
         self._translator = translator
@@ -160,7 +193,8 @@ class _Run:
         return JobStatus.FAILED if held else None
 
     async def _translated(self) -> bytes:
-        document = await asyncio.to_thread(self._parse)
+        async with self._reading:
+            document = await asyncio.to_thread(self._parse)
         segments = document.segments
         characters = sum(map(_characters, segments))
         distinct = len(set(segments))
@@ -171,7 +205,8 @@ class _Run:
 
         translate = await self._translator.begin(self._claim.job, segments)
         translations = await translate_segments(segments, translate, self._translator.in_flight, report)
-        return await asyncio.to_thread(document.write, translations)
+        async with self._reading:
+            return await asyncio.to_thread(document.write, translations)
 
     def _parse(self) -> Document:
         job = self._claim.job

@@ -19,6 +19,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _PROLOG = re.compile(r"\ufeff?+\s*+(?:(?:<!--.*?-->|<\?(?!xml\s).*?\?>)\s*+)*+(?:<\?xml\s|<!DOCTYPE)", re.DOTALL)
+# Expat holds the interpreter's lock while it reads a chunk; other threads run in between.
+_CHUNK_BYTES = 1 << 16
 # Of a text without a root element.
 _ROOT, _ROOT_END = "<dragoman>", "</dragoman>"
 
@@ -68,7 +70,9 @@ def check_xml(text: str) -> None:
     parser = expat.ParserCreate("utf-8")
     parser.StartDoctypeDeclHandler = _refuse_subset
     try:
-        parser.Parse(data, True)
+        for start in range(0, len(data), _CHUNK_BYTES):
+            parser.Parse(data[start : start + _CHUNK_BYTES], False)
+        parser.Parse(b"", True)
     except expat.ExpatError as error:
         problem, index = expat.errors.messages[error.code], parser.ErrorByteIndex
     except _SubsetError:

@@ -1,6 +1,7 @@
 """The worker of jobs: translates, reports failures, and gives back what it cannot finish."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from serve.documents import job_worker
 from serve.documents.document import Segment
 from serve.documents.job import Job, JobLimits, JobStatus
-from serve.documents.job_store import JobStore
+from serve.documents.job_store import Claim, JobStore
 from serve.documents.job_worker import JobWorker
 from serve.documents.jobs import DocumentJobs, safe_name
 from serve.errors import DrainingError, InvalidRequestError, RequestTooLargeError, ServiceError
@@ -69,6 +70,14 @@ class Bench:
             await asyncio.sleep(0.02)
         raise AssertionError(f"the job is still {found.status}")
 
+    async def wait_counted(self, *statuses: str) -> None:
+        """Waits until jobs are counted, which is after their end."""
+        for _ in range(1000):
+            if self.counted == list(statuses):
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"counted {self.counted}")
+
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
@@ -94,7 +103,7 @@ async def test_a_document_is_translated_with_progress(bench: Bench) -> None:
     done = await bench.wait(job, *FINAL)
     assert (done.status, done.segments, done.translated, done.characters) == (JobStatus.DONE, 2, 2, 9)
     assert await bench.jobs.result(job.id) == ("a.de.txt", b"ONE\nTWO\nONE\n")
-    assert bench.counted == ["done"]
+    await bench.wait_counted("done")
     await stop(working)
 
 
@@ -116,7 +125,7 @@ async def test_a_job_that_fails_says_why(
     failed = await bench.wait(job, *FINAL)
     assert failed.status is JobStatus.FAILED
     assert failed.error.startswith(error)
-    assert bench.counted == ["failed"]
+    await bench.wait_counted("failed")
     await stop(working)
 
 
@@ -129,8 +138,28 @@ async def test_a_worker_that_stops_gives_its_jobs_back_and_another_one_does_them
     bench.translator.gate.set()
     working = bench.start()
     await bench.wait(job, JobStatus.DONE)
-    assert bench.counted == ["done"]
+    await bench.wait_counted("done")
     await stop(working)
+
+
+async def test_a_worker_that_stops_while_it_claims_gives_the_job_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claiming, gate, claim = threading.Event(), threading.Event(), bench.store.claim
+
+    def claim_slowly() -> Claim | None:
+        claiming.set()
+        gate.wait()
+        return claim()
+
+    job = await bench.create()
+    monkeypatch.setattr(bench.store, "claim", claim_slowly)
+    working = bench.start()
+    await asyncio.to_thread(claiming.wait)
+    working.cancel()
+    gate.set()
+    await stop(working)
+    assert (await bench.jobs.get(job.id)).status is JobStatus.QUEUED
 
 
 async def test_a_server_that_drains_gives_a_job_back(bench: Bench) -> None:
