@@ -139,7 +139,8 @@ def letters_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -
 def finite_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service for hostile input: its fake model accepts any forced token."""
     folder = write_bundle(tmp_path_factory.mktemp("finite"), letters, alignment_heads=(AttentionHead(layer=0, head=0),))
-    with run_service(folder, [FiniteModel(8)], alignments=True, admin_key="key") as service:
+    state_dir = tmp_path_factory.mktemp("state")
+    with run_service(folder, [FiniteModel(8)], alignments=True, admin_key="key", state_dir=state_dir) as service:
         yield service
 
 

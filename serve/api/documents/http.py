@@ -21,10 +21,7 @@ from serve.documents.jobs import DocumentJobs
 from serve.errors import (
     DocumentNotFoundError,
     DocumentNotReadyError,
-    DocumentStoreFullError,
     InvalidRequestError,
-    ModelNotFoundError,
-    RequestTooLargeError,
 )
 from serve.translation.fields import refusal
 from serve.translation.turns import run_turn
@@ -116,9 +113,7 @@ class HttpDocuments:
             summary="Stores a document for translation",
             status_code=HTTPStatus.CREATED,
             response_model=JobDescription,
-            responses=problem_documentation(
-                ModelNotFoundError, InvalidRequestError, RequestTooLargeError, DocumentStoreFullError
-            ),
+            responses=problem_documentation(),
             openapi_extra=create_documentation(JobOptions),
         )(self.create)
         router.get(
