@@ -145,7 +145,7 @@ class Service:
             settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections
         )
         parser, parameters = BodyParser(values), ParameterReader(reader, values)
-        translator = SegmentTranslator(dispatcher, models)
+        translator = SegmentTranslator(dispatcher, models, self._security.authenticator)
         self._documents = None if state is None else BackgroundDocuments(state, settings, translator, metrics)
         document_reader = RequestReader(
             # A form is somewhat larger than its file.

@@ -141,6 +141,19 @@ class Authenticator:
             raise UnauthorizedError("authorization: expected `Bearer` and a key")
         return account
 
+    def find_account(self, key_id: str) -> Account | None:
+        """Returns the account of the key that a request had earlier; None: no key was, or is required.
+
+        Raises:
+            UnauthorizedError: if the key is not accepted any more.
+        """
+        if self._keys is None or not key_id:
+            return None
+        account = self._keys.find_id(key_id)
+        if account is None:
+            raise UnauthorizedError("the API key of the request is not accepted any more")
+        return account
+
     def refresh(self) -> None:
         """Reloads the keys if their file changed."""
         if self._keys is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +58,8 @@ class DocumentWanted(TypedDict, total=False):
     model: str
     allow_pivot: bool
     split_sentences: bool
+    glossary: Sequence[str]
+    placeholders: Sequence[str]
     preserve_formatting: bool
     retranslate: bool
 
@@ -124,7 +126,7 @@ class RestClient:
             OSError: if the file cannot be read.
         """
         content = await asyncio.to_thread(path.read_bytes)
-        fields = {name: str(value) for name, value in wanted.items()}
+        fields = {name: value if isinstance(value, list | tuple) else str(value) for name, value in wanted.items()}
         created = await self._send("POST", DOCUMENTS_PATH, params={"name": path.name, **fields}, content=content)
         job = _parse(created, _JOB)
         own_path = f"{DOCUMENTS_PATH}/{job.id}"

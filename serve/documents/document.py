@@ -1,9 +1,11 @@
 """What every format of documents is: segments to translate, and a way to write their translations."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+_TAG = re.compile(r"<[^<>]*>")
 SegmentFormat = Literal["text", "html", "xml"]
 
 
@@ -41,6 +43,11 @@ class Segment:
 
     text: str
     format: SegmentFormat = "text"
+
+    @property
+    def visible(self) -> str:
+        """The text without tags."""
+        return self.text if self.format == "text" else _TAG.sub("", self.text)
 
 
 class Document(Protocol):

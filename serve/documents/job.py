@@ -24,6 +24,7 @@ class JobOptions(Fields):
     model: str = Field("", description="Name of the model; empty: the first with the direction.")
     allow_pivot: bool = Field(False, description="Whether to translate through a third language.")
     split_sentences: bool = Field(True, description="Whether to translate a segment sentence by sentence.")
+    glossary: tuple[str, ...] = Field((), description="Ids of stored glossaries that apply, in their order.")
     placeholders: tuple[str, ...] = Field((), description="Kinds of placeholders that translations must have.")
     preserve_formatting: bool = Field(False, description="Whether letter case and final punctuation follow the text.")
     retranslate: bool = Field(False, description="Whether to translate texts again that the document has translated.")
@@ -36,6 +37,7 @@ class Job:
     Attributes:
         id: 32 hexadecimal digits; cannot be guessed.
         key: 64 hexadecimal digits: a second secret for interfaces that have one.
+        account: id of the API key that pays for it; empty: none is required.
         name: of the file, without folders.
         source_language: ISO 639-1 code, or `auto`.
         created_seconds, expires_seconds: in Unix time. At its expiry, a job is deleted.
@@ -47,6 +49,7 @@ class Job:
 
     id: str
     key: str
+    account: str
     name: str
     source_language: str
     target_language: str

@@ -52,6 +52,7 @@ _JOBS = Table(
     _TABLES,
     Column("id", String(32), primary_key=True),
     Column("key", String(64), nullable=False),
+    Column("account", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("source_language", Text, nullable=False),
     Column("target_language", Text, nullable=False),
@@ -104,7 +105,16 @@ class JobStore:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         state.create(_TABLES)
 
-    def add(self, name: str, data: bytes, source_language: str, target_language: str, options: JobOptions) -> Job:
+    def add(
+        self,
+        name: str,
+        data: bytes,
+        source_language: str,
+        target_language: str,
+        options: JobOptions,
+        *,
+        account: str = "",
+    ) -> Job:
         """Stores a document and returns its job, which waits for a worker.
 
         Raises:
@@ -114,6 +124,7 @@ class JobStore:
         job = Job(
             id=secrets.token_hex(16),
             key=secrets.token_hex(32),
+            account=account,
             name=name,
             source_language=source_language,
             target_language=target_language,

@@ -1,8 +1,8 @@
 """Translates the jobs of a store in the background, several at once, until it is stopped."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 import structlog
@@ -21,7 +21,6 @@ MOST_RUNNING = 4
 POLL_SECONDS = 1.0
 RENEW_SECONDS = 1.0
 SWEEP_SECONDS = 60.0
-_TAG = re.compile(r"<[^<>]*>")
 
 _log = structlog.get_logger("dragoman")
 T = TypeVar("T")
@@ -34,8 +33,10 @@ class DocumentTranslator(Protocol):
     def in_flight(self) -> int:
         """The number of segments of a job that are translated at once."""
 
-    async def begin(self, job: Job, segments: Sequence[Segment]) -> Callable[[Segment], Awaitable[str]]:
-        """Returns a function that translates one segment of a job.
+    def begin(
+        self, job: Job, segments: Sequence[Segment]
+    ) -> AbstractAsyncContextManager[Callable[[Segment], Awaitable[str]]]:
+        """Yields a function that translates one segment of a job; the texts count for its key if the block succeeds.
 
         Raises:
             ServiceError: if the job cannot be translated. The function raises it too.
@@ -196,17 +197,17 @@ class _Run:
         async with self._reading:
             document = await asyncio.to_thread(self._parse)
         segments = document.segments
-        characters = sum(map(_characters, segments))
+        characters = sum(len(each.visible) for each in segments)
         distinct = len(set(segments))
         self.progress = Progress(distinct, 0, characters)
 
         def report() -> None:
             self.progress = Progress(distinct, self.progress.translated + 1, characters)
 
-        translate = await self._translator.begin(self._claim.job, segments)
-        translations = await translate_segments(segments, translate, self._translator.in_flight, report)
-        async with self._reading:
-            return await asyncio.to_thread(document.write, translations)
+        async with self._translator.begin(self._claim.job, segments) as translate:
+            translations = await translate_segments(segments, translate, self._translator.in_flight, report)
+            async with self._reading:
+                return await asyncio.to_thread(document.write, translations)
 
     def _parse(self) -> Document:
         job = self._claim.job
@@ -214,10 +215,6 @@ class _Run:
             job.source_language, job.target_language, job.options.retranslate, self._unpacked_bytes
         )
         return parse_document(job.name, self._store.read_source(self._claim), request)
-
-
-def _characters(segment: Segment) -> int:
-    return len(segment.text if segment.format == "text" else _TAG.sub("", segment.text))
 
 
 async def _attempt(what: str, function: Callable[..., T], *args: object) -> T | None:

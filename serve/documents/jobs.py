@@ -34,6 +34,8 @@ class DocumentJobs:
         source_language: str,
         target_language: str,
         options: JobOptions = JobOptions(),  # noqa: B008 - it is frozen
+        *,
+        account: str = "",
     ) -> Job:
         """Stores a document; a worker of any process translates it.
 
@@ -43,6 +45,7 @@ class DocumentJobs:
             source_language: ISO 639-1 code, or `auto`.
             target_language: ISO 639-1 code.
             options: of the translation.
+            account: id of the client's API key, whose limits apply; empty: none is required.
 
         Raises:
             InvalidRequestError: if the name has no known format, or the file is empty.
@@ -58,7 +61,9 @@ class DocumentJobs:
             raise InvalidRequestError("file", "empty, expected a document")
         if len(data) > self.limits.document_bytes:
             raise RequestTooLargeError(f"file: {len(data)} bytes, expected at most {self.limits.document_bytes}")
-        job = await asyncio.to_thread(self._store.add, name, data, source_language, target_language, options)
+        job = await asyncio.to_thread(
+            self._store.add, name, data, source_language, target_language, options, account=account
+        )
         self.created.set()
         return job
 

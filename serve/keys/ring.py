@@ -82,6 +82,12 @@ class KeyRing:
             matching.append(stored)
         return self._accounts.of(matching[0]) if matching else None
 
+    def find_id(self, key_id: str) -> Account | None:
+        """Returns the account of the key with an id; None: it is not accepted any more."""
+        keys = self._given if self._file is None else self._file.value
+        key = self._stored.get(key_id) or next((each for each in keys if each.id == key_id), None)
+        return None if key is None else self._accounts.of(key)
+
 
 def check_form(key: bytes, place: str) -> None:
     """Raises FileError if no header can carry the key; the error does not contain it."""

@@ -166,6 +166,18 @@ class Dispatcher:
             return nullcontext()
         return _charge(record.account, record, sum(map(len, texts)))
 
+    def find_languages(self, request: TranslateRequest, record: RequestRecord) -> tuple[str, tuple[str, ...]]:
+        """Returns the target of a request, and the source languages that its texts may have; translates nothing.
+
+        Raises:
+            ServiceError: if no model that the client may use has the direction.
+        """
+        offers = self._offers(request.model, record)
+        if request.source_language == AUTO:
+            return find_sources(request, offers)
+        hops = find_route(request, offers)
+        return hops[-1].direction.target, (hops[0].direction.source,)
+
     def _offers(self, model: str, record: RequestRecord) -> Offers:
         """Returns what the client may use of the served models; `model`: the requested one."""
         account, offers = record.account, self._models.offers

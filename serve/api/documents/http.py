@@ -23,12 +23,13 @@ from serve.errors import (
     DocumentNotReadyError,
     InvalidRequestError,
 )
+from serve.observability.logs import RequestRecord
 from serve.translation.fields import refusal
 from serve.translation.turns import run_turn
 
 DOCUMENTS_PATH = "/v1/documents"
 DISABLED = "documents: requires a server with --state-dir"
-_LISTS = ("placeholders",)
+_LISTS = ("glossary", "placeholders")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +159,10 @@ class HttpDocuments:
         options = _options(fields)
         if not target:
             raise InvalidRequestError("target_language", "expected an ISO 639-1 code")
-        self._translator.check(request_for(source, target, options))
-        job = await jobs.create(name, data, source, target, options)
+        record: RequestRecord = request.state.record
+        self._translator.check(request_for(source, target, options), record)
+        account = "" if record.account is None else record.account.key.id
+        job = await jobs.create(name, data, source, target, options, account=account)
         location = {"location": f"{DOCUMENTS_PATH}/{job.id}"}
         return _describe(job, HTTPStatus.CREATED, location)
 

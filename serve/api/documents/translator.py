@@ -6,9 +6,12 @@ free ones.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
+from serve.api.auth import Authenticator
 from serve.documents.document import Segment
 from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS
 from serve.documents.job import Job, JobOptions
@@ -19,70 +22,96 @@ from serve.errors import (
     NotReadyError,
     QueueFullError,
     QueueTimeoutError,
+    RateLimitedError,
 )
 from serve.languages.detector import MOST_CHARACTERS
 from serve.observability.logs import RequestRecord
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.registry import ModelRegistry
-from serve.registry.route import find_route, find_sources
 from serve.scheduler.sequence import FairnessKey
 from serve.translation.detection import best_guess, detect_languages
 from serve.translation.fields import shown
 from serve.translation.request import AUTO, TranslateRequest
 
-# Lower than that of every request.
-PRIORITY = -1
+# Lower than that of every request, whose key has a priority of at least -1,000; a key of 1,000 adds to it.
+PRIORITY = -2001
 ATTEMPT_SECONDS = 120.0
 PAUSE_SECONDS = 1.0
 # A job waits until these are over.
 _PASSING = (QueueFullError, QueueTimeoutError, DeadlineUnmeetableError, DeadlineExceededError, NotReadyError)
 
 
+class _InterruptedError(Exception):
+    """The job is canceled: another worker does it again, and its characters count then."""
+
+
 class SegmentTranslator:
     """Translates segments with the models of a server."""
 
-    def __init__(self, dispatcher: Dispatcher, models: ModelRegistry) -> None:
+    def __init__(self, dispatcher: Dispatcher, models: ModelRegistry, authenticator: Authenticator) -> None:
         self._dispatcher = dispatcher
-        self._models = models
+        self._authenticator = authenticator
         slots = min(model.pipeline.settings.total_slots for model in models)
         self.in_flight = max(1, slots // 2)
         self._turns = asyncio.Semaphore(self.in_flight)
 
-    def check(self, request: TranslateRequest) -> None:
+    def check(self, request: TranslateRequest, record: RequestRecord) -> None:
         """Checks the languages and the model of a request.
 
         Raises:
-            ServiceError: if no model has the direction.
+            ServiceError: if no model that the client may use has the direction.
         """
-        if request.source_language == AUTO:
-            find_sources(request, self._models.offers)
-        else:
-            find_route(request, self._models.offers)
+        self._dispatcher.find_languages(request, record)
 
-    async def begin(self, job: Job, segments: Sequence[Segment]) -> Callable[[Segment], Awaitable[str]]:
-        """Returns a function that translates one segment; the source language is that of the whole document.
+    @asynccontextmanager
+    async def begin(self, job: Job, segments: Sequence[Segment]) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
+        """Yields a function that translates one segment; the source language is that of the whole document.
+
+        The job is one request of its API key, whose characters count if the block succeeds.
 
         Raises:
-            ServiceError: if no model has the direction. The function raises it too.
+            ServiceError: if the job exceeds a limit or no model has the direction. The function raises it too.
         """
+        record = RequestRecord("document", account=self._authenticator.find_account(job.account))
         asked = request_for(job.source_language, job.target_language, job.options)
-        self.check(asked)
+        target, sources = self._dispatcher.find_languages(asked, record)
         if job.source_language == AUTO:
-            source = await self._detect(asked, segments)
-            if source == job.target_language:
-                return _unchanged
-            asked = replace(asked, source_language=source)
+            source = await _detect(segments, (*sources, target))
+            if source == target:
+                yield _unchanged
+                return
+            asked = replace(asked, source_language=source, source_detected=True)
         asked = replace(asked, priority=PRIORITY, fairness_key=FairnessKey())
-        record = RequestRecord("document")
+        try:
+            async with self._charge(record, segments):
+                try:
+                    yield partial(self._translate_segment, asked, record)
+                except asyncio.CancelledError:
+                    raise _InterruptedError from None
+        except _InterruptedError:
+            raise asyncio.CancelledError from None
 
-        async def translate(segment: Segment) -> str:
-            request = replace(asked, text=(segment.text,), format=segment.format)
-            if segment.format == "xml":
-                request = replace(request, ignore_tags=IGNORE_TAGS, non_splitting_tags=NON_SPLITTING_TAGS)
-            async with self._turns:
-                return await self._translate(request, record)
+    @asynccontextmanager
+    async def _charge(self, record: RequestRecord, segments: Sequence[Segment]) -> AsyncIterator[None]:
+        """Counts the job for its key; waits while the key has too many requests."""
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    await stack.enter_async_context(
+                        self._dispatcher.charge(record, (each.visible for each in segments))
+                    )
+                except (RateLimitedError, NotReadyError):
+                    await asyncio.sleep(PAUSE_SECONDS)
+                else:
+                    break
+            yield
 
-        return translate
+    async def _translate_segment(self, asked: TranslateRequest, record: RequestRecord, segment: Segment) -> str:
+        request = replace(asked, text=(segment.text,), format=segment.format)
+        if segment.format == "xml":
+            request = replace(request, ignore_tags=IGNORE_TAGS, non_splitting_tags=NON_SPLITTING_TAGS)
+        async with self._turns:
+            return await self._translate(request, record)
 
     async def _translate(self, request: TranslateRequest, record: RequestRecord) -> str:
         while True:
@@ -97,18 +126,18 @@ class SegmentTranslator:
             else:
                 return response.translations[0].text
 
-    async def _detect(self, asked: TranslateRequest, segments: Sequence[Segment]) -> str:
-        target, sources = find_sources(asked, self._models.offers)
-        text, characters = list[str](), 0
-        for segment in segments:
-            if characters > MOST_CHARACTERS:
-                break
-            text.append(segment.text)
-            characters += len(segment.text)
-        deadline_seconds = time.monotonic() + ATTEMPT_SECONDS
-        candidates = (*sources, target)
-        (found,) = await detect_languages(["\n".join(text)], candidates, deadline_seconds, markup=True)
-        return best_guess(found, candidates).code
+
+async def _detect(segments: Sequence[Segment], candidates: Sequence[str]) -> str:
+    """Returns the language of the first segments."""
+    text, characters = list[str](), 0
+    for segment in segments:
+        if characters > MOST_CHARACTERS:
+            break
+        text.append(segment.text)
+        characters += len(segment.text)
+    deadline_seconds = time.monotonic() + ATTEMPT_SECONDS
+    (found,) = await detect_languages(["\n".join(text)], candidates, deadline_seconds, markup=True)
+    return best_guess(found, candidates).code
 
 
 def request_for(source_language: str, target_language: str, options: JobOptions) -> TranslateRequest:

@@ -96,6 +96,11 @@ def test_a_malformed_document_fails_with_its_place(served: LiveService) -> None:
     assert (answer.status_code, answer.json()["reason"]) == (409, "document_not_ready")
 
 
+def test_a_document_fails_without_its_glossary(served: LiveService) -> None:
+    job = finish(served, create(served, TEXT.encode(), glossary="a,b"))
+    assert (job["status"], job["error"]) == ("failed", "glossary 'a': has no dictionary from en into de")
+
+
 def test_a_deleted_document_is_gone(served: LiveService) -> None:
     job = finish(served, create(served, TEXT.encode()))
     path = f"{PATH}/{job['id']}"
@@ -154,6 +159,33 @@ def test_the_client_returns_a_translated_file_and_leaves_nothing_behind(
     with pytest.raises(NotTranslatedError, match=r"bad\.json: not JSON"):
         asyncio.run(translate("bad.json", "{"))
     assert sorted(folder.iterdir()) == stored
+
+
+def test_a_document_is_one_request_of_its_key(bundle_path: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(
+        f"one name=one characters={3 * len(TEXT)} period=ever\ntwo name=two models=other\n", encoding="utf-8"
+    )
+
+    def ask(live: LiveService, text: str, key: str) -> httpx.Response:
+        headers = {"authorization": f"Bearer {key}"}
+        return live.post(path=PATH, content=text.encode(), params={"name": "a.txt", **PAIR}, headers=headers)
+
+    def ended(live: LiveService, text: str) -> dict[str, Any]:
+        with live.http() as client:
+            client.headers["authorization"] = "Bearer one"
+            path = f"{PATH}/{ask(live, text, 'one').json()['id']}"
+            eventually(lambda: client.get(path).json()["status"] in ("done", "failed"))
+            job: dict[str, Any] = client.get(path).json()
+            return job
+
+    with run_service(bundle_path, state_dir=tmp_path / "state", api_keys_file=keys) as live:
+        assert ended(live, f"{TEXT}\n{TEXT}\n")["status"] == "done"
+        failed = ended(live, f"{TEXT}\n{TEXT}\n")
+        assert failed["error"].startswith("the request exceeds the quota of the API key")
+        assert ended(live, TEXT)["status"] == "done"
+        assert ask(live, TEXT, "two").status_code == 403
+        assert ask(live, TEXT, "three").status_code == 401
 
 
 def test_jobs_go_on_after_a_restart(bundle_path: Path, tmp_path: Path) -> None:

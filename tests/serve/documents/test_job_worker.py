@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +37,10 @@ class Capitals:
     failure: Exception | None = None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def begin(self, _job: Job, _segments: Sequence[Segment]) -> Callable[[Segment], Awaitable[str]]:
+    @asynccontextmanager
+    async def begin(
+        self, _job: Job, _segments: Sequence[Segment]
+    ) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
         self.begun.set()
 
         async def translate(segment: Segment) -> str:
@@ -45,7 +49,7 @@ class Capitals:
                 raise self.failure
             return segment.text.upper()
 
-        return translate
+        yield translate
 
 
 @dataclass
