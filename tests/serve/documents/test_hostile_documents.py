@@ -11,7 +11,7 @@ import pytest
 
 from serve.documents import xml
 from serve.documents.document import DocumentError, DocumentRequest
-from serve.documents.formats import FORMATS, parse_document
+from serve.documents.formats import parse_document
 from serve.documents.package import MOST_MEMBERS, Package
 
 MEBIBYTE = 1 << 20
@@ -125,7 +125,7 @@ def test_a_replaced_member_keeps_all_others() -> None:
         }
 
 
-@pytest.mark.parametrize("name", sorted(set(FORMATS) - {f".{each}" for each in PACKED}))
+@pytest.mark.parametrize("name", [".txt", ".md", ".html", ".srt", ".vtt", ".po", ".xlf", ".json", ".arb", ".yaml"])
 def test_ten_megabytes_of_one_character_are_read_or_refused(name: str) -> None:
     """Markdown takes 4 seconds per megabyte."""
     content = b"<" * (10_000_000 if name != ".md" else 100_000)

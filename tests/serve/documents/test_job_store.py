@@ -33,8 +33,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[State]:
-    state = State(tmp_path)
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[State]:
+    """SQLite, or the database of the fixture `state_url` in tests that ask for it."""
+    url = request.getfixturevalue("state_url") if "state_url" in request.fixturenames else None
+    state = State(tmp_path, url)
     yield state
     state.close()
 
@@ -52,9 +54,9 @@ def files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / FOLDER).iterdir())
 
 
-def test_a_job_survives_a_restart(tmp_path: Path, store: JobStore, clock: Clock) -> None:
+def test_a_job_survives_a_restart(tmp_path: Path, state_url: str | None, store: JobStore, clock: Clock) -> None:
     job = add(store)
-    state = State(tmp_path)
+    state = State(tmp_path, state_url)
     again = JobStore(state, LIMITS, clock)
     assert again.find(job.id) == job
     claim = again.claim()
@@ -64,11 +66,13 @@ def test_a_job_survives_a_restart(tmp_path: Path, store: JobStore, clock: Clock)
     state.close()
 
 
-def test_each_job_is_claimed_once_however_many_processes_claim(tmp_path: Path, store: JobStore, clock: Clock) -> None:
+def test_each_job_is_claimed_once_however_many_processes_claim(
+    tmp_path: Path, state_url: str | None, store: JobStore, clock: Clock
+) -> None:
     ids = {add(store).id for _ in range(12)}
 
     def claim_all() -> list[str]:
-        state = State(tmp_path)
+        state = State(tmp_path, state_url)
         other = JobStore(state, LIMITS, clock)
         claimed = []
         misses = 0
@@ -107,6 +111,7 @@ def test_a_claim_that_is_renewed_holds_and_shows_the_progress(store: JobStore, c
     assert (shown.status, shown.segments, shown.translated, shown.characters) == (JobStatus.TRANSLATING, 4, 1, 20)
 
 
+@pytest.mark.usefixtures("state_url")
 def test_the_job_of_a_dead_worker_is_done_again_and_only_the_last_claim_counts(store: JobStore, clock: Clock) -> None:
     job = add(store)
     dead = store.claim()
@@ -184,6 +189,7 @@ def test_a_deleted_job_is_gone_with_its_files_and_its_worker_notices(tmp_path: P
         store.remove(job.id)
 
 
+@pytest.mark.usefixtures("state_url")
 def test_an_expired_job_is_gone_at_once_and_its_files_at_the_next_sweep(
     tmp_path: Path, store: JobStore, clock: Clock
 ) -> None:
@@ -217,6 +223,7 @@ def test_files_without_a_job_are_deleted_once_they_are_old(tmp_path: Path, store
     assert not stray.exists()
 
 
+@pytest.mark.usefixtures("state_url")
 def test_the_number_and_the_size_of_documents_are_bounded(tmp_path: Path, state: State, clock: Clock) -> None:
     few = JobStore(state, replace(LIMITS, jobs=2, store_bytes=10), clock)
     add(few, b"12345")
