@@ -185,12 +185,12 @@ class _Run:
             _log.exception("document_failed")
             return await self._fail("internal error, see the log of the server")
         self._ending = True
-        held = await asyncio.to_thread(self._store.finish, self._claim, self.progress, data)
+        held = await _attempt("finish", self._store.finish, self._claim, self.progress, data)
         return JobStatus.DONE if held else None
 
     async def _fail(self, problem: str) -> JobStatus | None:
         self._ending = True
-        held = await asyncio.to_thread(self._store.fail, self._claim, problem)
+        held = await _attempt("fail", self._store.fail, self._claim, problem)
         return JobStatus.FAILED if held else None
 
     async def _translated(self) -> bytes:
@@ -218,9 +218,13 @@ class _Run:
 
 
 async def _attempt(what: str, function: Callable[..., T], *args: object) -> T | None:
-    """Calls a method of the store in a thread; logs a failure, as of a full disk, and returns None."""
+    """Calls a method of the store in a thread; logs a failure, as of a full disk, and returns None.
+
+    The job is then claimed again once the claim has expired.
+    """
     try:
         return await asyncio.to_thread(function, *args)
-    except Exception:  # noqa: BLE001 - logged with its traceback; the next call may succeed
-        _log.exception("document_store_failed", during=what)
+    except Exception as error:  # noqa: BLE001 - the next call may succeed
+        # The text of a database error has the keys of jobs.
+        _log.warning("document_store_failed", during=what, problem=type(error).__name__)
         return None

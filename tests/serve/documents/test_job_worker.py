@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from serve.documents import job_worker
 from serve.documents.document import Segment
@@ -164,6 +165,24 @@ async def test_a_worker_that_stops_while_it_claims_gives_the_job_back(
     gate.set()
     await stop(working)
     assert (await bench.jobs.get(job.id)).status is JobStatus.QUEUED
+
+
+async def test_the_worker_goes_on_after_a_failure_of_the_database(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, failures = bench.store.claim, [OperationalError("", {}, ValueError()), OSError()]
+
+    def fail_first() -> Claim | None:
+        if failures:
+            raise failures.pop()
+        return claim()
+
+    monkeypatch.setattr(bench.store, "claim", fail_first)
+    bench.translator.gate.set()
+    working = bench.start()
+    job = await bench.create()
+    await bench.wait(job, JobStatus.DONE)
+    await stop(working)
 
 
 async def test_a_server_that_drains_gives_a_job_back(bench: Bench) -> None:
