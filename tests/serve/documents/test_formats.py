@@ -204,3 +204,12 @@ def test_a_file_in_utf_16_stays_in_it() -> None:
     content = "\ufeffHello\n".encode("utf-16-le")
     document = parse_document("a.txt", content, LANGUAGES)
     assert document.write(["Grüße"]) == "\ufeffGrüße\n".encode("utf-16-le")
+
+
+def test_translated_and_fuzzy_messages_of_po_are_translated_again_only_on_request() -> None:
+    text = 'msgid "one"\nmsgstr "eins"\n\n#, fuzzy\nmsgid "two"\nmsgstr "zwo"\n\nmsgid "three"\nmsgstr ""\n'
+    again = parse_document("a.po", text.encode(), DocumentRequest("en", "de", retranslate=True))
+    assert texts("a.po", text) == ["three"]
+    assert [each.text for each in again.segments] == ["one", "two", "three"]
+    written = polib.pofile(again.write(["1", "2", "3"]).decode())
+    assert [(each.msgstr, each.flags) for each in written] == [("1", ["fuzzy"]), ("2", ["fuzzy"]), ("3", ["fuzzy"])]
