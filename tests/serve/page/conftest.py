@@ -15,20 +15,20 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over the green grass."
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def live() -> Iterator[LiveService]:
     """A service of the included model."""
     with run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True, slots=8, engines=1) as service:
         yield service
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def address(live: LiveService) -> str:
     """The address of its page."""
     return f"http://127.0.0.1:{live.service.http_port}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """A browser without a window."""
     if shutil.which(CHROMIUM) is None:

@@ -172,38 +172,6 @@ def test_the_shown_code_is_a_request_that_works(page: Page, address: str) -> Non
     assert answer["translations"][0]["text"] == page.inner_text("#target")
 
 
-def test_everything_works_by_keyboard(page: Page) -> None:
-    """Types, translates, walks through the words, chooses an alternative, and opens a drawer without a pointer."""
-    page.focus("#source")
-    page.keyboard.type("A man in a blue shirt is standing on a ladder.")
-    page.keyboard.press("Control+Enter")
-    page.wait_for_selector("#target .word")
-    for _ in range(3):  # the button that clears, then the words
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.className").startswith("word"):
-            break
-    page.keyboard.press("End")
-    assert page.evaluate("document.activeElement.textContent") == "."
-    page.keyboard.press("Home")
-    for _ in range(3):
-        page.keyboard.press("ArrowRight")
-    word = page.evaluate("document.activeElement.textContent")
-    page.keyboard.press("Enter")
-    page.locator("#alternatives small").first.wait_for()
-    page.keyboard.press("Escape")
-    assert page.evaluate("document.activeElement.textContent") == word
-    page.keyboard.press("Enter")
-    page.locator("#alternatives small").first.wait_for()
-    chosen = page.evaluate("document.activeElement.firstChild.textContent")
-    page.keyboard.press("Enter")
-    expect(page.locator("#target")).to_have_text(chosen)
-    page.keyboard.press("Alt+s")
-    expect(page.locator("#source-language")).to_have_value("de")
-    page.focus("#code summary")
-    page.keyboard.press("Enter")
-    expect(page.locator("#code pre").first).to_be_visible()
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_no_state_breaks_a_rule_of_accessibility(browser: Browser, address: str, theme: str, width: int) -> None:

@@ -1,0 +1,140 @@
+"""Measures the page in a browser, as a table for docs/page.md: `python -m tests.serve.page.figures [--edits N]`."""
+
+import argparse
+import shutil
+from statistics import median
+from typing import Any
+
+from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
+from tqdm import tqdm
+
+from serve.registry.engine_models import load_engines
+from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, translate
+from tests.support.live import run_service
+from tests.support.paths import ROOT
+
+LOADS = 9
+KEYSTROKES = 15
+# Somebody who types for an hour and pauses once per second.
+EDITS = 3600
+PAUSE_MILLISECONDS = 200
+
+# Collects what the browser traces, before the page loads.
+OBSERVE = """
+window.traced = {paint: 0, largest: 0, shift: 0, blocked: 0};
+const observe = (type, add) =>
+  new PerformanceObserver(list => list.getEntries().forEach(add)).observe({type, buffered: true});
+observe('paint', each => { if (each.name === 'first-contentful-paint') traced.paint = each.startTime; });
+observe('largest-contentful-paint', each => { traced.largest = each.startTime; });
+observe('layout-shift', each => { traced.shift += each.value; });
+observe('longtask', each => { traced.blocked += each.duration - 50; });
+"""
+# Resolves with the milliseconds from the next keystroke to the first text of its translation.
+FIRST_TEXT = """() => new Promise(done => {
+  const target = document.querySelector('#target');
+  let pressed = 0;
+  document.addEventListener('keydown', () => { pressed = performance.now(); }, {once: true, capture: true});
+  new MutationObserver((_, self) => {
+    if (!pressed || !target.classList.contains('growing')) return;
+    self.disconnect();
+    done(performance.now() - pressed);
+  }).observe(target, {childList: true, characterData: true, subtree: true});
+})"""
+WEIGHT = """() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+  .filter(each => !each.name.includes('/v1/')).reduce((sum, each) => sum + each.transferSize, 0)"""
+
+
+def open_page(browser: Browser, address: str) -> Page:
+    """Returns the loaded page of a browser without a cache."""
+    page = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-US").new_page()
+    page.add_init_script(OBSERVE)
+    page.goto(f"{address}/#en/de/")
+    page.wait_for_function("document.querySelector('#target-language').value === 'de'")
+    page.wait_for_function("traced.largest > 0")
+    return page
+
+
+def loads(browser: Browser, address: str) -> dict[str, str]:
+    """Returns what the browser traced while it loaded the page, medians of several loads."""
+    traces: list[dict[str, Any]] = []
+    for _ in range(LOADS):
+        page = open_page(browser, address)
+        page.wait_for_timeout(300)
+        traces.append(page.evaluate("traced") | {"weight": page.evaluate(WEIGHT)})
+        page.context.close()
+
+    def typical(name: str) -> float:
+        return float(median(each[name] for each in traces))
+
+    return {
+        "first contentful paint": f"{typical('paint'):.0f} ms",
+        "largest contentful paint": f"{typical('largest'):.0f} ms",
+        "layout shift": f"{typical('shift'):.3f}",
+        "blocked beyond 50 ms": f"{typical('blocked'):.0f} ms",
+        "transferred": f"{typical('weight') / 1000:.1f} kB",
+    }
+
+
+def first_tokens(browser: Browser, address: str) -> dict[str, str]:
+    """Returns the time from a keystroke to the first text of its translation."""
+    page = open_page(browser, address)
+    translate(page)
+    waits: list[float] = []
+    for _ in range(KEYSTROKES):
+        page.focus("#source")
+        page.keyboard.press("Control+End")
+        page.evaluate(f"window.first = ({FIRST_TEXT})(); 0")
+        page.keyboard.press("a")
+        waits.append(page.evaluate("window.first"))
+        page.wait_for_selector("#target .word")
+    page.context.close()
+    name = f"first text after a keystroke, {PAUSE_MILLISECONDS} ms of pause included"
+    return {name: f"{median(waits):.0f} ms ({min(waits):.0f} to {max(waits):.0f})"}
+
+
+def memory(session: CDPSession) -> tuple[float, int]:
+    """Returns the heap in MB and the number of nodes, after a garbage collection."""
+    session.send("HeapProfiler.collectGarbage")
+    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    return metrics["JSHeapUsedSize"] / 1e6, int(metrics["Nodes"])
+
+
+def typing(browser: Browser, address: str, edits: int) -> dict[str, str]:
+    """Returns the memory before and after so many edits, each of them translated."""
+    page = open_page(browser, address)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    translate(page)
+    before, nodes_before = memory(session)
+    words = SENTENCES.split()
+    for edit in tqdm(range(edits), unit="edit"):
+        page.fill("#source", " ".join(words[: 2 + edit % (len(words) - 2)]))
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector("#target .word")
+    translate(page)
+    after, nodes_after = memory(session)
+    page.context.close()
+    return {
+        f"heap before and after {edits:,} translated edits": f"{before:.1f} and {after:.1f} MB",
+        f"nodes before and after {edits:,} translated edits": f"{nodes_before:,} and {nodes_after:,}",
+    }
+
+
+def main(edits: int) -> None:
+    """Prints the table."""
+    with (
+        run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True) as live,
+        sync_playwright() as run,
+    ):
+        browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
+        address = f"http://127.0.0.1:{live.service.http_port}"
+        figures = loads(browser, address) | first_tokens(browser, address) | typing(browser, address, edits)
+        print(f"Chromium {browser.version}\n\n| | |\n| --- | ---: |")
+        print("\n".join(f"| {name} | {value} |" for name, value in figures.items()))
+        browser.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--edits", type=int, default=EDITS, help="translated edits between two measurements of memory")
+    main(parser.parse_args().edits)

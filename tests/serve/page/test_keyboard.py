@@ -1,0 +1,169 @@
+"""Every task of the page is done by keyboard alone: Tab reaches each control, and keys work it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.serve.page.conftest import SENTENCES
+
+SENTENCE = "A man in a blue shirt is standing on a ladder."
+MOST_TABS = 40
+
+
+def focused(page: Page) -> str:
+    """Returns the text of the element with the focus."""
+    text: str = page.evaluate("document.activeElement.textContent")
+    return text
+
+
+def tab_to(page: Page, selector: str) -> None:
+    """Presses Tab until an element that matches has the focus."""
+    for _ in range(MOST_TABS):
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+        page.keyboard.press("Tab")
+    pytest.fail(f"Tab does not reach {selector}")
+
+
+def type_text(page: Page, text: str = SENTENCE) -> None:
+    """Tabs to the text, types, and translates at once."""
+    tab_to(page, "#source")
+    page.keyboard.type(text)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#target .word")
+
+
+def open_drawer(page: Page, name: str) -> None:
+    """Tabs to a drawer and opens it."""
+    tab_to(page, f"#{name} summary")
+    page.keyboard.press("Enter")
+
+
+def open_alternatives(page: Page) -> str:
+    """Walks to the fourth word, opens its alternatives and returns the word."""
+    tab_to(page, "#target .word")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    word = focused(page)
+    page.keyboard.press("Enter")
+    page.locator("#alternatives small").first.wait_for()
+    return word
+
+
+def test_a_text_is_translated(page: Page) -> None:
+    type_text(page)
+    assert page.inner_text("#target").startswith("Ein Mann")
+
+
+def test_languages_are_chosen(page: Page) -> None:
+    tab_to(page, "#source-language")
+    page.keyboard.type("Ger")
+    tab_to(page, "#target-language")
+    page.keyboard.type("Fre")
+    type_text(page, "Zwei Hunde rennen.")
+    assert (page.input_value("#source-language"), page.input_value("#target-language")) == ("de", "fr")
+    assert "chiens" in page.inner_text("#target")
+
+
+def test_languages_are_swapped(page: Page) -> None:
+    type_text(page)
+    translation = page.inner_text("#target")
+    page.keyboard.press("Alt+s")
+    expect(page.locator("#source-language")).to_have_value("de")
+    expect(page.locator("#source")).to_have_value(translation)
+
+
+def test_words_are_walked_through_and_light_their_partners(page: Page) -> None:
+    type_text(page)
+    tab_to(page, "#target .word")
+    page.keyboard.press("End")
+    assert focused(page) == "."
+    page.keyboard.press("ArrowLeft")
+    assert focused(page) == "Leiter"
+    assert page.locator("#backdrop .lit").all_inner_texts() == ["ladder"]
+    page.keyboard.press("Home")
+    assert focused(page) == "Ein"
+
+
+def test_an_alternative_is_chosen(page: Page) -> None:
+    type_text(page)
+    open_alternatives(page)
+    page.keyboard.press("ArrowDown")
+    chosen = page.evaluate("document.activeElement.firstChild.textContent")
+    page.keyboard.press("Enter")
+    expect(page.locator("#target")).to_have_text(chosen)
+
+
+def test_alternatives_are_closed_and_the_focus_returns_to_the_word(page: Page) -> None:
+    type_text(page)
+    word = open_alternatives(page)
+    page.keyboard.press("Escape")
+    expect(page.locator("#alternatives")).to_be_hidden()
+    assert focused(page) == word
+
+
+def test_the_map_of_another_sentence_is_saved(page: Page, tmp_path: Path) -> None:
+    type_text(page, SENTENCES)
+    open_drawer(page, "attention")
+    tab_to(page, "#attention select")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#attention .map")).to_contain_text("Hunde")
+    tab_to(page, "#attention button")
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    download.value.save_as(tmp_path / "map.svg")
+    assert "Hunde" in (tmp_path / "map.svg").read_text()
+
+
+def test_another_of_the_best_translations_is_shown(page: Page) -> None:
+    type_text(page)
+    open_drawer(page, "best")
+    page.wait_for_selector("#best tbody tr")
+    chosen = page.locator("#best tbody tr").nth(1).locator("td").nth(1).inner_text()
+    tab_to(page, "#best tr:nth-child(2) button")
+    page.keyboard.press("Enter")
+    expect(page.locator("#target")).to_have_text(chosen)
+
+
+def test_the_request_is_copied_as_code(page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    type_text(page)
+    open_drawer(page, "code")
+    tab_to(page, "#code button")
+    page.keyboard.press("Enter")
+    page.wait_for_function("navigator.clipboard.readText().then(text => text.startsWith('curl '))")
+
+
+def test_html_is_translated(page: Page) -> None:
+    tab_to(page, "#html")
+    page.keyboard.press("Space")
+    tab_to(page, "#source")
+    page.keyboard.type("A <b>man</b> sleeps.")
+    expect(page.locator("#target")).to_have_text(re.compile("<b>.*</b>"))
+
+
+def test_the_work_of_the_engine_is_watched(page: Page) -> None:
+    type_text(page)
+    open_drawer(page, "engine")
+    expect(page.locator("#engine .meter")).to_have_count(5)
+    page.keyboard.press("Enter")
+    expect(page.locator("#engine .meter").first).to_be_hidden()
+
+
+def test_theme_and_language_of_the_page_are_chosen(page: Page) -> None:
+    tab_to(page, "#ui-language")
+    page.keyboard.type("de")
+    expect(page.locator("#source")).to_have_attribute("placeholder", re.compile("Text eingeben"))
+    tab_to(page, "#theme")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+def test_a_text_is_cleared(page: Page) -> None:
+    type_text(page)
+    tab_to(page, "#clear")
+    page.keyboard.press("Enter")
+    expect(page.locator("#source")).to_be_focused()
+    expect(page.locator("#target")).to_have_text("")
