@@ -16,9 +16,10 @@ SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over th
 
 
 @pytest.fixture(scope="package")
-def live() -> Iterator[LiveService]:
-    """A service of the included model."""
-    with run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True, slots=8, engines=1) as service:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    """A service of the included model that takes documents and glossaries."""
+    settings = {"slots": 8, "engines": 1, "state_dir": tmp_path_factory.mktemp("state")}
+    with run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True, **settings) as service:
         yield service
 
 

@@ -144,6 +144,18 @@ def test_html_is_translated(page: Page) -> None:
     expect(page.locator("#target")).to_have_text(re.compile("<b>.*</b>"))
 
 
+def test_terms_are_given(page: Page) -> None:
+    open_drawer(page, "terms")
+    tab_to(page, "#terms-text")
+    page.keyboard.type("ladder = Stiege")
+    for _ in range(MOST_TABS):
+        if page.evaluate("document.activeElement.id === 'source'"):
+            break
+        page.keyboard.press("Shift+Tab")
+    type_text(page)
+    expect(page.locator("#target")).to_contain_text("Stiege")
+
+
 def test_the_work_of_the_engine_is_watched(page: Page) -> None:
     type_text(page)
     open_drawer(page, "engine")

@@ -154,6 +154,42 @@ def test_the_page_speaks_the_language_of_its_reader(browser: Browser, address: s
         opened.close()
 
 
+def test_terms_have_their_given_translations(page: Page, address: str) -> None:
+    dictionary = {
+        "source_language": "en",
+        "target_language": "de",
+        "entries": [{"source": "ladder", "targets": "Stiege"}],
+    }
+    stored = httpx.post(f"{address}/v1/glossaries", json={"name": "tools", "dictionaries": [dictionary]}).json()
+    page.click("#terms summary")
+    page.fill("#terms-text", "shirt = Kittel | Kittels\nblue")
+    page.get_by_label("tools").check()
+    translate(page, "A man in a blue shirt is standing on a ladder.")
+    expect(page.locator("#terms-applied tr")).to_have_count(3)
+    for term in ("blue", "Kittel", "Stiege"):
+        assert term in page.inner_text("#target")
+    page.get_by_label("tools").uncheck()
+    expect(page.locator("#terms-applied tr")).to_have_count(2)
+    httpx.delete(f"{address}/v1/glossaries/{stored['id']}")
+
+
+def test_a_dropped_file_is_translated_saved_and_deleted(page: Page, address: str, tmp_path: Path) -> None:
+    page.evaluate("""() => {
+        const files = new DataTransfer();
+        files.items.add(new File(["Two dogs run.\\n"], "dogs.txt", {type: "text/plain"}));
+        document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true}));
+    }""")
+    translated = page.locator("#file-list li", has_text="dogs.txt")
+    with page.expect_download() as download:
+        translated.get_by_role("button", name="Save").click()
+    download.value.save_as(tmp_path / "saved")
+    body = {"text": "Two dogs run.", "source_language": "en", "target_language": "de"}
+    answer = httpx.post(f"{address}/v1/translate", json=body).json()
+    assert (tmp_path / "saved").read_text() == answer["translations"][0]["text"] + "\n"
+    translated.get_by_role("button", name="Delete").click()
+    expect(page.locator("#file-list li")).to_have_count(0)
+
+
 def test_the_engine_drawer_shows_the_work_of_the_engine(page: Page) -> None:
     translate(page)
     page.click("#engine summary")
@@ -185,8 +221,10 @@ def test_no_state_breaks_a_rule_of_accessibility(browser: Browser, address: str,
 
     assert violations() == []
     translate(opened)
-    for drawer in ("attention", "best", "engine", "code"):
+    for drawer in ("terms", "files", "attention", "best", "engine", "code"):
         opened.click(f"#{drawer} summary")
+    opened.set_input_files("#file", {"name": "dogs.txt", "mimeType": "text/plain", "buffer": b"Two dogs run."})
+    opened.get_by_role("button", name="Save", exact=True).wait_for()
     opened.wait_for_selector("#best table")
     opened.wait_for_selector("#engine .meter")
     assert violations() == []

@@ -1,6 +1,6 @@
 /** The attention of a sentence as a map of cells: one row per word of the translation, one column per word of the text. */
 
-import { CodePoints, element } from "./text.js";
+import { CodePoints, save } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const CELL = 26;
@@ -98,13 +98,4 @@ export async function savePng(map) {
   [canvas.width, canvas.height] = [map.width.baseVal.value * scale, map.height.baseVal.value * scale];
   canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
   save(canvas.toDataURL("image/png"), "attention.png");
-}
-
-/**
- * @param {string} address
- * @param {string} name
- */
-function save(address, name) {
-  element("a", { href: address, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 1000);
 }

@@ -3,9 +3,11 @@
 import { closeList, findWays, openList } from "./alternatives.js";
 import { canAlign, choose, chosen, mostCharacters, setModels, showChoices, swap } from "./choices.js";
 import { fillOpen, setUpDrawers, showInDrawers } from "./drawers.js";
+import { setUpFiles } from "./files.js";
 import { onChoice, reset, showGrowing, showWords, targetElement } from "./panes.js";
 import { ServerError, key, listModels, stream, translate } from "./server.js";
 import { LANGUAGES, currentLanguage, languageName, say, useLanguage, writeTexts } from "./strings.js";
+import { chosenTerms, setUpTerms, showTerms } from "./terms.js";
 import { CodePoints, byId, countCharacters, element, textOf } from "./text.js";
 import { findWords, textBefore } from "./words.js";
 
@@ -64,8 +66,9 @@ async function translateNow() {
 
 /** @param {string} text @returns {import("./server.js").Body} */
 function requestBody(text) {
-  if (html.checked) return { text, ...chosen(), format: "html" };
-  return { text, ...chosen(), options: { token_scores: true, ...(canAlign() ? { alignments: "words" } : {}) } };
+  const common = { text, ...chosen(), ...chosenTerms() };
+  if (html.checked) return { ...common, format: "html" };
+  return { ...common, options: { token_scores: true, ...(canAlign() ? { alignments: "words" } : {}) } };
 }
 
 /**
@@ -88,6 +91,7 @@ function showAnswer(text, body, answer) {
   certainty.textContent = say(low ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) });
   certainty.classList.toggle("over", low);
   showInDrawers({ text, body, answer });
+  showTerms(translation);
 }
 
 /** @param {{code: string, confidence: number} | undefined} found */
@@ -122,6 +126,7 @@ function clearTranslation() {
   for (const id of ["route", "certainty", "detected"]) byId(id, HTMLElement).textContent = "";
   shown = null;
   showInDrawers(null);
+  showTerms(null);
 }
 
 /** Shows alternatives at a word of the translation. @param {number} index */
@@ -155,8 +160,9 @@ async function replaceSentence(sentence, chosenText) {
     return showTranslation(text, { ...bare, text: whole });
   }
   try {
-    const answer = await translate({ ...requestBody(text), target_prefix: chosenText });
-    showAnswer(text, requestBody(text), answer);
+    // A forced start and terms exclude each other.
+    const body = { ...requestBody(text), terms: undefined, glossary: undefined, target_prefix: chosenText };
+    showAnswer(text, requestBody(text), await translate(body));
   } catch (error) {
     showError(error);
   }
@@ -278,6 +284,8 @@ function listen() {
     }
   });
   onChoice(showAlternatives);
+  setUpTerms(translateSoon, showError);
+  setUpFiles(showError);
   setUpDrawers(showError, (text) => replaceSentence(0, text));
 }
 

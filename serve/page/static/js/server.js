@@ -7,6 +7,7 @@ import { readEvents } from "./sse.js";
  * @typedef {{source: Span[], target: Span[], weights: number[][], links: {source: number, target: number}[]}} Alignment
  * @typedef {{piece: string, log_probability: number}} Token
  * @typedef {{text: string, score: number, normalized_score: number, tokens?: Token[], alignments?: Alignment[],
+ *   terms?: {source: string, target: string, way: "present" | "decoded" | "placed"}[],
  *   alternatives?: Translation[], finish_reason: string, source_tokens: number, target_tokens: number,
  *   sentences: number, detected_language?: {code: string, confidence: number}, low_confidence?: boolean}} Translation
  * @typedef {{tokenize_seconds: number, queue_seconds: number, inference_seconds: number, total_seconds: number}} Timings
@@ -15,6 +16,7 @@ import { readEvents } from "./sse.js";
  * @typedef {{name: string, state: string, alignments: boolean, precision: string, languages: string[],
  *   directions: {source_language: string, target_language: string}[],
  *   limits: {max_text_characters: number, engine_slots: number, slots: number, queue_limit: number}}} Model
+ * @typedef {{id: string, name: string, status: string, progress: number, error: string | null}} Doc a document of the server
  * @typedef {Record<string, any>} Body fields of a request
  */
 
@@ -43,16 +45,18 @@ export const key = {
 
 /**
  * @param {string} path
- * @param {Body | null} body
+ * @param {Body | FormData | null} body
  * @param {AbortSignal} [signal]
+ * @param {string} [method]
  */
-async function send(path, body, signal) {
+async function send(path, body, signal, method = body ? "POST" : "GET") {
   /** @type {Record<string, string>} */
   const headers = key.get() ? { authorization: `Bearer ${key.get()}` } : {};
-  if (body) headers["content-type"] = "application/json";
+  const form = body instanceof FormData;
+  if (body && !form) headers["content-type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
+    response = await fetch(path, { method, headers, body: form ? body : body && JSON.stringify(body), signal });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ServerError("", 0, "unreachable");
@@ -64,6 +68,31 @@ async function send(path, body, signal) {
 
 /** @returns {Promise<Model[]>} */
 export const listModels = async () => (await (await send("/v1/models", null)).json()).models;
+
+const DOCUMENTS = "/v1/documents";
+
+/** @returns {Promise<{id: string, name: string}[]>} */
+export const listGlossaries = async () => (await (await send("/v1/glossaries", null)).json()).glossaries;
+
+/** @returns {Promise<{formats: string[]}>} */
+export const readFormats = async () => (await send(`${DOCUMENTS}/formats`, null)).json();
+
+/** Sends a file to be translated. @param {File} file @param {Body} fields @returns {Promise<Doc>} */
+export async function sendFile(file, fields) {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) form.append(name, String(value));
+  form.append("file", file);
+  return (await send(DOCUMENTS, form)).json();
+}
+
+/** @param {string} id @returns {Promise<Doc>} */
+export const readDocument = async (id) => (await send(`${DOCUMENTS}/${id}`, null)).json();
+
+/** @param {string} id */
+export const readResult = async (id) => (await send(`${DOCUMENTS}/${id}/result`, null)).blob();
+
+/** @param {string} id */
+export const deleteDocument = (id) => send(`${DOCUMENTS}/${id}`, null, undefined, "DELETE");
 
 /** @returns {Promise<string>} */
 export const readMetrics = async () => (await send("/metrics", null)).text();

@@ -40,6 +40,16 @@ export function element(name, attributes = {}, ...children) {
 }
 
 /**
+ * Saves what an address holds as a file.
+ * @param {string} address of a blob or of data
+ * @param {string} name
+ */
+export function save(address, name) {
+  element("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+/**
  * @template {HTMLElement} T
  * @param {string} id
  * @param {new () => T} kind
