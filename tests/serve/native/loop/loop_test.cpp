@@ -37,7 +37,7 @@ struct Submission {
   double deadline_seconds = kNever, start_by_seconds = kNever, submitted_seconds = 0;
   double patience = 1, length_penalty = 1, coverage_penalty = 0, temperature = 0, top_p = 1, repetition_penalty = 1;
   int32_t priority = 0, max_target_tokens = 12, min_target_tokens = 0, beam_size = 1, hypotheses = 1, ngram_tokens = 0;
-  uint32_t source_tokens = 0, suppressed_tokens = 0, forced_tokens = 0, flags = 0;
+  uint32_t source_tokens = 0, suppressed_tokens = 0, forced_tokens = 0, start_tokens = 0, flags = 0, unused = 0;
 };
 
 struct Job {
@@ -78,6 +78,7 @@ Job any_job(uint64_t ticket, std::mt19937& random) {
   job.options.flags = random() % 4;
   for (uint32_t count = 1 + random() % 5; count > 0; --count) job.source_ids.push_back(3 + random() % 40);
   if (random() % 5 == 0) job.forced_ids.push_back(3 + random() % 10);
+  job.options.start_tokens = static_cast<uint32_t>(random() % (job.forced_ids.size() + 1));
   if (random() % 20 == 0) job.source_ids.push_back(kPoison);
   return job;
 }
