@@ -63,6 +63,8 @@ class Source:
             return "multilingual"
         if (self.path / "config.json").is_file() or any(self.path.glob("*.npz")):
             return "marian"
+        if any(self.path.glob("*.intgemm*.bin")):
+            raise HubError(f"{self.path}: a model of Firefox Translations, with a recurrent decoder: {SUPPORTED}")
         raise HubError(f"{self.path}: has no config.json, model.bin or .npz file: {SUPPORTED}")
 
 

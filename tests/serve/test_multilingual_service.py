@@ -92,6 +92,20 @@ def test_every_interface_lists_the_languages(served: LiveService) -> None:
     assert {each["language"].lower() for each in answer} == {each.lower() for each in everything}
 
 
+def test_improbable_translations_have_low_confidence_over_both_protocols(served: LiveService, bundle: Bundle) -> None:
+    confidence = bundle.manifest.confidence
+    assert confidence is not None
+    body = {"text": [*TEXTS, ""], "source_language": "en", "target_language": "de"}
+    translations = served.post(body).json()["translations"]
+    for each in translations:
+        mean = each["score"] / max(1, each["target_tokens"] + each["sentences"])
+        assert each["low_confidence"] == (mean < confidence.mean - 2.5 * confidence.deviation)
+    message = TranslateRequest(text=TEXTS[:1], source_language="en", target_language="de")
+    (best,) = served.call(message).translations
+    assert best.HasField("low_confidence")
+    assert best.low_confidence == translations[0]["low_confidence"]
+
+
 def test_other_interfaces_translate_into_scripts_and_regions(served: LiveService) -> None:
     german, traditional = translated(served, "en", "de"), translated(served, "en", "zho_Hant")
     for code, expected in (("DE", german), ("deu_Latn", german), ("ZH-HANT", traditional), ("zh-TW", traditional)):

@@ -105,6 +105,24 @@ def test_a_translation_that_either_hop_cut_off_is_cut_off() -> None:
     assert [each.finish_reason for each in joined.translations] == [EOS, LENGTH, LENGTH, LENGTH]
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "joined"),
+    [(None, None, None), (None, False, False), (True, None, True), (False, True, True), (True, False, True)],
+)
+def test_confidence_is_low_if_either_hop_has_it(first: bool | None, last: bool | None, joined: bool | None) -> None:
+    hops = [
+        replace(hop, translations=(replace(hop.translations[0], low_confidence=low),))
+        for hop, low in ((response(1, EOS), first), (response(2, EOS), last))
+    ]
+    assert join(hops[0], hops[1], PIVOT).translations[0].low_confidence is joined
+
+
+@pytest.mark.parametrize(("score", "low"), [(-5.9, False), (-6.1, True), (float("nan"), False)])
+def test_confidence_counts_the_end_token_of_each_sentence(score: float, low: bool) -> None:
+    (only,) = response(1, EOS).translations
+    assert replace(only, score=score, sentences=2).compared(-2.0).low_confidence is low
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("sentences", [1, 2])
 def test_the_last_model_gets_the_pivot_texts_and_a_single_sentence_stays_one(wanted: bool, sentences: int) -> None:
