@@ -103,7 +103,7 @@ def _convert(store: Store, source: Source, name: str, origin: str, license_name:
     with explain_space(store.folder):
         key, bundle = convert(store, source)
         size_bytes = sum(path.stat().st_size for path in bundle.folder.iterdir())
-        directions = tuple(str(directions_of(bundle.manifest)).split(", "))
+        directions = directions_of(bundle.manifest).summary()
         installed = Installed(
             name=name,
             model=source.model,

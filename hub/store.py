@@ -40,7 +40,7 @@ class Installed(BaseModel):
         origin: repository with commit, address of a package, or path.
         license: as the hub states it.
         key: of the bundle.
-        directions: pairs of languages, as in en-de.
+        directions: pairs of languages, as in en-de, or the number of languages.
         size_bytes: of the bundle.
     """
 

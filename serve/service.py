@@ -293,7 +293,7 @@ class Service:
         await self._publish_health()
         if self._documents is not None:
             self._documents.start()
-        directions = [shown for each in self.models for shown in str(each.pipeline.directions).split(", ")]
+        directions = [shown for each in self.models for shown in each.pipeline.directions.summary()]
         log.info(
             "ready" if self._worker is None else "worker_ready",
             http_port=self.http_port,

@@ -24,6 +24,9 @@ class Directions(Protocol):
     def __str__(self) -> str:
         """Lists directions or languages for a message."""
 
+    def summary(self) -> tuple[str, ...]:
+        """Returns the directions, or how many languages there are."""
+
     def find(self, source: str, target: str) -> BundleDirection | None:
         """Returns the direction between two languages; None: there is none."""
 
@@ -54,6 +57,10 @@ class ListedDirections:
 
     def __str__(self) -> str:
         return ", ".join(map(str, self._listed))
+
+    def summary(self) -> tuple[str, ...]:
+        """Returns the directions."""
+        return tuple(map(str, self._listed))
 
     def find(self, source: str, target: str) -> BundleDirection | None:
         """Returns the direction between two languages; None: there is none."""
@@ -91,6 +98,10 @@ class AllPairs:
 
     def __str__(self) -> str:
         return f"any two of {' '.join(each.language for each in self._multilingual.languages)}"
+
+    def summary(self) -> tuple[str, ...]:
+        """Returns how many languages there are."""
+        return (f"any two of {len(self._by_code)} languages",)
 
     def find(self, source: str, target: str) -> BundleDirection | None:
         """Returns the direction between two languages; None: there is none."""

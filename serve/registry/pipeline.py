@@ -159,7 +159,7 @@ class Pipeline:
         self.metrics.set_limits(self.settings.total_slots, self.settings.max_waiting)
         self.metrics.set_info(
             {
-                "directions": str(self.directions).replace(", ", ","),
+                "directions": ",".join(self.directions.summary()),
                 "precision": manifest.precision,
                 "opset": str(manifest.opset),
                 "weights_sha256": manifest.files[WEIGHTS_FILE],
