@@ -21,6 +21,7 @@ from serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME
 from tests.support.ctranslate2_models import write_model, write_package
 from tests.support.fake_hub import SMALLEST_LFS_BYTES, TOKEN, FakeHub, Repository
+from tests.support.multilingual import write_mbart50, write_nllb
 from tests.support.toy import random_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
@@ -254,3 +255,17 @@ def test_an_argos_package_is_pulled(fake_hub: FakeHub, store: Store, tokenizer: 
 
 def _fail(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("write", "languages"), [(write_nllb, 202), (write_mbart50, 52)])
+def test_a_multilingual_model_is_pulled_with_all_its_languages(
+    write: Callable[[Path], Any], languages: int, fake_hub: FakeHub, store: Store, tmp_path: Path
+) -> None:
+    write(tmp_path / "m")
+    repository = Repository()
+    repository.commit({path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()})
+    fake_hub.repositories["facebook/many"] = repository
+    installed = install(store, "facebook/many")
+    assert installed.directions == (f"any two of {languages} languages",)
+    assert "sentencepiece.bpe.model" in pulled_files(fake_hub)
+    assert Bundle.open(store.bundle(installed.key)).golden
