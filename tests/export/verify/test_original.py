@@ -1,6 +1,5 @@
 """`dragoman verify --original` compares golden sentences with the library of the checkpoint."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,53 +14,46 @@ from tests.support.multilingual import write_ctranslate2, write_mbart50
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 OPTIONS = ImportOptions(max_source_tokens=60, max_target_tokens=20)
+READERS = {"transformers": import_checkpoint, "ctranslate2": import_ctranslate2}
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A checkpoint for each library."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint for each library, under its name, and a bundle of each."""
     folder = tmp_path_factory.mktemp("original")
     model = write_mbart50(folder / "transformers")
     pieces = import_checkpoint(folder / "transformers", OPTIONS).tokenizer.source_pieces
     write_ctranslate2(model, pieces, folder / "ctranslate2")
-    return {library: folder / library for library in ("transformers", "ctranslate2")}
+    for library, read in READERS.items():
+        exportable = read(folder / library, OPTIONS)
+        write_bundle(exportable, golden_samples(exportable), folder / "bundles" / library, BundleOptions("mbart"))
+    return folder
 
 
-@pytest.mark.parametrize("library", ["transformers", "ctranslate2"])
+def verify(folder: Path, library: str, checkpoint: Path) -> None:
+    dragoman.run("verify", [str(folder / "bundles" / library), "--original", str(checkpoint)])
+
+
+@pytest.mark.parametrize("library", READERS)
 def test_golden_sentences_have_the_tokens_of_the_library(
-    library: str, checkpoints: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    library: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reader = import_checkpoint if library == "transformers" else import_ctranslate2
-    exportable = reader(checkpoints[library], OPTIONS)
-    write_bundle(exportable, golden_samples(exportable), tmp_path / "b", BundleOptions("mbart"))
-    dragoman.run("verify", [str(tmp_path / "b"), "--original", str(checkpoints[library])])
+    verify(folder, library, folder / library)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:4] for line in lines] == [
-        ["pass", f"{library},", "greedy", lines[0].split()[3]],
-        ["pass", f"{library},", "beam", "4"],
-    ]
+    assert [line.split()[:3] for line in lines] == [["pass", f"{library},", search] for search in ("greedy", "beam")]
 
 
-def test_another_checkpoint_fails(
-    checkpoints: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exportable = import_checkpoint(checkpoints["transformers"], OPTIONS)
-    write_bundle(exportable, golden_samples(exportable), tmp_path / "b", BundleOptions("mbart"))
+def test_another_checkpoint_fails(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_mbart50(tmp_path / "other", seed=9)
     with pytest.raises(SystemExit, match="failed: transformers, greedy; transformers, beam 4"):
-        dragoman.run("verify", [str(tmp_path / "b"), "--original", str(tmp_path / "other")])
+        verify(folder, "transformers", tmp_path / "other")
     assert "first difference" in capsys.readouterr().out
 
 
-def test_a_missing_library_is_named(
-    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exportable = import_checkpoint(checkpoints["transformers"], OPTIONS)
-    write_bundle(exportable, golden_samples(exportable), tmp_path / "b", BundleOptions("mbart"))
-    monkeypatch.setitem(sys.modules, "transformers", None)
+def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("export.verify.original.find_spec", lambda name: None if name == "transformers" else name)
     with pytest.raises(SystemExit, match="original: requires transformers: pip install transformers"):
-        dragoman.run("verify", [str(tmp_path / "b"), "--original", str(checkpoints["transformers"])])
+        verify(folder, "transformers", folder / "transformers")
 
 
 def test_without_sentences_and_checkpoint_there_is_nothing_to_verify(bundle_path: Path) -> None:
