@@ -73,15 +73,14 @@ class HttpGlossaries:
         router = APIRouter()
         content = {"application/json": {"schema": inlined_schema(GlossaryBody)}}
         body: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
-        invalid = problem_documentation(InvalidRequestError)
-        unknown = problem_documentation(InvalidRequestError, GlossaryNotFoundError)
+        failures, unknown = problem_documentation(), problem_documentation(InvalidRequestError, GlossaryNotFoundError)
         one = f"{GLOSSARIES_PATH}/{{glossary_id}}"
         router.post(
             GLOSSARIES_PATH,
             summary="Stores a glossary",
             status_code=HTTPStatus.CREATED,
             response_model=Glossary,
-            responses=invalid,
+            responses=failures,
             openapi_extra=body,
         )(self.create)
         router.get(GLOSSARIES_PATH, summary="Lists the stored glossaries", response_model=dict[str, list[Glossary]])(
@@ -94,17 +93,18 @@ class HttpGlossaries:
             one,
             summary="Replaces name and dictionaries of a glossary",
             response_model=Glossary,
-            responses=unknown,
+            responses=failures,
             openapi_extra=body,
         )(self.replace)
         router.delete(
             one, summary="Deletes a glossary", status_code=HTTPStatus.NO_CONTENT, response_model=None, responses=unknown
         )(self.delete)
+        files = {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
         router.get(
             f"{one}/entries",
             summary="Returns the entries of a dictionary as JSON, TSV, CSV or TBX",
             response_model=Entries,
-            responses=unknown,
+            responses={**unknown, int(HTTPStatus.OK): {"description": "The entries.", "content": files}},
         )(self.entries)
         return router
 

@@ -5,32 +5,27 @@ ending, where the alignment puts the term. Each form counts for one occurrence o
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
-from operator import itemgetter
 from typing import NamedTuple
 
-import numpy as np
-
-from serve.alignment import UNSPACED, Alignment, Span
+from serve.alignment import Alignment
 from serve.glossaries.entry import Entry
 from serve.glossaries.matching import Match, TermIndex, UnitText, find_form, find_terms, fold
 from serve.markup.blocks import MarkKind
 from serve.markup.placement import Interval, Placer
 from serve.markup.sentences import MarkedSentence, Node
 from serve.placeholders.check import kept_nodes
+from serve.translation.term_edit import TermEdit, must_part
 
 # Forms of a term that are tried in one round.
 MOST_FORMS = 4
 # Letters that an inflection keeps, and that it adds or changes at the end.
 _FEWEST_LETTERS, _MOST_ENDING = 4, 3
 _VOWELS = "aeiouyáéíóúýěůäöüàèìòùâêîôûãõå"
-_UNSPACED = re.compile(f"[{UNSPACED}]")
-_OPENING, _CLOSING = "([{", ".,;:!?)]}"
 
 
 class TermWay(StrEnum):
@@ -124,10 +119,8 @@ class SentenceTerms:
         place, index = min((placer.find_interval(_node(self.matches[each]))[0], each) for each in lacking)
         before = translation[:place].rstrip()
         spaced = len(before) < place
-        forms = self._forms(index)[:MOST_FORMS]
-        if not before and self.text[:1].isupper() and not self.matches[index].entry.match_case:
-            forms = [form[0].upper() + form[1:] for form in forms]
-        return index, [Prefix(f"{before}{' ' * (spaced or _touch(before, form))}{form}", form) for form in forms]
+        forms = [self._cased(index, form) if not before else form for form in self._forms(index)[:MOST_FORMS]]
+        return index, [Prefix(f"{before}{' ' * (spaced or must_part(before, form))}{form}", form) for form in forms]
 
     def place(
         self, translation: str, alignment: Alignment, decoded: Collection[int]
@@ -150,8 +143,9 @@ class SentenceTerms:
                 places[index] = _whole_words(translation, interval)
                 continue
             form = self._forms(index)[0]
-            edit = _Edit.of(translation, interval, form)
-            translation, alignment = edit.text, edit.align(alignment, match)
+            form = form if translation[: interval[0]].strip() else self._cased(index, form)
+            edit = TermEdit.of(translation, interval, form)
+            translation, alignment = edit.text, edit.align(alignment, (match.start, match.end))
             places = [each and edit.moved(each) for each in places]
             places[index], ways[index] = edit.place, TermWay.PLACED
         applied = (
@@ -214,6 +208,12 @@ class SentenceTerms:
         match = self.matches[index]
         return list(match.entry.targets) if match.entry.translated else [self.text[match.start : match.end]]
 
+    def _cased(self, index: int, form: str) -> str:
+        """Returns a form for the start of a translation: with a capital if the text starts with one."""
+        entry = self.matches[index].entry
+        changes = self.text[:1].isupper() and entry.translated and not entry.match_case
+        return form[0].upper() + form[1:] if changes else form
+
     def _copies(self, translation: str) -> Iterator[Interval]:
         """Yields where a translation has the kept texts."""
         for text in self.kept:
@@ -238,21 +238,6 @@ def _node(match: Match) -> Node:
     return Node(MarkKind.KEPT, match.start, match.end)
 
 
-def _touch(before: str, after: str) -> bool:
-    """Returns whether a space must part two parts of a text: a word from the word or the punctuation before it."""
-    left, right = before[-1:], after[:1]
-    words = right.isalnum() and (left.isalnum() or left in _CLOSING) and left != ""
-    return words and not _UNSPACED.match(left) and not _UNSPACED.match(right)
-
-
-def _stand_apart(before: str, after: str) -> bool:
-    """Returns whether a space must part a text from what is put next to it."""
-    left, right = before[-1:], after[:1]
-    open_or_blank = left in ("", *_OPENING) or left.isspace()
-    closing_or_blank = right in ("", *_CLOSING) or right.isspace()
-    return not (open_or_blank or closing_or_blank or _UNSPACED.match(left) or _UNSPACED.match(right))
-
-
 def _whole_words(text: str, interval: Interval) -> Interval:
     """Returns the whole words of an interval, or the word after an empty one, or before it if it is the last."""
     start, end = interval
@@ -261,65 +246,6 @@ def _whole_words(text: str, interval: Interval) -> Interval:
     if not inside and units:
         inside = [next((unit for unit in units if unit[0] >= start), units[-1])]
     return (inside[0][0], inside[-1][1]) if inside else (start, end)
-
-
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    """A part of a text that is replaced by a form of a term.
-
-    Attributes:
-        text: the new text.
-        old: the replaced part of the old text.
-        new: what replaces it, with white space around the form.
-        place: of the form.
-    """
-
-    text: str
-    old: Interval
-    new: Interval
-    place: Interval
-
-    @classmethod
-    def of(cls, text: str, interval: Interval, form: str) -> "_Edit":
-        """Returns the edit that puts a form into an interval."""
-        before, after = text[: interval[0]], text[interval[1] :]
-        in_gap = interval[0] == interval[1]
-        left = " " * (_stand_apart(before, form) if in_gap else _touch(before, form))
-        right = " " * (_stand_apart(form, after) if in_gap else _touch(form, after))
-        start = len(before) + len(left)
-        place = start, start + len(form)
-        return cls(f"{before}{left}{form}{right}{after}", interval, (len(before), place[1] + len(right)), place)
-
-    def moved(self, place: Interval) -> Interval:
-        """Returns a place outside of the replaced part in the new text."""
-        shift = self.new[1] - self.old[1] if place[0] >= self.old[1] else 0
-        return place[0] + shift, place[1] + shift
-
-    def align(self, alignment: Alignment, match: Match) -> Alignment:
-        """Returns the alignment of the new text: the form attends to the term."""
-        source = [(span.start, span.end) for span in alignment.source]
-        weights = np.array(alignment.weights, np.float64).reshape(len(alignment.target), len(source))
-        rest = [(row, part) for row, span in enumerate(alignment.target) if (part := self._outside(span)) is not None]
-        first = bisect_right([part for _, part in rest], self.place[0], key=itemgetter(0))
-        attention = np.array([_overlap(span, (match.start, match.end)) for span in source], np.float64)
-        rows = [weights[row] for row, _ in rest]
-        rows.insert(first, attention / max(1.0, attention.sum()))
-        target = [part for _, part in rest]
-        target.insert(first, self.place)
-        return Alignment.of(source, target, np.array(rows))
-
-    def _outside(self, span: Span) -> Interval | None:
-        """Returns the part of a unit outside of the replaced part; None: there is none."""
-        start, end = self.old
-        if span.end <= start or span.start >= end:
-            return self.moved((span.start, span.end))
-        if span.start < start:
-            return span.start, start
-        return self.moved((end, span.end)) if span.end > end else None
-
-
-def _overlap(span: Interval, other: Interval) -> int:
-    return max(0, min(span[1], other[1]) - max(span[0], other[0]))
 
 
 def term_places(translation: str, applied: Iterable[AppliedTerm]) -> list[Interval]:

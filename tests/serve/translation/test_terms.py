@@ -134,6 +134,12 @@ def test_a_prefix_starts_with_a_capital_as_the_text() -> None:
     )
 
 
+def test_a_placed_term_starts_with_a_capital_as_the_text_unless_it_stays() -> None:
+    for entry, expected in ((Entry("dogs", ("chiens",)), "Chiens aboient."), (Entry.of("dogs"), "dogs aboient.")):
+        translation = aligned("The dogs bark.", "Toutous aboient.", (1, 0), (2, 1), (3, 2))
+        assert place(terms_of("The dogs bark.", entry), *translation)[0] == expected
+
+
 def test_a_term_without_aligned_words_stands_at_its_gap() -> None:
     terms = terms_of("I see C++ today", Entry("C++", ("C++",)))
     assert place(terms, *aligned("I see C++ today", "ich sehe heute", (0, 0), (1, 1), (5, 2)))[0] == (
