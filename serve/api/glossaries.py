@@ -111,7 +111,7 @@ class HttpGlossaries:
     async def create(self, request: Request) -> Response:
         """Requires a state directory. All processes of the service serve the glossary at once."""
         body = await self._receive(request)
-        glossary = await self._change(lambda store: store.create(body.name, _dictionaries(body)))
+        glossary = await self._use(lambda store: store.create(body.name, _dictionaries(body)))
         return _answer(_GLOSSARY, glossary, HTTPStatus.CREATED)
 
     async def list_all(self) -> Response:
@@ -121,17 +121,17 @@ class HttpGlossaries:
 
     async def get(self, glossary_id: str) -> Response:
         """Returns name, times, and the number of entries of each dictionary."""
-        return _answer(_GLOSSARY, await self._change(lambda store: store.get(glossary_id)))
+        return _answer(_GLOSSARY, await self._use(lambda store: store.get(glossary_id)))
 
     async def replace(self, glossary_id: str, request: Request) -> Response:
         """Replaces all or nothing. Requests that run already use the dictionaries from before."""
         body = await self._receive(request)
-        glossary = await self._change(lambda store: store.replace(glossary_id, body.name, _dictionaries(body)))
+        glossary = await self._use(lambda store: store.replace(glossary_id, body.name, _dictionaries(body)))
         return _answer(_GLOSSARY, glossary)
 
     async def delete(self, glossary_id: str) -> Response:
         """Deletes the glossary with all its dictionaries."""
-        await self._change(lambda store: store.delete(glossary_id))
+        await self._use(lambda store: store.delete(glossary_id))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def entries(
@@ -144,7 +144,7 @@ class HttpGlossaries:
         """Returns the entries in the order of the glossary. Files have no mark for letter case."""
         kind = _entries_format(format) if format != JSON else None
         pair = source_language, target_language
-        found = await self._change(lambda store: store.entries(glossary_id, *pair))
+        found = await self._use(lambda store: store.entries(glossary_id, *pair))
         if kind is None:
             return _answer(_ENTRIES, Entries(found))
         content = await asyncio.to_thread(write_entries, found, kind, *pair)
@@ -154,11 +154,11 @@ class HttpGlossaries:
         data, deadline_seconds = await self._reader.read(request)
         return await self._parser.parse(data, GlossaryBody, deadline_seconds)
 
-    async def _change(self, use: Callable[[GlossaryStore], T]) -> T:
+    async def _use(self, function: Callable[[GlossaryStore], T]) -> T:
         """Returns the result of a function of the store, which runs in a thread."""
         if self._store is None:
             raise InvalidRequestError("glossary", "expected a server with --state-dir")
-        return await asyncio.to_thread(partial(use, self._store))
+        return await asyncio.to_thread(partial(function, self._store))
 
 
 def _answer(adapter: TypeAdapter[T], value: T, status: HTTPStatus = HTTPStatus.OK) -> Response:
