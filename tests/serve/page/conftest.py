@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -18,7 +19,7 @@ SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over th
 @pytest.fixture(scope="package")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service of the included model that takes documents and glossaries."""
-    settings = {"slots": 8, "engines": 1, "state_dir": tmp_path_factory.mktemp("state")}
+    settings: dict[str, Any] = {"slots": 8, "engines": 1, "state_dir": tmp_path_factory.mktemp("state")}
     with run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True, **settings) as service:
         yield service
 
