@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "kernels/kernels.hpp"
@@ -161,9 +162,9 @@ inline Chosen choose(const Kernels& kernels, const Floats& logits, Index count, 
   for (auto& list : best) choices.push_back({largest.data(), sums.data(), list.data(), count, 0});
   for (Index i = 0; i < strips; ++i) {
     const Index strip = backward ? strips - 1 - i : i;
-    const Floats part(logits.begin() + strip * kStrip,
-                      logits.begin() + std::min(vocabulary, (strip + 1) * kStrip));
-    kernels.choose_strip(part.data(), strip, vocabulary, choices[at(i % lists)]);
+    Floats part(logits.begin() + strip * kStrip, logits.begin() + std::min(vocabulary, (strip + 1) * kStrip));
+    part.resize(at(kStrip), -std::numeric_limits<float>::infinity());
+    kernels.choose_strip({part.data(), kStrip}, 1, strip, &choices[at(i % lists)]);
   }
   for (Index i = 1; i < lists; ++i) kernels.choose_merge(choices[0], best[at(i)].data(), choices[at(i)].filled);
   Chosen r{0, Floats(at(count)), std::vector<std::int64_t>(at(count))};

@@ -1,5 +1,5 @@
-// What attention in 8 bits and in float share. One query attends to the positions of a cache: scores of all heads,
-// block by block; softmax; sums of values, head by head.
+// What attention in 8 bits and in float share. One query attends to the positions of a cache: scores, block by block;
+// softmax; sums of values. T is the length, Tp is T rounded up to 16.
 #pragma once
 
 #include "kernels/math.hpp"
@@ -7,12 +7,18 @@
 namespace dragoman {
 namespace {
 
-// Calls f with heads of a size that the compiler knows, for the usual sizes.
+// Calls f(heads, together, first) for all heads, `together` from `first` on: one head alone would wait for each of its
+// results. The compiler knows the usual head sizes.
 template <class F>
-INLINE void with_known_size(Heads heads, F f) {
-  if (heads.size == 32) return f(Heads{heads.count, 32});
-  if (heads.size == 64) return f(Heads{heads.count, 64});
-  f(heads);
+INLINE void with_known_heads(Heads heads, F f) {
+  const auto all = [&](Heads known, auto together) INLINE_LAMBDA {
+    for (Index h = 0; h < heads.count; h += together) f(known, together, h);
+  };
+  const Constant<kHeadsTogether> some;
+  if (heads.count % kHeadsTogether != 0) return all(heads, Constant<1>{});
+  if (heads.size == 32) return all(Heads{heads.count, 32}, some);
+  if (heads.size == 64) return all(Heads{heads.count, 64}, some);
+  all(heads, some);
 }
 
 // Calls f(i, vectors, last) for each part of a head's values that is summed at a time: at most 4 vectors from i on,
@@ -33,16 +39,9 @@ INLINE F32 valid_scores(F32 scores, Index from, Index length) {
   return length - from >= kLanes ? scores : select(first_lanes(length - from), scores, broadcast(-kInfinity));
 }
 
-INLINE F32 largest_score(const float* scores, Index length) {
-  F32 largest = load(scores);
-  for (Index t = kLanes; t < length; t += kLanes) largest = max(largest, load(scores + t));
-  return broadcast(reduce_max(largest));
-}
-
-// Divides the exponentials that the caller wants as weights by the sum of head h.
-INLINE void scale_weights(const Attention& a, Index h, float inverse) {
-  float* weights = a.weights + h * a.weight_stride;
-  for_lanes(a.length, [&](Index t, Index n) INLINE_LAMBDA {
+// Divides the exponentials that the caller wants as weights by their sum.
+INLINE void scale_weights(float* weights, Index length, float inverse) {
+  for_lanes(length, [&](Index t, Index n) INLINE_LAMBDA {
     store_some(weights + t, load_some(weights + t, n) * broadcast(inverse), n);
   });
 }

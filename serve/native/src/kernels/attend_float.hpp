@@ -21,21 +21,6 @@ INLINE F32 float_scores(const float* query, const float* keys, Index size) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-// Turns a head's scores into exponentials and returns the inverse of their sum.
-INLINE float float_weights(const Attention& a, Index h, float* scores) {
-  const F32 top = largest_score(scores, a.length);
-  F32 sum = broadcast(0.0f);
-  for_lanes(a.length, [&](Index t, Index n) INLINE_LAMBDA {
-    const F32 e = exp(load(scores + t) - top);
-    sum = sum + e;
-    if (a.weights != nullptr) store_some(a.weights + h * a.weight_stride + t, e, n);
-    store(scores + t, e);
-  });
-  const float inverse = 1.0f / reduce_add(sum);
-  if (a.weights != nullptr) scale_weights(a, h, inverse);
-  return inverse;
-}
-
 template <int V>
 INLINE void float_values(const float* weights, const float* values, Index stride, Index size, Index length,
                          Index last, F32 factor, float* out) {
@@ -54,28 +39,50 @@ INLINE void float_values(const float* weights, const float* values, Index stride
   each<V>([&](auto v) INLINE_LAMBDA { store_some(out + 16 * v, sum[v] * factor, v + 1 < V ? kLanes : last); });
 }
 
-INLINE void attend_float_sized(Heads heads, const FloatCache& cache, const Attention& a) {
-  const Index padded = round_up(a.length, kLanes), floats = heads.size * kLanes;
-  const F32 root = broadcast(1.0f / __builtin_sqrtf(static_cast<float>(heads.size)));
-  for (Index t = 0; t < a.length; t += kLanes)
-    for (Index h = 0; h < heads.count; ++h) {
-      const float* keys = cache.values + t / kLanes * cache.value_stride + h * floats;
-      const F32 scores = float_scores(a.query + h * heads.size, keys, heads.size) * root;
-      store(a.scratch + h * padded + t, valid_scores(scores, t, a.length));
-    }
-  for (Index h = 0; h < heads.count; ++h) {
-    float* weights = a.scratch + h * padded;
-    const float* values = cache.values + (heads.count + h) * floats;
-    const F32 inverse = broadcast(float_weights(a, h, weights));
-    for_value_parts(heads.size, [&](Index i, auto vectors, Index last) INLINE_LAMBDA {
-      float_values<vectors>(weights, values + i, cache.value_stride, heads.size, a.length, last, inverse,
-                            a.output + h * heads.size + i);
+// Attends with G heads, step by step with all of them.
+template <int G>
+INLINE void attend_float_heads(Heads heads, const FloatCache& cache, const Attention& a, Index first) {
+  const Index size = heads.size, floats = size * kLanes, length = a.length, positions = round_up(length, kLanes);
+  const F32 root = broadcast(1.0f / __builtin_sqrtf(static_cast<float>(size)));
+  const float* query = a.query + first * size;
+  float* weights = a.scratch;  // [G, Tp]
+  F32 largest[G], sum[G];
+  each<G>([&](auto h) INLINE_LAMBDA { largest[h] = broadcast(-kInfinity); });
+  const float* keys = cache.values + first * floats;
+  for (Index t = 0; t < length; t += kLanes, keys += cache.value_stride)
+    each<G>([&](auto h) INLINE_LAMBDA {
+      const F32 scores = float_scores(query + h * size, keys + h * floats, size) * root;
+      store(weights + h * positions + t, valid_scores(scores, t, length));
+      largest[h] = max(largest[h], load(weights + h * positions + t));
     });
-  }
+  each<G>([&](auto h) INLINE_LAMBDA {
+    largest[h] = broadcast(reduce_max(largest[h]));
+    sum[h] = broadcast(0.0f);
+  });
+  for_lanes(length, [&](Index t, Index n) INLINE_LAMBDA {
+    each<G>([&](auto h) INLINE_LAMBDA {
+      float* at = weights + h * positions + t;
+      const F32 e = softmax_exp(load(at) - largest[h]);
+      sum[h] = sum[h] + e;
+      if (a.weights != nullptr) store_some(a.weights + (first + h) * a.weight_stride + t, e, n);
+      store(at, e);
+    });
+  });
+  each<G>([&](auto h) INLINE_LAMBDA {
+    const float inverse = 1.0f / reduce_add(sum[h]);
+    if (a.weights != nullptr) scale_weights(a.weights + (first + h) * a.weight_stride, length, inverse);
+    const float* values = cache.values + (heads.count + first + h) * floats;
+    for_value_parts(size, [&](Index i, auto vectors, Index last) INLINE_LAMBDA {
+      float_values<vectors>(weights + h * positions, values + i, cache.value_stride, size, length, last,
+                            broadcast(inverse), a.output + (first + h) * size + i);
+    });
+  });
 }
 
 void attend_float(Heads heads, const FloatCache& cache, const Attention& a) {
-  with_known_size(heads, [&](Heads h) INLINE_LAMBDA { attend_float_sized(h, cache, a); });
+  with_known_heads(heads, [&](Heads known, auto together, Index first) INLINE_LAMBDA {
+    attend_float_heads<together>(known, cache, a, first);
+  });
 }
 
 }  // namespace

@@ -7,58 +7,6 @@
 namespace dragoman {
 namespace {
 
-// Parts of the scratch memory. Hp is H, Tp is T, and Dp is D rounded up to 16.
-struct Int8Scratch {
-  Index positions;           // Tp
-  Index width;               // Dp
-  float* scores;             // [H, Tp]
-  float* factors;            // [Hp]: of scores, then of outputs
-  float* sums;               // [Hp]: of exponentials
-  std::int32_t* largest;     // [Hp]: bits of the largest number of the query, then of the weights
-  std::int32_t* query_sums;  // [Hp]
-  std::int8_t* query;        // [H, Dp]
-  std::uint8_t* weights;     // [H, Tp]
-};
-
-INLINE Int8Scratch divide_scratch(Heads heads, const Attention& a) {
-  const Index padded = round_up(heads.count, kLanes);
-  Int8Scratch s;
-  s.positions = round_up(a.length, kLanes);
-  s.width = round_up(heads.size, kLanes);
-  s.scores = a.scratch;
-  s.factors = s.scores + heads.count * s.positions;
-  s.sums = s.factors + padded;
-  s.largest = reinterpret_cast<std::int32_t*>(s.sums + padded);
-  s.query_sums = s.largest + padded;
-  s.query = reinterpret_cast<std::int8_t*>(s.query_sums + padded);
-  s.weights = reinterpret_cast<std::uint8_t*>(s.query + heads.count * s.width);
-  store(s.largest + padded - kLanes, broadcast(std::int32_t{0}));  // defined numbers beyond the last head
-  store(s.sums + padded - kLanes, broadcast(0.0f));
-  return s;
-}
-
-INLINE void quantize_query(Heads heads, const Attention& a, const Int8Scratch& s) {
-  const F32 root = broadcast(1.0f / __builtin_sqrtf(static_cast<float>(heads.size)));
-  for (Index h = 0; h < heads.count; ++h) s.largest[h] = reduce_max(max_bits(a.query + h * heads.size, heads.size));
-  for (Index first = 0; first < heads.count; first += kLanes) {
-    const Scaling scale = scaling(load(s.largest + first), 127.0f);
-    float factors[16];
-    store(factors, scale.factor);
-    store(s.factors + first, scale.scale * root);
-    for (Index h = first; h < smaller(heads.count, first + kLanes); ++h) {
-      const F32 factor = broadcast(factors[h - first]);
-      I32 sum = broadcast(std::int32_t{0});
-      for_lanes(heads.size, [&](Index i, Index n) INLINE_LAMBDA {
-        const F32 x = load_some(a.query + h * heads.size + i, n);
-        const I32 q = round_between(x * factor, -127.0f, 127.0f);
-        sum = sum + q;
-        store_bytes(s.query + h * s.width + i, q);
-      });
-      s.query_sums[h] = reduce_add(sum);
-    }
-  }
-}
-
 // Products of a head's query with the keys of 16 positions.
 INLINE I32 int8_scores(const std::int8_t* query, std::int32_t query_sum, const std::int8_t* keys, Index size) {
   I32 even = first_score(query_sum), odd = broadcast(std::int32_t{0});
@@ -70,56 +18,6 @@ INLINE I32 int8_scores(const std::int8_t* query, std::int32_t query_sum, const s
   if (i < size) even = dot_keys(even, load_quad(query + i), load_bytes(keys + 16 * i));
   if (i + 4 < size) odd = dot_keys(odd, load_quad(query + i + 4), load_bytes(keys + 16 * i + 64));
   return even + odd;
-}
-
-INLINE void int8_all_scores(Heads heads, const Int8Cache& cache, const Attention& a, const Int8Scratch& s) {
-  const Index bytes = head_bytes(heads);
-  for (Index t = 0; t < a.length; t += kLanes) {
-    const std::int8_t* keys = cache.values + t / kLanes * cache.value_stride;
-    const float* scales = cache.scales + t / kLanes * cache.scale_stride;
-    for (Index h = 0; h < heads.count; ++h) {
-      const I32 products = int8_scores(s.query + h * s.width, s.query_sums[h], keys + h * bytes, heads.size);
-      const F32 factor = broadcast(s.factors[h]) * load(scales + h * kLanes);
-      store(s.scores + h * s.positions + t, valid_scores(to_float(products) * factor, t, a.length));
-    }
-  }
-}
-
-// Turns a head's scores into exponentials times the scales of the values.
-INLINE void int8_weights(const Attention& a, const Int8Scratch& s, Index h, const float* scales, Index stride) {
-  float* scores = s.scores + h * s.positions;
-  const F32 top = largest_score(scores, a.length);
-  F32 sum = broadcast(0.0f);
-  I32 largest = broadcast(std::int32_t{0});
-  for_lanes(a.length, [&](Index t, Index n) INLINE_LAMBDA {
-    const F32 e = exp(load(scores + t) - top);
-    sum = sum + e;
-    if (a.weights != nullptr) store_some(a.weights + h * a.weight_stride + t, e, n);
-    F32 weight = e * load(scales);
-    if (n < kLanes) weight = select(first_lanes(n), weight, broadcast(0.0f));
-    largest = max_bits(largest, weight);
-    store(scores + t, weight);
-    scales += stride;
-  });
-  s.sums[h] = reduce_add(sum);
-  s.largest[h] = reduce_max(largest);
-}
-
-// Rounds the weights of all heads to 8 bits.
-INLINE void quantize_weights(Heads heads, const Attention& a, const Int8Scratch& s) {
-  for (Index first = 0; first < heads.count; first += kLanes) {
-    const Scaling scale = scaling(load(s.largest + first), 255.0f);
-    float factors[16];
-    store(factors, scale.factor);
-    store(s.factors + first, scale.scale / load(s.sums + first));
-    for (Index h = first; h < smaller(heads.count, first + kLanes); ++h) {
-      const F32 factor = broadcast(factors[h - first]);
-      for (Index t = 0; t < a.length; t += kLanes)
-        store_bytes(s.weights + h * s.positions + t,
-                    round_between(load(s.scores + h * s.positions + t) * factor, 0.0f, 255.0f));
-      if (a.weights != nullptr) scale_weights(a, h, 1.0f / s.sums[h]);
-    }
-  }
 }
 
 // Sums V vectors of a head's values; the last one has `last` lanes.
@@ -144,25 +42,113 @@ INLINE void int8_values(const std::uint8_t* weights, const std::int8_t* values, 
   });
 }
 
-INLINE void attend_int8_sized(Heads heads, const Int8Cache& cache, const Attention& a) {
-  const Int8Scratch s = divide_scratch(heads, a);
-  const Index bytes = head_bytes(heads);
-  quantize_query(heads, a, s);
-  int8_all_scores(heads, cache, a, s);
-  for (Index h = 0; h < heads.count; ++h)
-    int8_weights(a, s, h, cache.scales + (heads.count + h) * kLanes, cache.scale_stride);
-  quantize_weights(heads, a, s);
-  for (Index h = 0; h < heads.count; ++h) {
-    const std::int8_t* values = cache.values + (heads.count + h) * bytes;
-    for_value_parts(heads.size, [&](Index i, auto vectors, Index last) INLINE_LAMBDA {
-      int8_values<vectors>(s.weights + h * s.positions, values + 4 * i, cache.value_stride, bytes / 4, a.length, last,
-                           broadcast(s.factors[h]), a.output + h * heads.size + i);
+// G heads of an attention, which take each step together.
+template <int G>
+struct Int8Group {
+  Index size;
+  Index length;
+  Index positions;        // Tp
+  Index width;            // size rounded up to 16
+  float* scores;          // [G, Tp], then weights in float
+  std::int8_t* query;     // [G, width]
+  std::uint8_t* weights;  // [G, Tp]
+  float factor[G];        // of the scores, then of the outputs
+  std::int32_t query_sum[G];
+  F32 largest[G];  // scores in each lane
+};
+
+template <int G>
+INLINE void quantize_queries(Int8Group<G>& g, const float* queries) {
+  const float root = 1.0f / __builtin_sqrtf(static_cast<float>(g.size));
+  Scaling s[G];
+  each<G>([&](auto h) INLINE_LAMBDA { s[h] = scaling(max_bits(queries + h * g.size, g.size), 127.0f); });
+  each<G>([&](auto h) INLINE_LAMBDA {
+    const float* query = queries + h * g.size;
+    I32 sum = broadcast(std::int32_t{0});
+    for_lanes(g.size, [&](Index i, Index n) INLINE_LAMBDA {
+      const I32 q = round_between(load_some(query + i, n) * broadcast(s[h].factor), -127.0f, 127.0f);
+      sum = sum + q;
+      store_bytes(g.query + h * g.width + i, q);
     });
-  }
+    g.query_sum[h] = reduce_add(sum);
+    g.factor[h] = s[h].scale * root;
+  });
+}
+
+template <int G>
+INLINE void int8_scores_of(Int8Group<G>& g, const Int8Cache& cache, Index bytes) {
+  each<G>([&](auto h) INLINE_LAMBDA { g.largest[h] = broadcast(-kInfinity); });
+  const std::int8_t* keys = cache.values;
+  const float* scales = cache.scales;
+  for (Index t = 0; t < g.length; t += kLanes, keys += cache.value_stride, scales += cache.scale_stride)
+    each<G>([&](auto h) INLINE_LAMBDA {
+      const I32 products = int8_scores(g.query + h * g.width, g.query_sum[h], keys + h * bytes, g.size);
+      const F32 factor = broadcast(g.factor[h]) * load(scales + h * kLanes);
+      const F32 scores = valid_scores(to_float(products) * factor, t, g.length);
+      g.largest[h] = max(g.largest[h], scores);
+      store(g.scores + h * g.positions + t, scores);
+    });
+}
+
+// Turns scores into weights for values with these scales. Softmax weights are written if they are wanted.
+template <int G>
+INLINE void int8_weights_of(Int8Group<G>& g, const float* scales, Index scale_stride, float* softmax, Index stride) {
+  F32 sum[G];
+  I32 largest[G];
+  each<G>([&](auto h) INLINE_LAMBDA {
+    g.largest[h] = broadcast(reduce_max(g.largest[h]));
+    sum[h] = broadcast(0.0f);
+    largest[h] = broadcast(std::int32_t{0});
+  });
+  for_lanes(g.length, [&](Index t, Index n) INLINE_LAMBDA {
+    each<G>([&](auto h) INLINE_LAMBDA {
+      float* scores = g.scores + h * g.positions + t;
+      const F32 e = softmax_exp(load(scores) - g.largest[h]);
+      sum[h] = sum[h] + e;
+      if (softmax != nullptr) store_some(softmax + h * stride + t, e, n);
+      F32 weight = e * load(scales + h * kLanes);
+      if (n < kLanes) weight = select(first_lanes(n), weight, broadcast(0.0f));
+      largest[h] = max_bits(largest[h], weight);
+      store(scores, weight);
+    });
+    scales += scale_stride;
+  });
+  each<G>([&](auto h) INLINE_LAMBDA {
+    const Scaling s = scaling(largest[h], 255.0f);
+    const float total = reduce_add(sum[h]);
+    g.factor[h] = s.scale / total;
+    if (softmax != nullptr) scale_weights(softmax + h * stride, g.length, 1.0f / total);
+    for (Index i = h * g.positions; i < (h + 1) * g.positions; i += kLanes)
+      store_bytes(g.weights + i, round_between(load(g.scores + i) * broadcast(s.factor), 0.0f, 255.0f));
+  });
+}
+
+template <int G>
+INLINE void attend_int8_heads(Heads heads, const Int8Cache& cache, const Attention& a, Index first) {
+  const Index bytes = head_bytes(heads), size = heads.size;
+  Int8Group<G> g{size, a.length, round_up(a.length, kLanes), round_up(size, kLanes), a.scratch, {}, {}, {}, {}, {}};
+  g.query = reinterpret_cast<std::int8_t*>(g.scores + G * g.positions);
+  g.weights = reinterpret_cast<std::uint8_t*>(g.query + G * g.width);
+  Int8Cache part = cache;
+  part.values += first * bytes;
+  part.scales += first * kLanes;
+  quantize_queries(g, a.query + first * size);
+  int8_scores_of(g, part, bytes);
+  float* softmax = a.weights == nullptr ? nullptr : a.weights + first * a.weight_stride;
+  int8_weights_of(g, part.scales + heads.count * kLanes, cache.scale_stride, softmax, a.weight_stride);
+  each<G>([&](auto h) INLINE_LAMBDA {
+    const std::int8_t* values = part.values + (heads.count + h) * bytes;
+    for_value_parts(size, [&](Index i, auto vectors, Index last) INLINE_LAMBDA {
+      int8_values<vectors>(g.weights + h * g.positions, values + 4 * i, cache.value_stride, bytes / 4, a.length, last,
+                           broadcast(g.factor[h]), a.output + (first + h) * size + i);
+    });
+  });
 }
 
 void attend_int8(Heads heads, const Int8Cache& cache, const Attention& a) {
-  with_known_size(heads, [&](Heads h) INLINE_LAMBDA { attend_int8_sized(h, cache, a); });
+  with_known_heads(heads, [&](Heads known, auto together, Index first) INLINE_LAMBDA {
+    attend_int8_heads<together>(known, cache, a, first);
+  });
 }
 
 }  // namespace

@@ -39,36 +39,16 @@ INLINE void write_int8_value(const float* value, Index size, Index at, float fac
   });
 }
 
-// Scales the keys or the values of at most 16 heads: write(head, factor) stores the integers.
-template <class Write>
-INLINE void write_heads(const float* from, Index count, Index size, Index at, float* scales, Write write) {
-  std::int32_t largest[16] = {};
-  for (Index h = 0; h < count; ++h) largest[h] = reduce_max(max_bits(from + h * size, size));
-  const Scaling s = scaling(load(largest), 127.0f);
-  float factor[16], scale[16];
-  store(factor, s.factor);
-  store(scale, s.scale);
-  for (Index h = 0; h < count; ++h) {
-    scales[h * kLanes + at] = scale[h];
-    write(h, factor[h]);
-  }
-}
-
 void write_int8(Heads heads, const Int8Cache& cache, Index position, const float* key, const float* value) {
   const Index block = position / kLanes, at = position % kLanes, bytes = head_bytes(heads), size = heads.size;
   std::int8_t* keys = cache.values + block * cache.value_stride;
-  std::int8_t* values = keys + heads.count * bytes;
-  float* key_scales = cache.scales + block * cache.scale_stride;
-  float* value_scales = key_scales + heads.count * kLanes;
-  for (Index first = 0; first < heads.count; first += kLanes) {
-    const Index count = smaller(kLanes, heads.count - first);
-    const float *first_key = key + first * size, *first_value = value + first * size;
-    write_heads(first_key, count, size, at, key_scales + first * kLanes, [&](Index h, float factor) INLINE_LAMBDA {
-      write_int8_key(first_key + h * size, size, at, factor, keys + (first + h) * bytes);
-    });
-    write_heads(first_value, count, size, at, value_scales + first * kLanes, [&](Index h, float factor) INLINE_LAMBDA {
-      write_int8_value(first_value + h * size, size, at, factor, values + (first + h) * bytes);
-    });
+  float* scales = cache.scales + block * cache.scale_stride + at;
+  for (Index h = 0; h < heads.count; ++h, key += size, value += size, keys += bytes, scales += kLanes) {
+    const Scaling of_key = scaling(max_bits(key, size), 127.0f), of_value = scaling(max_bits(value, size), 127.0f);
+    scales[0] = of_key.scale;
+    scales[heads.count * kLanes] = of_value.scale;
+    write_int8_key(key, size, at, of_key.factor, keys);
+    write_int8_value(value, size, at, of_value.factor, keys + heads.count * bytes);
   }
 }
 

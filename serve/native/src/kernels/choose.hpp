@@ -34,20 +34,20 @@ INLINE void add_candidate(Choice& c, Candidate x) {
   c.best[i] = x;
 }
 
-// Adds those of n logits that may be among the best.
-INLINE void add_candidates(Choice& c, const float* logits, Index first, Index count) {
-  for_lanes(count, [&](Index i, Index n) INLINE_LAMBDA {
-    unsigned open = (1u << n) - 1;
+// Adds those of kStrip logits that may be among the best; none of them is less than `bound`.
+INLINE void add_candidates(Choice& c, const float* logits, Index first, float bound) {
+  for (Index i = 0; i < kStrip; i += 4 * kLanes) {
     // Ids ascend within a thread, but strips may not: a tie with the worst candidate is looked at.
-    if (c.filled == c.best_count) {
-      const F32 worst = broadcast(c.best[0].logit);
-      open &= ~lane_bits(load_some(logits + i, n) < worst);
+    const F32 worst = broadcast(c.filled == c.best_count ? c.best[0].logit : bound);
+    std::uint64_t less = 0;
+    each<4>([&](auto j) INLINE_LAMBDA {
+      less |= std::uint64_t{lane_bits(load(logits + i + j * kLanes) < worst)} << (16 * j);
+    });
+    for (std::uint64_t open = ~less; open != 0; open &= open - 1) {
+      const Index at = i + __builtin_ctzll(open);
+      add_candidate(c, {logits[at], static_cast<std::int32_t>(first + at)});
     }
-    for (; open != 0; open &= open - 1) {
-      const int lane = __builtin_ctz(open);
-      add_candidate(c, {logits[i + lane], static_cast<std::int32_t>(first + i + lane)});
-    }
-  });
+  }
 }
 
 // 16 logits, and -inf beyond the last.
@@ -58,13 +58,22 @@ INLINE F32 load_logits(const float* p, Index n) {
 // max, but 0 if all are -inf, so that exp(x - max) is defined.
 INLINE F32 shift_of(float largest) { return broadcast(largest == -kInfinity ? 0.0f : largest); }
 
-// The largest of kStrip logits, by four chains.
-INLINE float strip_max(const float* logits) {
+// The largest of kStrip logits in each lane, by four chains.
+INLINE F32 strip_max(const float* logits) {
   F32 largest[4];
   each<4>([&](auto j) INLINE_LAMBDA { largest[j] = load(logits + j * kLanes); });
   for (Index i = 4 * kLanes; i < kStrip; i += 4 * kLanes)
     each<4>([&](auto j) INLINE_LAMBDA { largest[j] = max(largest[j], load(logits + i + j * kLanes)); });
-  return reduce_max(max(max(largest[0], largest[1]), max(largest[2], largest[3])));
+  return max(max(largest[0], largest[1]), max(largest[2], largest[3]));
+}
+
+// A bound that `count` logits of a strip reach: the largest of so many lanes do.
+INLINE float bound_of(F32 largest, Index count) {
+  float bound = kInfinity, lanes[16];
+  store(lanes, largest);
+  for (const float x : lanes)
+    if (x < bound && __builtin_popcount(lane_bits(broadcast(x) < largest)) < count) bound = x;
+  return count > kLanes ? -kInfinity : bound;
 }
 
 // The sum of exp(logit - shift) of kStrip logits, by four chains.
@@ -72,23 +81,22 @@ INLINE float strip_sum(const float* logits, F32 shift) {
   F32 sum[4];
   each<4>([&](auto j) INLINE_LAMBDA { sum[j] = broadcast(0.0f); });
   for (Index i = 0; i < kStrip; i += 4 * kLanes)
-    each<4>([&](auto j) INLINE_LAMBDA { sum[j] = sum[j] + exp(load(logits + i + j * kLanes) - shift); });
+    each<4>([&](auto j) INLINE_LAMBDA { sum[j] = sum[j] + softmax_exp(load(logits + i + j * kLanes) - shift); });
   return reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-void choose_strip(const float* logits, Index strip, Index vocabulary, Choice& c) {
-  const Index first = strip * kStrip, count = smaller(kStrip, vocabulary - first);
-  float padded[kStrip];
-  const float* whole = logits;
-  if (count < kStrip) {
-    for (Index i = 0; i < kStrip; ++i) padded[i] = i < count ? logits[i] : -kInfinity;
-    whole = padded;
+void choose_strip(FloatRows logits, Index rows, Index strip, Choice* choices) {
+  F32 next = strip_max(logits.data);
+  for (Index r = 0; r < rows; ++r, logits.data += logits.stride) {
+    Choice& c = choices[r];
+    const F32 lanes = next;
+    if (r + 1 < rows) next = strip_max(logits.data + logits.stride);  // meanwhile: the sum waits for its maximum
+    const float largest = reduce_max(lanes);
+    c.largest[strip] = largest;
+    c.sums[strip] = strip_sum(logits.data, shift_of(largest));
+    if (c.best_count == 0 || (c.filled == c.best_count && largest < c.best[0].logit)) continue;
+    add_candidates(c, logits.data, strip * kStrip, c.filled == 0 ? bound_of(lanes, c.best_count) : -kInfinity);
   }
-  const float largest = strip_max(whole);
-  c.largest[strip] = largest;
-  c.sums[strip] = strip_sum(whole, shift_of(largest));
-  if (c.best_count == 0 || (c.filled == c.best_count && largest < c.best[0].logit)) return;
-  add_candidates(c, logits, first, count);
 }
 
 void choose_merge(Choice& c, const Candidate* others, Index count) {

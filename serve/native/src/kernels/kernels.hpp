@@ -114,8 +114,10 @@ struct Attention {
   Index weight_stride;
 };
 
+inline constexpr int kHeadsTogether = 4;  // that attention takes at a time
+
 constexpr Index attention_scratch(Heads heads, Index length) {
-  return heads.count * (2 * round_up(length, kLanes) + round_up(heads.size, 64)) + 4 * round_up(heads.count, kLanes);
+  return kHeadsTogether * (2 * round_up(length, kLanes) + round_up(heads.size, kLanes));
 }
 
 struct Candidate {
@@ -162,8 +164,9 @@ struct Kernels {
   void (*attend_int8)(Heads heads, const Int8Cache& cache, const Attention& attention);
   void (*attend_float)(Heads heads, const FloatCache& cache, const Attention& attention);
 
-  // Takes the logits of one strip: logits[i] belongs to the id kStrip * strip + i, for the ids below V.
-  void (*choose_strip)(const float* logits, Index strip, Index vocabulary, Choice& choice);
+  // Takes one strip of rows of logits: logits[i] of each row belongs to the id kStrip * strip + i. Those of ids that
+  // the vocabulary lacks are -inf.
+  void (*choose_strip)(FloatRows logits, Index rows, Index strip, Choice* choices);
   // Adds the best candidates of another thread's list.
   void (*choose_merge)(Choice& choice, const Candidate* others, Index count);
   // Returns log(sum(exp(logits))) and writes the best tokens, best first, the lower id first in a tie, with

@@ -47,6 +47,20 @@ INLINE F32 exp(F32 x) {
   return select(x < broadcast(-87.3f), broadcast(0.0f), p * power);
 }
 
+// e^x for x up to 0, for sums that e^0 dominates: the error grows to 1e-6 at -20, and below -86.6 it is e^-86.6.
+// NaN stays NaN.
+INLINE F32 softmax_exp(F32 x) {
+  const F32 t = max(broadcast(-125.0f), x * broadcast(1.44269504f));
+  const F32 shifted = t + broadcast(kRounder);
+  const F32 r = t - (shifted - broadcast(kRounder));
+  F32 p = fma(broadcast(1.326472731e-3f), r, broadcast(9.671512991e-3f));
+  p = fma(p, r, broadcast(5.550733581e-2f));
+  p = fma(p, r, broadcast(2.402224243e-1f));
+  p = fma(p, r, broadcast(6.931470037e-1f));
+  p = fma(p, r, broadcast(1.0f));
+  return from_bits(bits(p) + (bits(shifted) << 23));
+}
+
 // The natural logarithm of a positive, normal number. Polynomial of Cephes.
 INLINE float log(float x) {
   std::int32_t b;
@@ -117,17 +131,15 @@ INLINE I32 max_bits(const float* x, Index count) {
 }
 
 // How numbers become integers of at most `limit`: integer = round(number * factor), number = integer * scale.
-// Each lane is for numbers of its own and has the bits of the largest. Numbers next to zero become zero; infinity
-// and NaN give the scale NaN.
+// Numbers next to zero become zero; infinity and NaN give the scale NaN.
 struct Scaling {
-  F32 factor;
-  F32 scale;
+  float factor;
+  float scale;
 };
 INLINE Scaling scaling(I32 largest_bits, float limit) {
-  const F32 largest = from_bits(largest_bits), zero = broadcast(0.0f);
-  const Mask finite = largest < broadcast(kInfinity);
-  const F32 factor = select(broadcast(1e-36f) < largest, broadcast(limit) / largest, zero);
-  return {select(finite, factor, zero), select(finite, largest / broadcast(limit), broadcast(kNan))};
+  const float largest = bits_to_float(reduce_max(largest_bits));
+  if (!(largest < kInfinity)) return {0.0f, kNan};
+  return {largest > 1e-36f ? limit / largest : 0.0f, largest / limit};
 }
 
 }  // namespace

@@ -11,11 +11,12 @@ void quantize(FloatRows x, Index rows, Index inputs, Int8Rows out) {
   for (Index r = 0; r < rows; ++r) {
     const float* from = x.data + r * x.stride;
     std::uint8_t* to = out.data + r * out.stride;
-    const Scaling s = scaling(broadcast(reduce_max(max_bits(from, inputs))), 127.0f);
+    const Scaling s = scaling(max_bits(from, inputs), 127.0f);
+    const F32 factor = broadcast(s.factor);
     for_lanes(inputs, [&](Index i, Index n) INLINE_LAMBDA {
-      store_bytes(to + i, round_between(load_some(from + i, n) * s.factor, -127.0f, 127.0f) + zero);
+      store_bytes(to + i, round_between(load_some(from + i, n) * factor, -127.0f, 127.0f) + zero);
     });
-    out.scales[r] = s.scale.v[0][0];
+    out.scales[r] = s.scale;
   }
 }
 
@@ -33,7 +34,7 @@ INLINE void store_tile(const TileOutput& out, F product) {
   const F32 floor = broadcast(out.floor);
   const auto store_all = [&](auto after) INLINE_LAMBDA {
     each<R * B>([&](auto i) INLINE_LAMBDA {
-      constexpr int kRow = i / B, kBlock = i % B;
+      constexpr int kRow = i % R, kBlock = i / R;
       const F32 y = max(floor, product(Constant<kRow>{}, Constant<kBlock>{}));
       store(out.y + kRow * out.stride + 16 * kBlock, after(y, kRow, 16 * kBlock));
     });
@@ -83,11 +84,16 @@ void int8_tile(const Int8Operands& in, const TileOutput& out) {
   Index g = 0;
   for (; g + kSplit <= in.groups; g += kSplit) each<kSplit>(step);
   if (g < in.groups) step(Constant<0>{});
+  // Kept in registers, since a store might change memory that is read again.
+  F32 scale[B], bias[B];
+  each<B>([&](auto b) INLINE_LAMBDA {
+    scale[b] = load(in.scale + 16 * b);
+    bias[b] = load(in.bias + 16 * b);
+  });
   store_tile<R, B>(out, [&](auto r, auto b) INLINE_LAMBDA {
     I32 total = sum[r * B + b];
     if constexpr (kSplit == 2) total = total + sum[R * B + b];
-    const F32 scale = broadcast(in.row_scales[r]) * load(in.scale + 16 * b);
-    return fma(to_float(total), scale, load(in.bias + 16 * b));
+    return fma(to_float(total), broadcast(in.row_scales[r]) * scale[b], bias[b]);
   });
 }
 

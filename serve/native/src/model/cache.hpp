@@ -27,6 +27,22 @@ struct Cache {
     return {static_cast<std::int8_t*>(values) + block * values_of_block, scales + block * scales_of_block,
             values_of_block, scales_of_block};
   }
+
+  // Fetches the first positions of a slot and layer, to be near when they are read.
+  void prefetch(Index slot, Index layer, Index positions) const {
+    const auto fetch = [](const void* memory, Index bytes) {
+      for (Index i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(memory) + i, 0, 2);
+    };
+    const Index filled = round_up(positions, kLanes) / kLanes;
+    if (scales == nullptr) {
+      const FloatCache part = floats(slot, layer);
+      return fetch(part.values, filled * part.value_stride * Index{sizeof(float)});
+    }
+    const Int8Cache part = int8(slot, layer);
+    fetch(part.values, filled * part.value_stride);
+    fetch(part.scales, filled * part.scale_stride * Index{sizeof(float)});
+  }
+
   FloatCache floats(Index slot, Index layer) const {
     const Index values_of_block = 2 * heads.count * block_size(heads, false);
     return {static_cast<float*>(values) + (slot * layers + layer) * blocks * values_of_block, values_of_block};

@@ -70,13 +70,17 @@ void Decoder::step(const StepRows& rows, const Parallel& parallel, Workspace& wo
 void Decoder::self_attention(const StepRows& rows, Index layer, const Layers& layers, const Parallel& parallel,
                              const Scratch& scratch) const {
   const Index d = config_.d_model;
+  const auto query = [&](Index row) { return layers.wide() + row * layers.wide_stride(); };
+  const auto write = [&](Index row) {
+    layers.write(rows.target, rows.target_slots[row], layer, rows.positions[row], query(row) + d, query(row) + 2 * d);
+  };
   parallel.split(rows.count, 1, [&](Index task, Index first, Index last) {
+    write(first);
     for (Index row = first; row < last; ++row) {
-      const float* query = layers.wide() + row * layers.wide_stride();
-      const Index position = rows.positions[row], slot = rows.target_slots[row];
-      layers.write(rows.target, slot, layer, position, query + d, query + 2 * d);
-      layers.attend(rows.target, slot, layer,
-                    {query, position + 1, layers.attended() + row * layers.row_size(),
+      if (row + 2 < last) rows.target.prefetch(rows.target_slots[row + 2], layer, rows.positions[row + 2] + 1);
+      if (row + 1 < last) write(row + 1);  // it takes the processor a while until what was written can be read
+      layers.attend(rows.target, rows.target_slots[row], layer,
+                    {query(row), rows.positions[row] + 1, layers.attended() + row * layers.row_size(),
                      scratch.memory + task * scratch.size, nullptr, 0});
     }
   });
@@ -88,6 +92,8 @@ void Decoder::cross_attention(const StepRows& rows, Index layer, const Layers& l
     float* weights = scratch.weights;
     if (weights != nullptr) weights += task * config_.heads * scratch.weight_stride;
     for (Index row = first; row < last; ++row) {
+      if (row + 1 < last && rows.source_slots[row + 1] != rows.source_slots[row])
+        rows.source.prefetch(rows.source_slots[row + 1], layer, rows.source_lengths[row + 1]);
       layers.attend(rows.source, rows.source_slots[row], layer,
                     {layers.wide() + row * layers.wide_stride(), rows.source_lengths[row],
                      layers.attended() + row * layers.row_size(), scratch.memory + task * scratch.size, weights,

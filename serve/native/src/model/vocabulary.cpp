@@ -8,6 +8,7 @@ namespace dragoman {
 namespace {
 
 constexpr Index kBlocksOfStrip = kStrip / kLanes;
+constexpr float kNoLogit = -std::numeric_limits<float>::infinity();
 
 // Returns the state of each row for each task, which all begin empty: [tasks, rows].
 Choice* start_choices(Index tasks, Index rows, Index vocabulary, Index best_count, Workspace& workspace) {
@@ -55,8 +56,9 @@ void project_and_choose(const Linear& vocabulary, const Layers& layers, const In
     for (Index strip = first; strip < last; ++strip) {
       const BlockRange blocks{strip * kBlocksOfStrip, std::min((strip + 1) * kBlocksOfStrip, vocabulary.blocks())};
       layers.multiply(vocabulary, input, blocks, {}, {strip_logits, kStrip});
-      for (Index row = 0; row < rows; ++row)
-        kernels.choose_strip(strip_logits + row * kStrip, strip, size, choices[task * rows + row]);
+      for (Index row = 0, end = size - strip * kStrip; end < kStrip && row < rows; ++row)
+        std::fill(strip_logits + row * kStrip + end, strip_logits + (row + 1) * kStrip, kNoLogit);
+      kernels.choose_strip({strip_logits, kStrip}, rows, strip, choices + task * rows);
       copy_strip(strip_logits, strip, size, scored);
     }
   });
@@ -73,12 +75,12 @@ void choose(const float* logits, Index rows, Index vocabulary, const Kernels& ke
     for (Index row = first; row < last; ++row) {
       const float* of_row = logits + row * vocabulary;
       for (Index strip = 0; strip < whole; ++strip)
-        kernels.choose_strip(of_row + strip * kStrip, strip, vocabulary, choices[row]);
+        kernels.choose_strip({of_row + strip * kStrip, kStrip}, 1, strip, choices + row);
       if (rest > 0) {
-        std::array<float, kStrip> padded;  // a strip has room for whole vectors
-        padded.fill(-std::numeric_limits<float>::infinity());
+        std::array<float, kStrip> padded;
+        padded.fill(kNoLogit);
         std::copy(of_row + whole * kStrip, of_row + vocabulary, padded.begin());
-        kernels.choose_strip(padded.data(), whole, vocabulary, choices[row]);
+        kernels.choose_strip({padded.data(), kStrip}, 1, whole, choices + row);
       }
       finish(choices, 1, rows, row, vocabulary, kernels, out);
     }
