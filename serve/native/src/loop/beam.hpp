@@ -25,12 +25,15 @@ struct Branch {
   int32_t positions = 0;
 };
 
-// Keeps the best 2K candidates, best first. Ties keep their order: the better hypothesis, then its earlier token.
-// At most K of the 2K end, one per hypothesis, so enough remain to fill the beam.
-inline void keep_best(std::vector<Expansion>& candidates, size_t beam_size) {
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Expansion& left, const Expansion& right) { return left.score > right.score; });
-  if (candidates.size() > 2 * beam_size) candidates.resize(2 * beam_size);
+// Adds a candidate to the best 2K, best first; returns false if it is none of them. Ties keep their order: the better
+// hypothesis, then its earlier token. At most K of the 2K end, one per hypothesis, so enough remain to fill the beam.
+inline bool keep(std::vector<Expansion>& best, const Expansion& candidate, size_t beam_size) {
+  const auto better = [](const Expansion& left, const Expansion& right) { return left.score > right.score; };
+  const auto place = std::upper_bound(best.begin(), best.end(), candidate, better) - best.begin();
+  if (static_cast<size_t>(place) == 2 * beam_size) return false;
+  if (best.size() == 2 * beam_size) best.pop_back();
+  best.insert(best.begin() + place, candidate);
+  return true;
 }
 
 // Returns the first K candidates that do not end: the next beam.

@@ -147,16 +147,14 @@ void Search::advance_rows(Sequence& sequence, size_t first) {
 
 void Search::advance_beam(Sequence& sequence, size_t first) {
   const auto beam_size = static_cast<size_t>(sequence.options.beam_size);
-  std::vector<Expansion> candidates;
   bool over = false;
-  if (!expand(sequence, first, candidates)) {
+  if (!expand(sequence, first)) {
     const Token broken{end_id_, kBroken};
     finish(sequence, sequence.rows[0], &broken, &scores_[first]);
     over = true;
   } else {
-    keep_best(candidates, beam_size);
-    for (size_t place = 0; place < std::min(beam_size, candidates.size()); ++place) {
-      const Expansion& candidate = candidates[place];
+    for (size_t place = 0; place < std::min(beam_size, candidates_.size()); ++place) {
+      const Expansion& candidate = candidates_[place];
       if (candidate.token_id != end_id_) continue;
       const Token end{candidate.token_id, candidate.token_score};
       finish(sequence, sequence.rows[candidate.origin], &end, &scores_[first + candidate.origin]);
@@ -164,7 +162,7 @@ void Search::advance_beam(Sequence& sequence, size_t first) {
     over = sequence.finished.size() >= sequence.options.enough_hypotheses();
   }
   if (!over) {
-    const std::vector<Expansion> following = survivors(candidates, beam_size, end_id_);
+    const std::vector<Expansion> following = survivors(candidates_, beam_size, end_id_);
     place(sequence, following, branches);
     for (size_t rank = 0; rank < following.size(); ++rank) {
       const Expansion& chosen = following[rank];
@@ -182,8 +180,10 @@ void Search::advance_beam(Sequence& sequence, size_t first) {
   sequence.spare_slots.clear();
 }
 
-// Appends the existing expansions of all hypotheses; returns false if a row is broken.
-bool Search::expand(const Sequence& sequence, size_t first, std::vector<Expansion>& candidates) const {
+// Sets the best expansions of all hypotheses; returns false if a row is broken.
+bool Search::expand(const Sequence& sequence, size_t first) {
+  candidates_.clear();
+  const auto beam_size = static_cast<size_t>(sequence.options.beam_size);
   const auto per_row = static_cast<size_t>(best_count(sequence.options));
   for (size_t rank = 0; rank < sequence.rows.size(); ++rank) {
     const RowScores& scores = scores_[first + rank];
@@ -195,7 +195,8 @@ bool Search::expand(const Sequence& sequence, size_t first, std::vector<Expansio
       const float score = starts ? 0 : forced ? scores.score_of(id) : scores.best_scores[place];
       if (std::isnan(score)) return false;
       const double sum = sequence.rows[rank].score + static_cast<double>(score);
-      if (sum != -std::numeric_limits<double>::infinity()) candidates.push_back({sum, rank, id, score});
+      if (sum == -std::numeric_limits<double>::infinity()) break;
+      if (!keep(candidates_, {sum, rank, id, score}, beam_size)) break;  // the row's further ones are not better
     }
   }
   return true;

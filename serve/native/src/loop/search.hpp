@@ -62,7 +62,7 @@ class Search {
   Token choose(const Sequence& sequence, const Row& row, const RowScores& scores);
   void advance_rows(Sequence& sequence, size_t first);
   void advance_beam(Sequence& sequence, size_t first);
-  bool expand(const Sequence& sequence, size_t first, std::vector<Expansion>& candidates) const;
+  bool expand(const Sequence& sequence, size_t first);
   void record(const Sequence& sequence, Row& row, Token token, const RowScores& scores);
   void finish(Sequence& sequence, const Row& row, const Token* end, const RowScores* scores);
   void mean_attention(const Sequence& sequence, const RowScores& scores);
@@ -72,6 +72,7 @@ class Search {
   int64_t end_id_;
   std::vector<RowPlan> plans_;
   std::vector<RowScores> scores_;
+  std::vector<Expansion> candidates_;  // of one beam
   int32_t changed_rows_ = 0;  // the first of the logits
   std::vector<float> attention_;
   Sampler sampler_;
