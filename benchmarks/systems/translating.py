@@ -5,6 +5,7 @@ reproducible. Sentences of a static batch share their limits, because systems ta
 similar lengths, which reduces padding.
 """
 
+import gc
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -126,6 +127,9 @@ class Translator(ABC):
         chosen = Batching(int(size), unit)
         for part in [spread(everything, 1 + len(everything) // WARM_UP_SHARE)] if alone is None else parts[:2]:
             self.translate(part, beam_size, chosen)
+        # As servers do: a collection of garbage need not traverse what lives on.
+        gc.collect()
+        gc.freeze()
 
         def translate() -> int:
             targets = [list(target) for part in parts for target in self.translate(part, beam_size, chosen)]
