@@ -36,14 +36,7 @@ VERSIONS = st.sampled_from(
     [b"HTTP/1.1"] * 6 + [b"HTTP/1.0", b"HTTP/0.9", b"HTTP/2.0", b"HTTP/9.9", b"http/1.1", b"HTTP/", b""]
 )
 FORM = b"q=alpha+beta.&text=alpha&source=en&target=de&target_lang=DE"
-BODIES = st.one_of(
-    st.just(GOOD_BODY),
-    st.just(FORM),
-    st.just(b""),
-    st.just(b'{"text": '),
-    st.binary(max_size=40),
-    st.just(b"[" * 3_000),
-)
+BODIES = st.one_of(st.sampled_from([GOOD_BODY, FORM, b"", b'{"text": ', b"[" * 3_000]), st.binary(max_size=40))
 LENGTHS = [b"0", b"1", b"-1", b"+5", b"0x10", b"1, 1", b"1 1", b"", b"99999999999999999999", b"9" * 5_000, b"\xb2"]
 CODINGS = [b"chunked"] * 3 + [
     b"chunked, chunked",
