@@ -17,7 +17,7 @@ from serve.documents.markdown_inline import InlineReader, write_block, write_tex
 from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
-_HARD_BREAK = re.compile(r"(?: {2,}|\\)$")
+_HARD_BREAKS = ("  ", "\\")
 
 
 def parse_markdown(content: bytes, _request: DocumentRequest) -> Document:
@@ -90,7 +90,7 @@ class _Lines:
                 return
             spans.append(span)
             last = number == len(contents) - 1
-            if last or _HARD_BREAK.search(self._lines[first + number].rstrip("\r")):
+            if last or self._lines[first + number].rstrip("\r").endswith(_HARD_BREAKS):
                 yield spans
                 spans = []
 

@@ -14,19 +14,21 @@ _TOKEN = re.compile(
     r"|(?P<TICKS>`++)"
     r"|<(?P<ADDRESS>[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*|[^\s<>@]+@[^\s<>]+)>"
     r"|<(?P<SLASH>/?)(?P<TAG>[A-Za-z][A-Za-z0-9-]*)(?P<REST>\b[^<>]*)>"
-    r"|(?P<COMMENT><!--.*?-->)"
+    r"|(?P<COMMENT><!--)"
     r"|(?P<REFERENCE>&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
     r"|(?P<URL>https?://[^\s<>()\[\]*`]+)"
-    r"|(?P<NOTE>\[\^[^\]\s]+\])"
+    r"|(?P<NOTE>\[\^[^\[\]\s]+\])"
     r"|(?P<OPEN>!?\[)"
     r"|(?P<CLOSE>\])"
     r"|(?P<MARKS>\*++|_++|~~)"
-    r"|(?P<BREAK>[ \t]*\n[ \t]*)"
-    r"|(?P<TEXT>[^\\`<&!\[\]*_~\n \th]+|h+(?!ttp)|.)",
+    r"|(?P<BREAK>[ \t]*+\n[ \t]*+)"
+    r"|(?P<TEXT>[ \t]++|[^\\`<&!\[\]*_~\n \th]+|h+(?!ttp)|.)",
     re.DOTALL,
 )
 _DESTINATION = re.compile(r"\]\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)", re.DOTALL)
 _LABEL = re.compile(r"\]\[([^\[\]]*)\]")
+# Longer texts are no labels (CommonMark).
+_MOST_LABEL = 999
 _TASK = re.compile(r"\[[ xX]\](?=\s)")
 _SPECIAL = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?[A-Za-z0-9]+;)|~(?=~)")
 _BLOCK_START = re.compile(r"(?:#{1,6}|[-+]|\d{1,9}(?=[.)]))(?=[.)\s]|$)|>|~~~|=+$|-+$")
@@ -43,6 +45,7 @@ class InlineReader:
         # Index of the item and place of each open bracket.
         self._brackets = list[tuple[int, int]]()
         self._marks = list[str]()
+        self._last_comment_end = raw.rfind("-->")
 
     def read(self) -> list[Item]:
         """Returns the items."""
@@ -76,14 +79,12 @@ class InlineReader:
                 self._read_tag(token)
             case "ADDRESS" | "URL":
                 self._add(ItemKind.KEPT, token[0], token[str(token.lastgroup)])
-            case "COMMENT" | "NOTE":
+            case "COMMENT":
+                return self._read_comment(token)
+            case "NOTE":
                 self._add(ItemKind.POINT, token[0])
-            case "BREAK":
-                self._add(ItemKind.TEXT, " ")
-            case "REFERENCE":
-                self._add(ItemKind.TEXT, unescape(token[0]))
             case _:
-                self._add(ItemKind.TEXT, token["ESCAPE"] or token[0])
+                self._add(ItemKind.TEXT, _plain(token))
         return token.end()
 
     def _read_code(self, token: re.Match[str]) -> int:
@@ -95,6 +96,14 @@ class InlineReader:
         code = self._raw[token.end() : end.start()]
         self._add(ItemKind.KEPT, self._raw[token.start() : end.end()], " ".join(code.split()) or ticks)
         return end.end()
+
+    def _read_comment(self, token: re.Match[str]) -> int:
+        if token.end() > self._last_comment_end:
+            self._add(ItemKind.TEXT, "<")
+            return token.start() + 1
+        end = self._raw.index("-->", token.end()) + 3
+        self._add(ItemKind.POINT, self._raw[token.start() : end])
+        return end
 
     def _read_tag(self, token: re.Match[str]) -> None:
         name = token["TAG"].lower()
@@ -108,7 +117,7 @@ class InlineReader:
             self._add(ItemKind.TEXT, "]")
             return place + 1
         index, start = self._brackets.pop()
-        raw, end = self._link_end(self._raw[start:place], place)
+        raw, end = self._link_end(start, place)
         if raw is None:
             self._add(ItemKind.TEXT, "]")
             return end
@@ -117,10 +126,11 @@ class InlineReader:
         self._add(ItemKind.CLOSE, raw, key)
         return end
 
-    def _link_end(self, text: str, place: int) -> tuple[str | None, int]:
+    def _link_end(self, start: int, place: int) -> tuple[str | None, int]:
         """Returns the end of a link, and the place after it; None: it is none."""
         if found := _DESTINATION.match(self._raw, place):
             return found[0], found.end()
+        text = self._raw[start:place] if place - start <= _MOST_LABEL else ""
         found = _LABEL.match(self._raw, place)
         if found and normalizeReference(found[1] or text) in self._labels:
             return f"][{found[1] or text}]", found.end()
@@ -142,6 +152,13 @@ class InlineReader:
                     self._marks.append(key)
             self._add(kind, key, key)
             rest -= len(key)
+
+
+def _plain(token: re.Match[str]) -> str:
+    """Returns what a token of text stands for."""
+    if token["BREAK"]:
+        return " "
+    return unescape(token[0]) if token["REFERENCE"] else token["ESCAPE"] or token[0]
 
 
 def _flanks(outside: str, inside: str) -> bool:

@@ -25,6 +25,8 @@ _CUE = re.compile(
 )
 _TAG = re.compile(r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z]+)[^<>]*>|\{\\[^{}]*\}|<[\d:.]+>")
 _SENTENCE_END = re.compile(r"[.!?…:;♪)\]\"'”»]$")
+_SPEAKER_MARK = re.compile(r"[-\u2013\u2014♪][ \t]*")
+_LINE_ENDS = re.compile(r"[\r\n]+")
 _SPEAKER = re.compile(r"[-\u2013\u2014♪]")
 
 
@@ -92,14 +94,22 @@ def _items(raw: str, *, vtt: bool) -> Iterator[Item]:
 def _text_items(raw: str, *, vtt: bool) -> Iterator[Item]:
     if not raw:
         return
-    edge = re.match(r"([-\u2013\u2014♪][ \t]*)?(.*?)(\s*)\Z", raw, re.DOTALL)
-    if edge is None:
-        raise AssertionError("every text matches")
-    if edge[1]:
-        yield Item(ItemKind.POINT, edge[1])
-    bare = re.sub(r"[ \t]*[\r\n]+[ \t]*", " ", edge[2])
-    yield Item(ItemKind.TEXT, unescape(bare) if vtt else bare)
-    yield Item(ItemKind.TEXT, edge[3])
+    if speaker := _SPEAKER_MARK.match(raw):
+        yield Item(ItemKind.POINT, speaker[0])
+        raw = raw[speaker.end() :]
+    bare = raw.rstrip()
+    joined = _join_lines(bare)
+    yield Item(ItemKind.TEXT, unescape(joined) if vtt else joined)
+    yield Item(ItemKind.TEXT, raw[len(bare) :])
+
+
+def _join_lines(text: str) -> str:
+    """Returns a text in one line, without the blanks around its line ends."""
+    first, *others = _LINE_ENDS.split(text)
+    if not others:
+        return text
+    *inner, last = others
+    return " ".join((first.rstrip(" \t"), *(line.strip(" \t") for line in inner), last.lstrip(" \t")))
 
 
 def _seconds(time: str) -> float:

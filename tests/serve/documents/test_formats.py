@@ -194,6 +194,28 @@ def test_a_long_run_of_marks_is_no_problem(suffix: str) -> None:
     assert document.segments == []
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.md", "a" + "<!--x" * 40_000),
+        ("a.md", "[" * 40_000 + "a" + "]" * 40_000),
+        ("a.md", "a" + " " * 200_000 + "b"),
+        ("a.md", "a" + "[^" * 100_000),
+        ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\na" + " " * 200_000 + "b\n"),
+    ],
+)
+def test_documents_take_linear_time(name: str, text: str) -> None:
+    """In quadratic time, each of them would take minutes."""
+    (segment,) = parse_document(name, text.encode(), LANGUAGES).segments
+    assert len(segment.text) > 80_000
+
+
+def test_lines_of_a_subtitle_become_one() -> None:
+    text = "1\n00:00:00,000 --> 00:00:01,000\n- a b \t\r\n\t c  d\n e. \n"
+    (segment,) = parse_document("a.srt", text.encode(), LANGUAGES).segments
+    assert segment == Segment("a b c  d e.")
+
+
 def test_aliases_of_yaml_are_not_expanded() -> None:
     laughs = "a0: &a0 ha ha\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
     document = parse_document("a.yaml", laughs.encode(), LANGUAGES)
