@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
     CliPositionalArg,
@@ -269,6 +269,7 @@ class StateSettings(BaseModel):
 # In place of a path: an interface is switched off.
 OFF = "off"
 PATH = r"^(/[A-Za-z0-9_/.-]*|off)$"
+_OWN_PREFIX = "/v1"
 
 
 class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettings):
@@ -378,6 +379,14 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         le=1,
         description="Share of traced requests among those without a traceparent",
     )
+
+    @field_validator("libretranslate_path")
+    @classmethod
+    def _check_prefix(cls, path: str) -> str:
+        """Refuses a prefix whose routes would hide some of the REST interface."""
+        if path.rstrip("/") == _OWN_PREFIX:
+            raise ValueError(f"expected another path than {_OWN_PREFIX}, whose routes it would hide")
+        return path
 
     @property
     def cpus(self) -> int:

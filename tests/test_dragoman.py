@@ -107,6 +107,7 @@ def test_the_version_is_that_of_the_distribution(call: Call) -> None:
     [
         (["serve", "bundle", "--slots", "0"], "dragoman serve: --slots: "),
         (["serve", "bundle", "--http-port", "many"], "dragoman serve: --http-port: "),
+        (["serve", "bundle", "--libretranslate-path", "/v1/"], "dragoman serve: --libretranslate-path: "),
         (["train", "--out", "run", "--data", "x", "--model.d-model", "-8"], "dragoman train: --model.d-model: "),
         (["train", "--out", "run", "--data", "x", "--model.heads", "7"], "dragoman train: --model: "),
         (["train", "--out", "run", "--data", "x", "--training.precision", "8"], "--training.precision: "),
