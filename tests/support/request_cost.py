@@ -1,0 +1,172 @@
+"""`python -m tests.support.request_cost BUNDLE`: CPU time of the server per request that needs no engine.
+
+All requests but the first get their translations from the result cache. The empty method of gRPC is a service of
+`grpc.aio` that returns bytes of the same size. A closed loop sends `CALLS` requests at once. Prints a table.
+"""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateResponse
+from serve.server_process import HOST, ServerProcess, choose_ports, server_command
+
+CALLS = 16
+WARM_UP = 500
+REQUESTS = 4000
+TEXT = "A man is riding a bicycle down the street."
+LANGUAGES: dict[str, Any] = {"source_language": "en", "target_language": "de"}
+REST_BODY = json.dumps({"text": [TEXT], **LANGUAGES}).encode()
+REST_REQUEST = (
+    b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
+    b"User-Agent: cost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(REST_BODY), REST_BODY)
+)
+SERVICE = "/dragoman.v1.TranslationService"
+MESSAGE = TranslateRequest(text=[TEXT], **LANGUAGES)
+
+
+def cpu_seconds(process_id: int) -> float:
+    """Returns the CPU time of a process so far."""
+    # The CPU clock of a process (clock_getcpuclockid): its inverted number above three bits that name the clock.
+    return time.clock_gettime((~process_id << 3) | 2)
+
+
+def _answers(connection: socket.socket) -> None:
+    """Reads one response."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(1 << 16)
+    head, _, body = data.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise AssertionError(data.decode())
+    (length,) = (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+    while len(body) < length:
+        body += connection.recv(1 << 16)
+
+
+def send_rest(port: int, calls: int) -> Callable[[int], None]:
+    """Returns a function that sends a number of REST requests, `calls` at once, each over its connection."""
+    connections = [socket.create_connection((HOST, port)) for _ in range(calls)]
+
+    def send(count: int) -> None:
+        for _ in range(count // calls):
+            for each in connections:
+                each.sendall(REST_REQUEST)
+            for each in connections:
+                _answers(each)
+
+    return send
+
+
+Client = Callable[[grpc.aio.Channel, int], Coroutine[Any, Any, None]]
+
+
+async def _call(channel: grpc.aio.Channel, method: str, message: bytes, count: int) -> None:
+    call = channel.unary_unary(method)
+    for _ in range(count):
+        await call(message)
+
+
+async def send_unary(channel: grpc.aio.Channel, count: int) -> None:
+    """Sends requests of `Translate` one at a time."""
+    await _call(channel, f"{SERVICE}/Translate", MESSAGE.SerializeToString(), count)
+
+
+async def send_empty(channel: grpc.aio.Channel, count: int) -> None:
+    """Sends requests to the empty method one at a time."""
+    await _call(channel, "/Empty/Call", MESSAGE.SerializeToString(), count)
+
+
+async def send_many(channel: grpc.aio.Channel, count: int) -> None:
+    """Sends requests of one `TranslateMany` stream, 4 at once."""
+    call = channel.stream_stream(f"{SERVICE}/TranslateMany")()
+    message = TranslateManyRequest(id="1", request=MESSAGE).SerializeToString()
+    for _ in range(count // 4):
+        for _ in range(4):
+            await call.write(message)
+        for _ in range(4):
+            await call.read()
+    await call.done_writing()
+
+
+def send_grpc(port: int, calls: int, client: Client) -> Callable[[int], None]:
+    """Returns a function that sends a number of requests over one connection, `calls` at once."""
+
+    async def run(count: int) -> None:
+        async with grpc.aio.insecure_channel(f"{HOST}:{port}") as channel:
+            await asyncio.gather(*(client(channel, count // calls) for _ in range(calls)))
+
+    return lambda count: asyncio.run(run(count))
+
+
+def milliseconds(process_id: int, send: Callable[[int], None]) -> float:
+    """Returns the CPU time per request."""
+    send(WARM_UP)
+    before = cpu_seconds(process_id)
+    send(REQUESTS)
+    return 1000 * (cpu_seconds(process_id) - before) / REQUESTS
+
+
+async def _serve_empty(port: int) -> None:
+    size = TranslateResponse().ByteSize() + 150
+
+    async def handle(_request: bytes, _context: object) -> bytes:
+        return bytes(size)
+
+    handlers = grpc.method_handlers_generic_handler("Empty", {"Call": grpc.unary_unary_rpc_method_handler(handle)})
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((handlers,))
+    server.add_insecure_port(f"{HOST}:{port}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+@contextmanager
+def empty_service(port: int) -> Iterator[int]:
+    """Runs the empty method, and yields the process id."""
+    command = [sys.executable, "-m", "tests.support.request_cost", "--serve-empty", str(port)]
+    with subprocess.Popen(command) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def measure(bundle: Path) -> None:
+    """Prints the table."""
+    http_port, grpc_port, empty_port = choose_ports(0, 0, 0)
+    command = server_command(bundle, http_port, grpc_port)
+    options = ["--engines", "1", "--result-cache-bytes", "1000000"]
+    with ExitStack() as stack:
+        log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log"
+        empty = stack.enter_context(empty_service(empty_port))
+        server = stack.enter_context(ServerProcess.run([*command, *options], http_port, log))
+        server.wait_until_ready(60)
+        clients = {"gRPC, empty method": (empty, empty_port, send_empty)}
+        clients |= {
+            "gRPC, Translate": (server.process_id, grpc_port, send_unary),
+            "gRPC, TranslateMany": (server.process_id, grpc_port, send_many),
+        }
+        print("request                1 at once  16 at once  (ms of CPU)")
+        figures = [milliseconds(server.process_id, send_rest(http_port, calls)) for calls in (1, CALLS)]
+        print(f"{'REST, /v1/translate':<22} {figures[0]:9.3f} {figures[1]:11.3f}")
+        for name, (process_id, port, client) in clients.items():
+            figures = [milliseconds(process_id, send_grpc(port, calls, client)) for calls in (1, CALLS)]
+            print(f"{name:<22} {figures[0]:9.3f} {figures[1]:11.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--serve-empty":
+        asyncio.run(_serve_empty(int(sys.argv[2])))
+    else:
+        measure(Path(sys.argv[1]))
