@@ -25,11 +25,15 @@ DeviceChoice = Literal["auto", "cpu", "cuda"]
 def trim_memory() -> None:
     """Collects garbage, excludes all remaining objects from later collections and returns free heap to the system.
 
-    Blocks the interpreter for tens of milliseconds: call it after models are loaded or replaced.
+    Blocks the interpreter for tens of milliseconds: call it after models are loaded or replaced. In one of several
+    processes, only what the others share stays excluded: a collection writes to each object, and so copies its page.
     """
-    gc.unfreeze()
+    alone = _share.cpus is None
+    if alone:
+        gc.unfreeze()
     gc.collect()
-    gc.freeze()
+    if alone:
+        gc.freeze()
     return_memory()
 
 

@@ -129,6 +129,18 @@ def test_remaining_objects_are_frozen_and_their_cycles_freed_by_the_next_trim() 
     assert reference() is None
 
 
+def test_one_of_several_processes_leaves_what_they_share_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection would write to the objects, and so copy their pages. Objects of its own are not frozen."""
+    shared = Cycle()
+    trim_memory()
+    monkeypatch.setattr("serve.system._share.cpus", 1)
+    own = Cycle()
+    trim_memory()
+    collected = {id(each) for each in gc.get_objects()}
+    assert id(shared) not in collected
+    assert id(own) in collected
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc of Linux")
 def test_freed_small_blocks_return_to_the_system() -> None:
     """The last block stays allocated: without the trim, glibc would keep all blocks before it."""
