@@ -1,12 +1,13 @@
 """A baseline server: asyncio and a batching window around a library that translates whole batches.
 
 Sentences that arrive within the window of the first one share its batch. `python -m benchmarks.baseline_server JSON`
-serves a `BaselineServer` until it is killed, with the part of Dragoman's REST API that the load generator uses.
+serves a `BaselineServer` until it is killed, with the part of Dragoman's interfaces that the load generator uses: over
+gRPC and REST, with one event loop and as many threads of the library as workers.
 """
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
@@ -14,13 +15,17 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import grpc.aio
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from loadtest.clients import TRANSLATE_PATH
 from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import DESCRIPTOR, TranslateRequest, TranslateResponse, Translation
 from serve.server_process import HOST
+
+SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 
 class BaselineServer(BaseModel):
@@ -34,6 +39,7 @@ class BaselineServer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     port: int
+    grpc_port: int
     translator: str
     options: dict[str, Any]
     tokenizer: Path
@@ -105,24 +111,50 @@ class _Body(BaseModel):
     options: dict[str, int] = {}
 
 
-def routes(server: BaselineServer, batcher: Batcher) -> list[web.RouteDef]:
-    """Returns the request handlers; the only supported option is the server's beam size."""
-    tokenizer = Tokenizer.load(server.tokenizer)
+class TextTranslator:
+    """Translates the texts of a request, whatever its protocol."""
+
+    def __init__(self, server: BaselineServer, batcher: Batcher) -> None:
+        self._server = server
+        self._batcher = batcher
+        self._tokenizer = Tokenizer.load(server.tokenizer)
+
+    def accepts(self, options: Mapping[str, int]) -> bool:
+        """Returns whether the options of a request are those that the server has."""
+        longest = self._server.longest
+        given = {"beam_size": 1, "max_target_tokens": longest, **options}
+        return given == {"beam_size": self._server.beam_size, "max_target_tokens": longest}
+
+    async def translate(self, texts: Sequence[str]) -> list[str]:
+        """Returns the translation of each text.
+
+        Raises:
+            asyncio.QueueFull: at once, if the queue is full.
+        """
+        targets = await asyncio.gather(*map(self._batcher.translate, map(self._sentence, texts)))
+        return [self._tokenizer.decode(ids) for ids in targets]
+
+    def _sentence(self, text: str) -> SourceSentence:
+        server = self._server
+        source_ids = (*server.prefix, *self._tokenizer.encode(text), *server.suffix)
+        return SourceSentence(source_ids, 0, server.longest)
+
+
+def routes(translator: TextTranslator) -> list[web.RouteDef]:
+    """Returns the request handlers of REST."""
 
     async def translate(request: web.Request) -> web.Response:
         try:
             body = _Body.model_validate_json(await request.read())
         except ValidationError:
             return web.json_response({"reason": "invalid"}, status=HTTPStatus.BAD_REQUEST)
-        if {"beam_size": 1, **body.options} != {"beam_size": server.beam_size}:
+        if not translator.accepts(body.options):
             return web.json_response({"reason": "invalid"}, status=HTTPStatus.BAD_REQUEST)
-        sources = ((*server.prefix, *tokenizer.encode(text), *server.suffix) for text in body.text)
-        sentences = [SourceSentence(source_ids, 0, server.longest) for source_ids in sources]
         try:
-            targets = await asyncio.gather(*map(batcher.translate, sentences))
+            translations = await translator.translate(body.text)
         except asyncio.QueueFull:
             return web.json_response({"reason": "queue_full"}, status=HTTPStatus.TOO_MANY_REQUESTS)
-        return web.json_response({"translations": [{"text": tokenizer.decode(ids)} for ids in targets]})
+        return web.json_response({"translations": [{"text": text} for text in translations]})
 
     async def ready(_: web.Request) -> web.Response:
         """Reports readiness: the port opens only after everything is loaded."""
@@ -131,11 +163,35 @@ def routes(server: BaselineServer, batcher: Batcher) -> list[web.RouteDef]:
     return [web.post(TRANSLATE_PATH, translate), web.get("/readyz", ready)]
 
 
+def grpc_handlers(translator: TextTranslator) -> Any:
+    """Returns the handler of gRPC."""
+
+    async def translate(request: TranslateRequest, context: Any) -> TranslateResponse:
+        options = {field.name: value for field, value in request.options.ListFields()}
+        if not translator.accepts(options):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT)
+        try:
+            translations = await translator.translate(request.text)
+        except asyncio.QueueFull:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED)
+        return TranslateResponse(translations=[Translation(text=text) for text in translations])
+
+    method = grpc.unary_unary_rpc_method_handler(
+        translate, TranslateRequest.FromString, TranslateResponse.SerializeToString
+    )
+    return grpc.method_handlers_generic_handler(SERVICE, {"Translate": method})
+
+
 async def serve(server: BaselineServer) -> None:
     """Loads the library and serves until it is canceled."""
     batcher = Batcher(server, resolve_name(server.translator)(**server.options))
+    translator = TextTranslator(server, batcher)
+    grpc_server = grpc.aio.server()
+    grpc_server.add_generic_rpc_handlers((grpc_handlers(translator),))
+    grpc_server.add_insecure_port(f"{HOST}:{server.grpc_port}")
+    await grpc_server.start()
     app = web.Application()
-    app.add_routes(routes(server, batcher))
+    app.add_routes(routes(translator))
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, HOST, server.port).start()

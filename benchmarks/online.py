@@ -1,6 +1,7 @@
 """Goodput of the server compared with servers built on other libraries.
 
-All servers hold the same weights, get the same CPUs and are asked over REST; the load generator has other CPUs. The
+All servers hold the same weights, get the same CPUs and are asked over the same protocol; the load generator has other
+CPUs. The
 baselines are asyncio servers with a batching window around a library that translates whole batches. ctranslate2 uses
 its own workers; onnx uses Dragoman's graphs and search in static batches; pytorch uses the training model in fp32. The
 windows and threads of each are the best of a trial with closed-loop users.
@@ -28,13 +29,28 @@ from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import in_turn
 from benchmarks.served import ServersPlan, request_kind, serving
-from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, compute_type, trained_model
-from benchmarks.systems.translating import SEARCHES
+from benchmarks.systems.compared_model import (
+    BASE,
+    BASE_VOCABULARY_SIZE,
+    LOADERS,
+    MOST_TOKENS,
+    RANDOM_DIRECTION,
+    RANDOM_SEED,
+    ComparedModel,
+    Maker,
+    compute_type,
+    lengths_of,
+    random_model,
+    trained_model,
+)
+from benchmarks.systems.translating import SEARCHES, draw_sentences
 from export.source_model import find_direction
 from loadtest.results import CapacityResult, RunResult
 from loadtest.scenario import ConstantPhase, Objective, Scenario, SearchOptions
 from loadtest.session import CURVE_SHARES, LiveView, LoadSession
+from model.config import TransformerConfig
 from model.data.corpus import Corpus, read_corpus
+from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.manifest import BundleDirection, Precision
 from serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
 from serve.server_process import server_command
@@ -78,7 +94,15 @@ class OnlinePlan(ServersPlan):
 
     libraries = ("onnxruntime", "ctranslate2", "torch", "aiohttp", "numpy")
 
-    run: Path = Field(description="training run or fp32 bundle with the model of all servers")
+    run: Path | None = Field(
+        None,
+        description="training run or fp32 bundle with the model of all servers; null: a random model, whose sentences "
+        "are made up and as long as those of the data",
+    )
+    random: TransformerConfig = Field(BASE, description="shape of the random model")
+    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
+    interface: Literal["rest", "grpc"] = Field("rest", description="protocol of the requests")
+    server_processes: int = Field(1, ge=1, description="processes of Dragoman; CTranslate2 gets as many workers")
     data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
     precision: Precision = Field("int8", description="precision of all servers except PyTorch")
     baselines: tuple[Literal["ctranslate2", "onnx", "pytorch"], ...] = Field(
@@ -103,21 +127,40 @@ class OnlinePlan(ServersPlan):
         """The measured systems, Dragoman first."""
         return [DRAGOMAN, *self.baselines]
 
+    def compared(self) -> tuple[ComparedModel, Corpus, int | None]:
+        """Returns the model, the texts to translate, and the maximum of target tokens; None: the model's limit.
+
+        A random model does not end a translation by itself: all of its translations have the mean length of the data.
+        Equal lengths suit static batches, which wait for their longest translation.
+        """
+        corpus = read_corpus(self.data, "test")
+        if self.run is not None:
+            model = trained_model(self.run)
+            model.sentences(corpus)  # reports sentences that the model cannot read
+            return model, corpus, None
+        model, lengths = random_model(self.random, self.vocabulary_size), lengths_of(corpus, None)
+        drawn = model.checked(draw_sentences(RANDOM_SEED, lengths, self.vocabulary_size, EOS_ID))
+        texts = [model.exportable.tokenizer.decode(each.source_ids[:-1]) for each in drawn]
+        made_up = Corpus(RANDOM_DIRECTION.source, RANDOM_DIRECTION.target, texts, texts)
+        return model, made_up, round(sum(target for _, target in lengths) / len(lengths))
+
     def settings(self, system: str) -> list[Setting]:
         """Returns the settings to try; Dragoman has only its defaults."""
         cpus = len(set(self.server_cpus))
         if system == DRAGOMAN:
-            return [Setting(cpus, 1, None)]
+            return [Setting(max(cpus, self.server_processes), 1, None)]
         # Static batches run one after the other; the next one waits even if some sequences finish early.
-        shapes = [(1, cpus)] if system != "ctranslate2" else list(dict.fromkeys([(cpus, 1), (1, cpus)]))
+        shapes = [(1, cpus)]
+        if system == "ctranslate2":
+            workers = {cpus, self.server_processes} if self.server_processes > 1 else {cpus}
+            shapes = list(dict.fromkeys([*((count, 1) for count in sorted(workers)), (1, cpus)]))
         return [Setting(copies, threads, window) for copies, threads in shapes for window in self.windows_ms]
 
     def measure(self) -> Report:
         """Measures all servers with each search. Takes an hour on an otherwise idle machine."""
         if "ctranslate2" in self.baselines:
             import_module("ctranslate2")
-        model, corpus = trained_model(self.run), read_corpus(self.data, "test")
-        model.sentences(corpus)  # reports sentences that the model cannot read
+        model, corpus, longest = self.compared()
         report = Report([], self.cpus)
         with TemporaryDirectory(prefix="dragoman-") as folder, LiveView.open(Console(stderr=True)) as view:
             workshop = Path(folder)
@@ -126,7 +169,7 @@ class OnlinePlan(ServersPlan):
             write_tokenizer(model.exportable.tokenizer, workshop)
             with running_on(self.generator_cpus):
                 for search in dict.fromkeys(self.searches):
-                    comparison = Comparison(self, model, corpus, workshop, SEARCHES[search], view)
+                    comparison = Comparison(self, model, corpus, workshop, SEARCHES[search], view, longest)
                     tables, report.details[search] = asyncio.run(comparison.measure(search))
                     report.tables.extend(tables)
         text = f"**{model.name}**, {self.precision}: {model.describe()}. {len(corpus.sources):,} sentences."
@@ -138,7 +181,8 @@ class OnlinePlan(ServersPlan):
 class Comparison:
     """All servers of a model with one kind of search. Every measurement starts a new process.
 
-    Clients send the sources of the corpus. The folder `workshop` has the files of each maker, and the tokenizer.
+    Clients send the sources of the corpus. The folder `workshop` has the files of each maker, and the tokenizer. No
+    translation has more than `longest` tokens; None: the model's limit.
     """
 
     plan: OnlinePlan
@@ -147,6 +191,7 @@ class Comparison:
     workshop: Path
     beam_size: int
     view: LiveView
+    longest: int | None = None
 
     @property
     def direction(self) -> BundleDirection:
@@ -202,9 +247,10 @@ class Comparison:
     ) -> AsyncIterator[LoadSession]:
         """Runs a server and a load generator; the load has so many closed-loop users, or is open-loop."""
         plan = self.plan
+        options = SearchOptions(beam_size=self.beam_size, max_target_tokens=self.longest)
         scenario = Scenario(
             warm_up_seconds=WARM_UP_SECONDS,
-            requests=(request_kind("rest", self.direction, SearchOptions(beam_size=self.beam_size)),),
+            requests=(request_kind(plan.interface, self.direction, options),),
             # Enough different requests for a closed loop.
             phases=(ConstantPhase(name="closed", rate=plan.first_rate, duration_seconds=seconds),),
             objective=objective,
@@ -222,7 +268,13 @@ class Comparison:
         """Returns the command line of a server, with ports of REST and gRPC."""
         folder, plan = self.workshop / MAKERS[system], self.plan
         if system == DRAGOMAN:
-            return [*server_command(folder, *ports), "--slots", str(plan.slots)]
+            return [
+                *server_command(folder, *ports),
+                "--slots",
+                str(plan.slots),
+                "--processes",
+                str(plan.server_processes),
+            ]
         options: dict[str, Any] = {"folder": str(folder), "copies": setting.copies, "threads": setting.threads}
         if system == "onnx":
             # Engines have one thread each and share the rows of a batch; no row waits for another.
@@ -231,12 +283,13 @@ class Comparison:
             options["compute_type"] = compute_type(plan.precision)
         server = BaselineServer(
             port=ports[0],
+            grpc_port=ports[1],
             translator=LOADERS[MAKERS[system]],
             options=options,
             tokenizer=self.workshop / TOKENIZER_FILE,
             prefix=self.direction.source_prefix,
             suffix=self.model.exportable.source_suffix,
-            longest=self.model.model.config.max_target_tokens,
+            longest=self.longest or self.model.model.config.max_target_tokens,
             beam_size=self.beam_size,
             size=BATCH_SIZE,
             window_seconds=(setting.window_ms or 0.0) / 1000,

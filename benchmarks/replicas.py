@@ -33,7 +33,7 @@ SECONDS_PER_HOUR = 3600
 class ReplicasPlan(BusyPlan):
     """The parameters of this benchmark."""
 
-    libraries = ("onnxruntime", "grpcio", "uvicorn", "numpy")
+    libraries = ("onnxruntime", "grpcio", "httptools", "numpy")
 
     replicas: tuple[Positive, ...] = Field(
         (1, 2, 3), min_length=1, description="ascending numbers of replicas; the first one is the base of ratios"

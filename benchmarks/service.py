@@ -61,7 +61,7 @@ INTERFACES: dict[str, Interface] = {"gRPC": "grpc", "REST": "rest", "TranslateMa
 class ServicePlan(BusyPlan):
     """The parameters of this benchmark."""
 
-    libraries = ("onnxruntime", "grpcio", "uvicorn", "numpy")
+    libraries = ("onnxruntime", "grpcio", "httptools", "numpy")
 
     max_target_ratio: TargetRatio | None = Field(
         None, description="maximum target tokens per source token; null: the model's limit"

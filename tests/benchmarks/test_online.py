@@ -10,15 +10,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc.aio
 import pytest
 from aiohttp import web
 from rich.console import Console
 
 from benchmarks import online
-from benchmarks.baseline_server import BaselineServer, Batcher, routes
+from benchmarks.baseline_server import BaselineServer, Batcher, TextTranslator, grpc_handlers, routes
 from benchmarks.harness.report import Report
 from benchmarks.online import Comparison, OnlinePlan, Setting, best_setting, tables_of
-from benchmarks.systems.compared_model import trained_model
+from benchmarks.systems.compared_model import lengths_of, trained_model
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from loadtest.clients import OK, Targets, open_clients
 from loadtest.results import CapacityResult, RunResult
@@ -158,7 +159,9 @@ def _server(tokenizer: Tokenizer, tmp_path: Path) -> BaselineServer:
     path.write_bytes(tokenizer.model)
     limits = {"longest": 20, "beam_size": 4, "size": 8, "window_seconds": 0.2, "workers": 1, "waiting": 100}
     words = {"tokenizer": path, "prefix": (), "suffix": (EOS_ID,)}
-    return BaselineServer.model_validate({"port": 0, "translator": "unused", "options": {}, **words, **limits})
+    return BaselineServer.model_validate(
+        {"port": 0, "grpc_port": 0, "translator": "unused", "options": {}, **words, **limits}
+    )
 
 
 def translate(
@@ -259,7 +262,7 @@ def test_a_baseline_answers_the_load_generator(
     async def run() -> list[str]:
         batcher = Batcher(server.model_copy(update={"waiting": 8}), Parrot())
         app = web.Application()
-        app.add_routes(routes(server, batcher))
+        app.add_routes(routes(TextTranslator(server, batcher)))
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -275,3 +278,40 @@ def test_a_baseline_answers_the_load_generator(
         return [answer.outcome for answer in answers]
 
     assert asyncio.run(run()) == expected
+
+
+def test_a_baseline_answers_over_grpc(server: BaselineServer) -> None:
+    async def run() -> list[str]:
+        batcher = Batcher(server.model_copy(update={"waiting": 8}), Parrot())
+        grpc_server = grpc.aio.server()
+        grpc_server.add_generic_rpc_handlers((grpc_handlers(TextTranslator(server, batcher)),))
+        port = grpc_server.add_insecure_port("127.0.0.1:0")
+        await grpc_server.start()
+        batching = asyncio.create_task(batcher.run())
+        async with open_clients(Targets(f"127.0.0.1:{port}", ""), {"grpc"}) as client:
+            kind = RequestKind(protocol="grpc")
+            sent = [
+                LoadRequest(texts, kind, SearchOptions(beam_size=beam_size))
+                for beam_size, texts in ((4, ("alpha.",)), (1, ("alpha.",)), (4, ("alpha.",) * 9))
+            ]
+            answers = [await client.send(each) for each in sent]
+        batching.cancel()
+        await grpc_server.stop(None)
+        return [answer.outcome for answer in answers]
+
+    assert asyncio.run(run()) == [OK, "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"]
+
+
+def test_a_random_model_translates_made_up_sentences_of_the_lengths_of_the_data(toy_data: str) -> None:
+    shape = {"d_model": 16, "d_ff": 16, "heads": 2, "max_source_tokens": 64, "max_target_tokens": 64}
+    plan = OnlinePlan.model_validate({"data": toy_data, "random": shape, "vocabulary_size": 64})
+    model, corpus, longest = plan.compared()
+    lengths = lengths_of(read_corpus(toy_data, "test"), None)
+    assert [len(each.source_ids) for each in model.sentences(corpus)] == [source for source, _ in lengths]
+    assert longest == round(sum(target for _, target in lengths) / len(lengths))
+
+
+def test_ctranslate2_gets_as_many_workers_as_dragoman_has_processes() -> None:
+    plan = OnlinePlan(server_cpus=(0,), server_processes=2, windows_ms=(2,))
+    assert plan.settings("ctranslate2")[0] == Setting(2, 1, 2.0)
+    assert plan.settings("dragoman") == [Setting(2, 1, None)]
