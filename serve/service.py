@@ -240,7 +240,7 @@ class Service:
 
     async def _open(self, http_socket: socket.socket, grpc_port: int) -> None:
         self.http_port = http_socket.getsockname()[1]
-        self._http_task = asyncio.create_task(self._http.serve([http_socket]))
+        self._http.listen(http_socket)
         self.grpc_port = await self._grpc.listen(self._settings.host, grpc_port)
         self._listening = True
 
@@ -381,8 +381,7 @@ class Service:
     async def _close(self) -> None:
         await self._stop_models()
         if self._listening:
-            self._http.should_exit = True
-            await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http_task)
+            await asyncio.gather(self._grpc.stop(GRPC_GRACE_SECONDS), self._http.shut_down())
         log.info("stopped")
 
     async def _stop_documents(self) -> None:

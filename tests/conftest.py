@@ -272,7 +272,6 @@ def restored_logs() -> Iterator[None]:
     structlog.configure(processors=PLAIN_LOGS)
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
-    logging.getLogger("uvicorn").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

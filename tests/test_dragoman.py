@@ -15,7 +15,7 @@ from serve.clients.aio import AsyncTranslationClient
 from serve.clients.client import TranslationClient
 from tests.support.paths import ROOT
 
-HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "uvicorn", "serve.app")
+HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "httptools", "serve.app")
 
 
 def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:

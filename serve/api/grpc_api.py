@@ -20,7 +20,7 @@ from protos.translation_pb2 import (
     TranslateRequest,
 )
 from serve.api.auth import Authenticator, Tls
-from serve.api.grpc_call import Context, answer, call_headers, recorded_call, send
+from serve.api.grpc_call import Context, RecordedCall, answer, call_headers, send
 from serve.api.grpc_guard import RequestGuard
 from serve.api.grpc_health import Health
 from serve.api.grpc_many import ManyStream
@@ -159,7 +159,7 @@ class GrpcApi:
         """
 
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
-            async with recorded_call(self._metrics, method, context) as record:
+            async with RecordedCall(self._metrics, method, context) as record:
                 with self._load_shedder.enter(record, method):
                     return await answer(message, serve, context, record)
 
@@ -178,7 +178,7 @@ class GrpcApi:
                     async for event in events:
                         await send(context, await write_stream_message(event))
 
-            async with recorded_call(self._metrics, "translate_stream", context) as record:
+            async with RecordedCall(self._metrics, "translate_stream", context) as record:
                 with self._load_shedder.enter(record, "translate_stream"):
                     await answer(message, serve, context, record)
 
@@ -196,7 +196,7 @@ class GrpcApi:
                 self._dispatcher.lifecycle.check_admission()
             except ServiceError:
                 # A rejected stream counts as one request.
-                async with recorded_call(self._metrics, "translate_many", context):
+                async with RecordedCall(self._metrics, "translate_many", context):
                     raise
             stream = ManyStream(
                 context,

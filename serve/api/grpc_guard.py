@@ -14,7 +14,7 @@ import grpc.aio
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
 from serve.api.auth import Authenticator
-from serve.api.grpc_call import ACCOUNT, REQUEST_ID_KEY, Context, abort, call_headers, error_trailers, recorded_call
+from serve.api.grpc_call import ACCOUNT, REQUEST_ID_KEY, Context, RecordedCall, abort, call_headers, error_trailers
 from serve.api.grpc_unread import UnreadResponses
 from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
@@ -128,7 +128,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
     async def _refuse(self, method: Method, error: ServiceError, context: Context) -> None:
         if isinstance(error, UnauthorizedError):
-            async with recorded_call(self._metrics, method, context):
+            async with RecordedCall(self._metrics, method, context):
                 raise error
         self._metrics.start_request()
         self._metrics.finish_request(NO_MODEL, "grpc", method, error.reason, 0.0)

@@ -6,6 +6,7 @@ take its place.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 
 from serve.api.load_shedding import REFUSAL
@@ -18,6 +19,11 @@ IDLE_STREAM_SECONDS = 300.0
 End = Callable[[ServiceError], object]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Wait:
+    until_seconds: float
+
+
 class Waits:
     """The current waits of one kind. Belongs to the event loop's thread."""
 
@@ -26,9 +32,10 @@ class Waits:
         self._awaited = awaited
         self._limit = limit
         self._seconds = seconds
-        self._ends: dict[object, End] = {}  # longest wait first
+        self._ends: dict[_Wait, End] = {}  # longest wait first
+        self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, end: End) -> Callable[[], None]:
+    def begin(self, end: End) -> Callable[[], object]:
         """Starts a wait and returns the function that finishes it.
 
         Calls `end` at most once, with a DeadlineExceededError after the time, with a QueueFullError if there are too
@@ -36,15 +43,12 @@ class Waits:
         """
         if len(self._ends) >= self._limit:
             self._end(next(iter(self._ends)), QueueFullError)
-        key = object()
-        timer = asyncio.get_running_loop().call_later(self._seconds, self._end, key, DeadlineExceededError)
+        loop = asyncio.get_running_loop()
+        key = _Wait(loop.time() + self._seconds)
         self._ends[key] = end
-
-        def finish() -> None:
-            timer.cancel()
-            self._ends.pop(key, None)
-
-        return finish
+        if self._timer is None:
+            self._timer = loop.call_at(key.until_seconds, self._end_late)
+        return lambda: self._ends.pop(key, None)
 
     def limit(self) -> "LimitedWait":
         """Returns the context of one wait, which cancels its block when the wait ends.
@@ -53,7 +57,15 @@ class Waits:
         """
         return LimitedWait(self)
 
-    def _end(self, key: object, kind: type[ServiceError]) -> None:
+    def _end_late(self) -> None:
+        """Ends the waits whose time is over. All take the same time, so that one timer serves the longest of them."""
+        loop, self._timer = asyncio.get_running_loop(), None
+        while self._ends and (oldest := next(iter(self._ends))).until_seconds <= loop.time():
+            self._end(oldest, DeadlineExceededError)
+        if self._ends:
+            self._timer = loop.call_at(oldest.until_seconds, self._end_late)
+
+    def _end(self, key: "_Wait", kind: type[ServiceError]) -> None:
         end = self._ends.pop(key, None)
         if end is not None:
             late = f"{self._awaited}: expected within {self._seconds:g} s, got none"
@@ -65,27 +77,26 @@ class LimitedWait:
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
-        self._timeout = asyncio.timeout(None)
         self._error: ServiceError | None = None
 
     async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
+        self._task = asyncio.current_task()
+        self._cancellations = self._task.cancelling() if self._task else 0
         self._finish = self._waits.begin(self._end)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._finish()
-        try:
-            await self._timeout.__aexit__(kind, error, trace)
-        except TimeoutError:
-            if self._error is not None:
+        if self._error is not None and self._task is not None:
+            alone = self._task.uncancel() <= self._cancellations
+            if alone and isinstance(error, asyncio.CancelledError):
                 raise self._error from None
-            raise
 
     def _end(self, error: ServiceError) -> None:
         self._error = error
-        self._timeout.reschedule(asyncio.get_running_loop().time())
+        if self._task is not None:
+            self._task.cancel()
 
 
 def idle_streams() -> Waits:

@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.api.auth import Authenticator
@@ -45,6 +44,7 @@ from serve.api.http_problem import (
     timings_header,
 )
 from serve.api.http_reader import TIMEOUT_HEADER, RequestReader, unless_disconnected
+from serve.api.http_routes import Routes
 from serve.api.interface import Interface
 from serve.api.large_answers import write_json
 from serve.api.libretranslate.http import LibreTranslateHttp
@@ -55,7 +55,7 @@ from serve.api.retry_after import RETRY_AFTER_HEADER
 from serve.api.sse import TRANSLATION_EVENTS, EventStream
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
 from serve.keys.account import Account
-from serve.observability.logs import RequestRecord, choose_request_id, record_request
+from serve.observability.logs import RecordedRequest, RequestRecord, choose_request_id
 from serve.observability.metrics import Method, ServiceMetrics
 from serve.page.static_files import build_static
 from serve.registry.dispatcher import Dispatcher
@@ -161,7 +161,7 @@ class RequestRecorder:
         if scope["type"] != "http" or (scope["method"] == "GET" and scope["path"] in self._open_paths):
             await self._app(scope, receive, send)
             return
-        headers = Request(scope).headers
+        headers = Headers(scope=scope)
         request_id = choose_request_id(headers.get(REQUEST_ID_HEADER))
         interface = next(each for each in self._interfaces if each.owns(scope["path"]))
         method = interface.find_method(scope["path"]) or "other"
@@ -181,7 +181,7 @@ class RequestRecorder:
             await send(message)
 
         try:
-            with record_request(self._metrics, "rest", method, request_id, headers) as record:
+            with RecordedRequest(self._metrics, "rest", method, request_id, headers) as record:
                 state["record"] = record
                 # Starlette's routes match a path with a line feed at its end, which is no path of this module.
                 if scope["path"].endswith("\n"):
@@ -260,10 +260,6 @@ PROBE_PATHS = frozenset({"/healthz", "/readyz", METRICS_PATH}) | open_inference_
 # Headers that browsers may send and read, in addition to those named elsewhere.
 CORS_REQUEST_HEADERS = ("authorization", "content-type", "traceparent")
 CORS_ANSWER_HEADERS = (RETRY_AFTER_HEADER,)
-# Compression gains little below this size.
-COMPRESSED_FROM_BYTES = 1024
-# Compression blocks the event loop: 80 KB of metrics take 2.3 ms at level 9 (4.9 KB), 0.24 ms at level 4 (5.5 KB).
-COMPRESSION_LEVEL = 4
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
 
@@ -333,7 +329,7 @@ class HttpApi:
         self._open_paths = static.open_paths | (PROBE_PATHS if open_metrics else PROBE_PATHS - {METRICS_PATH})
         self._cors_origins = cors_origins
 
-    def build(self) -> FastAPI:
+    def build(self) -> ASGIApp:
         """Returns the application."""
         app = FastAPI(
             title="Dragoman",
@@ -345,25 +341,6 @@ class HttpApi:
             exception_handlers={HTTPException: answer_http_exception},
         )
         direction = next(iter(next(iter(self._models)).pipeline.directions))
-        app.add_middleware(
-            RequestRecorder,
-            metrics=self._metrics,
-            lifecycle=self._lifecycle,
-            authenticator=self._authenticator,
-            admin_authenticator=self._admin_authenticator,
-            load_shedder=self._load_shedder,
-            open_paths=self._open_paths,
-            interfaces=self._interfaces,
-        )
-        app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES, compresslevel=COMPRESSION_LEVEL)
-        if self._cors_origins:
-            app.add_middleware(
-                CORSMiddleware,
-                allow_origins=self._cors_origins,
-                allow_methods=("GET", "POST", "DELETE"),
-                allow_headers=(*CORS_REQUEST_HEADERS, REQUEST_ID_HEADER, TIMEOUT_HEADER),
-                expose_headers=(*CORS_ANSWER_HEADERS, REQUEST_ID_HEADER, TIMINGS_HEADER),
-            )
         app.post(
             TRANSLATE_PATH,
             summary="Translates all texts of the request",
@@ -392,19 +369,42 @@ class HttpApi:
             responses=problem_documentation(),
             openapi_extra=detect_documentation(),
         )(self.detect)
-        for router in self._routers:
-            app.include_router(router)
+        routers = list(self._routers)
         if self._deepl is not None:
-            app.include_router(self._deepl.build())
+            routers.append(self._deepl.build())
         if self._libretranslate is not None:
-            app.include_router(self._libretranslate.build(app))
+            routers.append(self._libretranslate.build(app))
+        for router in routers:
+            app.include_router(router)
         app.get("/healthz", summary="Liveness: the process responds")(self.healthz)
         app.get("/readyz", summary="Readiness: the server can translate now")(self.readyz)
         app.get(METRICS_PATH, summary="Metrics in Prometheus text format", response_class=PlainTextResponse)(
             self.read_metrics
         )
         add_documentation(app)
-        return app
+        return self._guarded(Routes(app, (app.router, *routers), answer_http_exception))
+
+    def _guarded(self, app: ASGIApp) -> ASGIApp:
+        """Returns an application behind everything that happens around a request."""
+        recorder = RequestRecorder(
+            app,
+            metrics=self._metrics,
+            lifecycle=self._lifecycle,
+            authenticator=self._authenticator,
+            admin_authenticator=self._admin_authenticator,
+            load_shedder=self._load_shedder,
+            open_paths=self._open_paths,
+            interfaces=self._interfaces,
+        )
+        if not self._cors_origins:
+            return recorder
+        return CORSMiddleware(
+            recorder,
+            allow_origins=self._cors_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=(*CORS_REQUEST_HEADERS, REQUEST_ID_HEADER, TIMEOUT_HEADER),
+            expose_headers=(*CORS_ANSWER_HEADERS, REQUEST_ID_HEADER, TIMINGS_HEADER),
+        )
 
     async def translate(self, request: Request) -> Response:
         """Translates each text independently of the others."""
@@ -424,7 +424,7 @@ class HttpApi:
         """Scores each translation by forced decoding."""
         body, deadline_seconds = await self._receive(request, ScoreBody)
         pairs = [(pair.text, pair.translation) for pair in body.pairs]
-        asked = ScoreRequest(**{**dict(body), "pairs": pairs}, deadline_seconds=deadline_seconds)
+        asked = ScoreRequest(**{**vars(body), "pairs": pairs}, deadline_seconds=deadline_seconds)
         return await _answer(request, self._dispatcher.score(asked, record_of(request)), _SCORES)
 
     async def detect(self, request: Request) -> Response:
@@ -455,7 +455,7 @@ class HttpApi:
 
     async def _receive_texts(self, request: Request) -> TranslateRequest:
         body, deadline_seconds = await self._receive(request, TranslateBody)
-        fields = {**dict(body), "terms": [each.entry for each in body.terms]}
+        fields = {**vars(body), "terms": [each.entry for each in body.terms]}
         return TranslateRequest(**fields, deadline_seconds=deadline_seconds)
 
     async def _receive(self, request: Request, kind: type[Body]) -> tuple[Body, float]:

@@ -16,7 +16,7 @@ from serve.api.http_reader import MAX_TIMEOUT_MS, TIMEOUT_HEADER
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
 from serve.glossaries.entry import Entry
-from serve.translation.fields import Fields, SearchFields, refusal
+from serve.translation.fields import DEFAULT_SEARCH, Fields, SearchFields, refusal
 from serve.translation.markup import PLAIN
 
 Body = TypeVar("Body", bound=Fields)
@@ -82,14 +82,16 @@ class TermBody(Fields):
 class TranslateBody(Fields):
     """The body of `POST /v1/translate`."""
 
+    # Default lists are tuples, which pydantic does not copy for each request.
+
     text: Texts = Field(description="One text or a list of texts; a text may have several sentences and lines.")
     source_language: AutoSourceLanguage = ""
     target_language: TargetLanguage = ""
     target_prefix: Texts = Field(
-        [],
+        (),
         description="Forced start of each translation: none, or one per text; an empty one forces nothing.",
     )
-    options: SearchFields = Field(SearchFields(), description="Search options; default: greedy search.")
+    options: SearchFields = Field(DEFAULT_SEARCH, description="Search options; default: greedy search.")
     model: ModelName = ""
     allow_pivot: bool = Field(
         False,
@@ -105,11 +107,11 @@ class TranslateBody(Fields):
         PLAIN,
         description="Format of the texts: `text`, `html` or `xml`. The last two require a server with alignments.",
     )
-    ignore_tags: TagNames = Field([], description="Tags whose content is not translated; only with HTML and XML.")
-    splitting_tags: TagNames = Field([], description="Tags that end a sentence; only with HTML and XML.")
-    non_splitting_tags: TagNames = Field([], description="Tags that do not end a sentence; only with HTML and XML.")
+    ignore_tags: TagNames = Field((), description="Tags whose content is not translated; only with HTML and XML.")
+    splitting_tags: TagNames = Field((), description="Tags that end a sentence; only with HTML and XML.")
+    non_splitting_tags: TagNames = Field((), description="Tags that do not end a sentence; only with HTML and XML.")
     placeholders: TagNames = Field(
-        [],
+        (),
         description="Kinds of placeholders that a translation must have as often as its text: `all`, or their "
         "names. Requires a server with alignments.",
     )

@@ -7,23 +7,22 @@ it does only while the client reads. So a client that does not read gets no furt
 import asyncio
 import socket
 import ssl
+from collections import deque
 from contextlib import suppress
 from http import HTTPStatus
+from typing import Any
 
-from uvicorn._types import ASGI3Application
-from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-from uvicorn.server import ServerState
+from starlette.types import ASGIApp
 
+from serve.api.http_exchange import Exchange, make_scope
 from serve.api.http_limits import Connections
-from serve.api.http_parser import BoundedParser, HttpRefusalError, Part
+from serve.api.http_parser import MAX_PIPELINED, BoundedParser, HttpRefusalError, Part
 from serve.api.http_problem import raw_problem
 from serve.api.http_tls import ANY_WRITE, HandshakeTurns, TlsLayer
 from serve.observability.connections import CloseReason
 
-# Keys of the request state: whether the client presented a certificate of a trusted authority, a `FlowControl`, and the
-# transport. `FlowControl.write_paused` is true while an answer waits for the client.
+# Keys of the request state: whether the client presented a certificate of a trusted authority, a `Sending`, and the
+# transport.
 CERTIFIED = "certified"
 FLOW = "flow"
 TRANSPORT = "transport"
@@ -36,17 +35,47 @@ REQUEST_BYTES = 8 << 10
 LEAST_READ_BYTES = 1 << 10
 
 
+class Sending:
+    """Whether the client reads."""
+
+    def __init__(self) -> None:
+        self._reads = asyncio.Event()
+        self._reads.set()
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether an answer waits for the client."""
+        return not self._reads.is_set()
+
+    def pause_writing(self) -> None:
+        """Makes `drain` wait."""
+        self._reads.clear()
+
+    def resume_writing(self) -> None:
+        """Ends the waits."""
+        self._reads.set()
+
+    async def drain(self) -> None:
+        """Waits until the client has read, or is gone."""
+        await self._reads.wait()
+
+
 class Connection(BoundedParser, asyncio.BufferedProtocol):
     """A connection from its acceptance to its end."""
 
-    def __init__(self, config: Config, server_state: ServerState, connections: Connections) -> None:
-        super().__init__(config, server_state)
+    def __init__(self, app: ASGIApp, connections: Connections) -> None:
+        super().__init__()
+        self._app = app
+        self._loop = asyncio.get_running_loop()
         self._unsent_bytes = 0
         self._all = connections
         self._limits = connections.limits
-        self._since_seconds = self._sent_seconds = self.loop.time()
+        self._since_seconds = self._sent_seconds = self._loop.time()
         self._lingered_bytes = 0
-        self._serving: RequestResponseCycle | None = None
+        self._waiting = deque[Exchange]()
+        self._last: Exchange | None = None
+        self._serving: Exchange | None = None
+        self._paused = False
         self._refusal: HttpRefusalError | None = None
         self._tls: TlsLayer | None = None
         self._connected = self._proven = False
@@ -54,16 +83,16 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
 
     def open(self, accepted: socket.socket, tls: ssl.SSLContext | None, turns: HandshakeTurns) -> None:
         """Starts to serve an accepted socket, after the TLS handshake if there is one."""
-        self._opening = self.loop.create_task(self._open(accepted, tls, turns))
+        self._opening = self._loop.create_task(self._open(accepted, tls, turns))
         self._opening.add_done_callback(lambda opening: self._end_opening(opening, accepted))
 
     async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None, turns: HandshakeTurns) -> None:
         if tls is None:
-            await self.loop.connect_accepted_socket(lambda: self, accepted)
+            await self._loop.connect_accepted_socket(lambda: self, accepted)
             return
         self._tls = layer = TlsLayer(self, tls, self._limits, turns)
         with suppress(OSError):  # includes errors of TLS and its timeout
-            await self.loop.connect_accepted_socket(lambda: layer, accepted)
+            await self._loop.connect_accepted_socket(lambda: layer, accepted)
             await layer.handshake()
 
     def _end_opening(self, opening: asyncio.Task[None], accepted: socket.socket) -> None:
@@ -76,35 +105,39 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Prepares the state of the requests; after a handshake, the time of the header begins."""
-        super().connection_made(transport)
+        self._transport = transport
         self._connected = True
-        # Not uvicorn's flow control, so that a complete answer never waits inside the application for its client.
-        self._sending = FlowControl(transport)
+        self._sending = Sending()
         transport.set_write_buffer_limits(**ANY_WRITE)
-        self._since_seconds = self.loop.time()
+        self._since_seconds = self._loop.time()
         # The handshake has verified the certificate.
         certified = bool(transport.get_extra_info("peercert"))
-        self.app_state = {CERTIFIED: certified, FLOW: self._sending, TRANSPORT: transport}
+        self._scope = {
+            "scheme": "http" if self._tls is None else "https",
+            "client": _address(transport.get_extra_info("peername")),
+            "server": _address(transport.get_extra_info("sockname")),
+            "state": {CERTIFIED: certified, FLOW: self._sending, TRANSPORT: transport},
+        }
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - defined by asyncio
         """Informs the application, also if further requests have arrived since."""
         self._all.remove(self)
         self._sending.resume_writing()
         if self._serving is not None:
-            self._abandon(self._serving)
-        super().connection_lost(exc)
+            self._serving.disconnect()
         self._release()
 
     def _release(self) -> None:
         """Breaks reference cycles, so that memory need not wait for the garbage collector."""
-        self.pipeline.clear()
-        self.cycle = self._serving = self._refusal = self._tls = None  # type: ignore[assignment]  # of uvicorn
+        self._waiting.clear()
+        self._last = self._serving = self._refusal = self._tls = None
+        self.stop_parsing()
 
     def abort(self, reason: CloseReason) -> None:
         """Closes the connection at once; drops what is not sent."""
         self._all.metrics.count_closed(reason)
         if self._connected:
-            self.transport.abort()
+            self._transport.abort()
         else:
             self._opening.cancel()
 
@@ -122,53 +155,83 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
             refusal = self.feed(data)
             if refusal is not None:
                 self._refuse(refusal)
-            if self.pipeline or self.part is Part.HEADER:
+            if self._waiting or self.part is Part.HEADER:
                 self._hold()
         elif self._lingers:
             self._lingered_bytes += len(data)
             if self._lingered_bytes > MAX_LINGER_BYTES:
-                self.transport.abort()
+                self._transport.abort()
 
-    def on_message_begin(self) -> None:
-        """Begins a request; the time of the first header begins with the connection."""
-        super().on_message_begin()
+    def begin_header(self) -> None:
+        """The time of the first header begins with the connection, that of others with their first byte."""
         if self._proven:
-            self._since_seconds = self.loop.time()
+            self._since_seconds = self._loop.time()
 
-    def on_headers_complete(self) -> None:
-        """Starts the request, or queues it behind an earlier one."""
-        super().on_headers_complete()
+    def begin_request(self, method: bytes, version: str, *, keep_alive: bool) -> None:
+        """Starts a request, or queues it behind an earlier one."""
+        if len(self._waiting) >= MAX_PIPELINED:
+            problem = f"expected at most {MAX_PIPELINED} requests without an answer"
+            raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "pipelined")
+        scope = make_scope(method, self.target, version, self.headers, self._scope)
+        self._last = Exchange(self, scope, keep_alive=keep_alive, expects_continue=self.expects_continue)
+        self._waiting.append(self._last)
+        self._start_next()
+        if self._waiting:
+            self._pause_reading()
         self._proven = True
 
-    def on_message_complete(self) -> None:
-        """Ends the request; its answer may be complete by then."""
-        super().on_message_complete()
-        if self._serving is None and not self.pipeline:
-            self._wait()
+    def add_body(self, data: bytes) -> None:
+        """Takes a part of the body of the last request."""
+        if self._last is not None and self._last.add_body(data):
+            self._pause_reading()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self.pipeline.appendleft((cycle, app))
-        self._start_next()
-        if self.pipeline:
-            self.flow.pause_reading()
+    def end_request(self) -> None:
+        """Ends the last request; its answer may be complete by then."""
+        if self._last is not None:
+            self._last.end_body()
+        if self._serving is None and not self._waiting:
+            self._wait()
 
     def _start_next(self) -> None:
         """Starts the next request if the client has read the answers before."""
-        if self._serving is not None or not self.pipeline or self._lingers or self._unsent():
+        if self._serving is not None or not self._waiting or self._lingers or self._unsent():
             return
-        cycle, app = self.pipeline.pop()
-        self._serving = cycle
+        self._serving = self._waiting.popleft()
         self._all.set_busy(self)
-        super()._start_asgi_task(cycle, app)
+        self._all.run(self._serving.run(self._app))
+
+    def _pause_reading(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Receives more input."""
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def write(self, data: bytes) -> None:
+        """Sends a part of an answer."""
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Closes the connection after what is written."""
+        self._transport.close()
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._transport.is_closing()
 
     def _unsent(self) -> int:
-        return self.transport.get_write_buffer_size() + (0 if self._tls is None else self._tls.unsent_bytes)
+        return self._transport.get_write_buffer_size() + (0 if self._tls is None else self._tls.unsent_bytes)
 
     def _hold(self) -> int:
         """Reports the size of the answers and requests that wait; returns that of the answers."""
         unsent_bytes = self._unsent()
         header_bytes = self.header_bytes if self.part is Part.HEADER else 0
-        requests_bytes = sum(REQUEST_BYTES + len(cycle.body) for cycle, _ in self.pipeline)
+        requests_bytes = sum(REQUEST_BYTES + len(exchange.body) for exchange in self._waiting)
         self._all.hold(self, unsent_bytes + header_bytes + requests_bytes)
         return unsent_bytes
 
@@ -184,29 +247,30 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
             self._sending.resume_writing()
             self._start_next()
 
-    def on_response_complete(self) -> None:
+    def end_answer(self, *, keep_alive: bool) -> None:
         """Starts the next request, or waits for one."""
         self._serving = None
-        self.server_state.total_requests += 1
+        if not keep_alive:
+            self._transport.close()
         self._hold()
-        if self.transport.is_closing():
+        if self._transport.is_closing():
             self._all.set_idle(self)
             return
-        if self.pipeline:
+        if self._waiting:
             self._all.set_idle(self)  # unless the next request starts now
             self._start_next()
             return
-        self.flow.resume_reading()
+        self.resume_reading()
         if self._refusal is not None:
             self._answer(self._refusal)
-        elif self.part is Part.BODY and self.expect_100_continue:
+        elif self.part is Part.BODY and self.expects_continue:
             self._linger()  # the client may omit the body, or not
         else:
             self._wait()
 
     def _wait(self) -> None:
         """Waits for the client: for the next request, or for the rest of an answered one."""
-        self._since_seconds = self.loop.time()
+        self._since_seconds = self._loop.time()
         if self.part is not Part.BODY:
             self._all.set_idle(self)
 
@@ -215,35 +279,30 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         self._discards = True
         self._all.metrics.count_closed(refusal.reason)
         self._refusal = refusal
-        if self.part is Part.BODY:  # of the last request that was parsed
-            if self.pipeline and self.pipeline[0][0] is self.cycle:
-                self.pipeline.popleft()
+        if self.part is Part.BODY and self._last is not None:  # of the last request that was parsed
+            if self._waiting and self._waiting[-1] is self._last:
+                self._waiting.pop()
             else:
-                self._abandon(self.cycle)
+                self._last.disconnect()
                 self._serving = None
-                if self.cycle.response_started:
+                if self._last.started:
                     self._linger()
                     return
-        if self._serving is None and not self.pipeline:
+        if self._serving is None and not self._waiting:
             self._answer(refusal)
 
     def _answer(self, refusal: HttpRefusalError) -> None:
-        self.transport.write(raw_problem(refusal.status, str(refusal)))
+        self._transport.write(raw_problem(refusal.status, str(refusal)))
         self._linger()
-
-    def _abandon(self, cycle: RequestResponseCycle) -> None:
-        """Makes a running request end as if its client had disconnected."""
-        cycle.disconnected = True
-        cycle.message_event.set()
 
     def _linger(self) -> None:
         """Ends the output, then discards input until the client closes the connection or the time is over."""
         self._discards = self._lingers = True
         self._all.set_idle(self)
-        self._since_seconds = self.loop.time()
-        self.flow.resume_reading()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        self._since_seconds = self._loop.time()
+        self.resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
 
     def shutdown(self) -> None:
         """Closes the connection after the answer to its request, if it has one."""
@@ -266,8 +325,8 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         waited_seconds = now_seconds - self._since_seconds
         if self._lingers:
             if waited_seconds > self._limits.linger_seconds:
-                self.transport.abort()
-        elif self._serving is None and not self.pipeline and not self.transport.is_closing():
+                self._transport.abort()
+        elif self._serving is None and not self._waiting and not self._transport.is_closing():
             reason, limit_seconds = self._patience()
             if waited_seconds > limit_seconds:
                 self._close_late(reason, limit_seconds)
@@ -302,3 +361,8 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
             self._all.set_idle(self)
         self._unsent_bytes = unsent_bytes
         return now_seconds - self._sent_seconds > self._limits.send_seconds
+
+
+def _address(address: Any) -> tuple[str, int] | None:
+    """Returns host and port of a socket's address; None for a socket without them."""
+    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None

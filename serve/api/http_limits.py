@@ -8,9 +8,10 @@ have not sent a complete request. Thus neither half headers nor idle connections
 import asyncio
 import ipaddress
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 from serve.observability.connections import CloseReason, ConnectionMetrics
 from serve.system import most_open_files
@@ -95,9 +96,21 @@ class Connections:
         self._held: dict[LimitedConnection, int] = {}
         self._held_bytes = 0
         self._peak = 0
+        self._tasks = set[asyncio.Task[None]]()
 
     def __len__(self) -> int:
         return len(self._networks)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are connections or running requests."""
+        return bool(self._networks or self._tasks)
+
+    def run(self, request: Coroutine[Any, Any, None]) -> None:
+        """Runs a request to its end, also if its connection closes."""
+        task = asyncio.create_task(request)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def make_room(self, address: str) -> CloseReason | None:
         """Makes room for a connection from an address; returns the reason if it must be refused."""

@@ -1,18 +1,16 @@
-"""Parsing of HTTP/1.1: uvicorn's protocol on httptools, with bounds on every part of a request.
+"""Parsing of HTTP/1.1: httptools, with bounds on every part of a request.
 
 httptools (llhttp) rejects ambiguous framing, line folding and unknown versions. This module adds bounds and the rules
 of RFC 9112 that llhttp leaves to servers.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum, auto
 from http import HTTPStatus
 
 import httptools
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from serve.observability.connections import CloseReason
 
@@ -66,19 +64,46 @@ class Part(Enum):
     BODY = auto()
 
 
-class BoundedParser(HttpToolsProtocol):
-    """Parses the requests of one connection.
+class BoundedParser(ABC):
+    """Parses the requests of one connection. httptools calls the methods `on_...`.
 
     Attributes:
         part: what comes next.
+        target, headers: of the last header so far; names are in lower case.
+        expects_continue: whether the client waits for an answer before it sends the body.
         header_bytes: size of the last header so far.
     """
 
-    def __init__(self, config: Config, server_state: ServerState) -> None:
-        super().__init__(config, server_state, {})
+    def __init__(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        # A client that sends more requests behind one with `connection: close` gets the answer to that one.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.part = Part.NEXT
+        self.target = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.expects_continue = False
         self._unparsed_bytes = self.header_bytes = 0
         self._replays = False
+
+    @abstractmethod
+    def begin_header(self) -> None:
+        """Takes note of the first byte of a request."""
+
+    @abstractmethod
+    def begin_request(self, method: bytes, version: str, *, keep_alive: bool) -> None:
+        """Takes a complete header; raises HttpRefusalError, or httptools.HttpParserError for an invalid target."""
+
+    @abstractmethod
+    def add_body(self, data: bytes) -> None:
+        """Takes a part of the body."""
+
+    @abstractmethod
+    def end_request(self) -> None:
+        """Takes the end of the body."""
+
+    def stop_parsing(self) -> None:
+        """Breaks the reference cycle with httptools."""
+        del self._parser
 
     def feed(self, data: bytes) -> HttpRefusalError | None:
         """Parses input; returns the refusal of an invalid or too large request, after which nothing can be parsed."""
@@ -101,26 +126,27 @@ class BoundedParser(HttpToolsProtocol):
         new parser continues behind a header without the offer.
         """
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
-            self.parser = httptools.HttpRequestParser(self)
+            self._parser = httptools.HttpRequestParser(self)
             self._replays = True
             fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] in _FRAMING]
-            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(fields))
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(fields))
             return data[offer.args[0] :]
         return b""
 
     def on_message_begin(self) -> None:
         """Begins a request."""
         if not self._replays:
-            super().on_message_begin()
+            self.target, self.headers, self.expects_continue = b"", [], False
             self.part = Part.HEADER
             self.header_bytes = 0
+            self.begin_header()
 
     def on_url(self, url: bytes) -> None:
         """Adds to the request target."""
-        super().on_url(url)
-        if len(self.url) > MAX_TARGET_BYTES:
+        self.target += url
+        if len(self.target) > MAX_TARGET_BYTES:
             raise target_too_long()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -129,32 +155,34 @@ class BoundedParser(HttpToolsProtocol):
             self.header_bytes += len(name) + len(value)
             if self.header_bytes > MAX_HEADER_BYTES or len(self.headers) >= MAX_HEADER_FIELDS:
                 raise header_too_large()
-            super().on_header(name, value)
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expects_continue = True
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Starts the request, or queues it behind an earlier one."""
         if self._replays:
             self._replays = False
             return
-        check_header(self.parser.get_http_version(), self.headers)
-        if len(self.pipeline) >= MAX_PIPELINED:
-            problem = f"expected at most {MAX_PIPELINED} requests without an answer"
-            raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "pipelined")
-        super().on_headers_complete()  # raises for an invalid target
+        version = self._parser.get_http_version()
+        check_header(version, self.headers)
+        keep_alive = version != "1.0" and self._parser.should_keep_alive()
+        self.begin_request(self._parser.get_method(), version, keep_alive=keep_alive)
         self.part = Part.BODY
         self._unparsed_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         """Adds to the body."""
         self._unparsed_bytes = 0
-        super().on_body(body)
+        self.add_body(body)
 
     def on_message_complete(self) -> None:
         """Ends the request, unless its body follows an offer to upgrade."""
-        if not self.parser.should_upgrade():
+        if not self._parser.should_upgrade():
             self.part = Part.NEXT
             self._unparsed_bytes = 0
-            super().on_message_complete()
+            self.end_request()
 
 
 def check_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:

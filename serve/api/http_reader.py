@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from serve.api.body_coding import check_coding, decompress, too_large
+from serve.api.http_exchange import EXCHANGE
 from serve.api.http_limits import HttpLimits
 from serve.api.load_shedding import ADMISSION
 from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError
@@ -71,15 +72,21 @@ class RequestReader:
         """
         deadline_seconds = time.monotonic() + self._timeout_seconds(request)
         coding = check_coding(", ".join(request.headers.getlist("content-encoding")))
-        body = await self._read_body(request, deadline_seconds)
-        request.scope["state"][ADMISSION].enter()
+        if int(request.headers.get("content-length", "0")) > self._max_body_bytes:
+            raise too_large(self._max_body_bytes)
+        state = request.scope["state"]
+        # Most bodies have arrived with their headers.
+        body = state[EXCHANGE].take_body() if EXCHANGE in state else None
+        if body is None:
+            body = await self._read_body(request, deadline_seconds)
+        elif len(body) > self._max_body_bytes:
+            raise too_large(self._max_body_bytes)
+        state[ADMISSION].enter()
         if coding is not None:
             body = await decompress(body, coding, self._max_body_bytes, deadline_seconds)
         return body, deadline_seconds
 
     async def _read_body(self, request: Request, deadline_seconds: float) -> bytes:
-        if int(request.headers.get("content-length", "0")) > self._max_body_bytes:
-            raise too_large(self._max_body_bytes)
         started_seconds = time.monotonic()
         time_limit = asyncio.timeout_at(min(deadline_seconds, started_seconds + self._limits.body_seconds))
         reading = _Reading(time_limit)
@@ -147,19 +154,44 @@ async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
     Raises:
         CancelledError: if the client disconnects first.
     """
-    working = asyncio.ensure_future(work)
-    watching = asyncio.create_task(_disconnect(request))
+    watch = _DisconnectWatch(request)
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise CancelledError("the client disconnected")
-        return working.result()
+        return await work
+    except asyncio.CancelledError:
+        if watch.canceled_alone():
+            raise CancelledError("the client disconnected") from None
+        raise
     finally:
-        working.cancel()
-        watching.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+        watch.stop()
 
 
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+class _DisconnectWatch:
+    """Cancels the current task when a client disconnects. Costs no task for work that does not wait."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._task = asyncio.current_task()
+        self._cancellations = self._task.cancelling() if self._task else 0
+        self._begin = asyncio.get_running_loop().call_soon(self._watch)
+        self._watching: asyncio.Task[None] | None = None
+        self._disconnected = False
+
+    def canceled_alone(self) -> bool:
+        """Returns whether only the disconnection has canceled the task, which goes on then."""
+        return self._disconnected and self._task is not None and self._task.uncancel() <= self._cancellations
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._begin.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _watch(self) -> None:
+        self._watching = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._disconnected = True
+        if self._task is not None:
+            self._task.cancel()

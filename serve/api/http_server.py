@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn in an existing event loop, behind a listener that bounds connections.
+"""The HTTP server: connections of ASGI applications, behind a listener that bounds them.
 
 The listener accepts connections itself, because asyncio retries a failed `accept` without a pause, and counts neither
 connections nor TLS handshakes. At the limit, a new connection gets 503 and is closed.
@@ -10,11 +10,10 @@ import ctypes
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
 
 import structlog
-import uvicorn
 from starlette.types import ASGIApp
 
 from serve.api.auth import Tls
@@ -126,6 +125,8 @@ class Listener:
 
     def close(self) -> None:
         """Accepts the connections that the system has completed, which it would reset otherwise, then stops."""
+        if self._socket.fileno() < 0:
+            return
         if not self._shared:
             begin_no_connection(self._socket)
         while self._accept_one():
@@ -133,7 +134,7 @@ class Listener:
         self.leave()
 
     def leave(self) -> None:
-        """Stops; other processes accept the connections that the system has completed."""
+        """Stops for good; other processes accept the connections that the system has completed."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._socket)
@@ -166,8 +167,8 @@ class Listener:
         return True
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn without signal handlers, access log and lifespan; the service has its own."""
+class HttpServer:
+    """Serves an application over HTTP/1.1, with or without TLS."""
 
     def __init__(
         self,
@@ -179,38 +180,20 @@ class HttpServer(uvicorn.Server):
         shared: bool = False,
     ) -> None:
         """Builds the server; `shared`: other processes accept from the same sockets."""
+        self._app = app
         self._shared = shared
-        config = uvicorn.Config(
-            app,
-            http=Connection,
-            ssl_context_factory=None if tls is None else lambda *_: tls.http_context(),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-        )
-        super().__init__(config)
+        self._tls = None if tls is None else tls.http_context()
         self._connections = Connections(limits, metrics)
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Captures no signals."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to accept connections of listening sockets."""
+    def listen(self, listening: socket.socket) -> None:
+        """Begins to accept connections of a listening socket. Requires a running event loop."""
         self._handshakes = HandshakeTurns()
-        self._listeners = [Listener(each, self._serve_connection, shared=self._shared) for each in sockets or ()]
+        self._listener = Listener(listening, self._serve_connection, shared=self._shared)
         self._sweeping = asyncio.create_task(self._sweep())
-        self.started = True
 
     def stop_accepting(self) -> None:
         """Leaves new connections to the other processes, which accept from the same sockets."""
-        for listener in self._listeners:
-            listener.leave()
-        self._listeners.clear()
+        self._listener.leave()
 
     async def _sweep(self) -> None:
         while True:
@@ -222,16 +205,15 @@ class HttpServer(uvicorn.Server):
             except Exception:  # without the sweep, no connection would ever be late
                 log.exception("sweep_failed")
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - defined by uvicorn
+    async def shut_down(self) -> None:
         """Answers requests in transit, then closes all connections."""
-        for listener in self._listeners:
-            listener.close()
+        self._listener.close()
         await asyncio.sleep(CLOSE_STEP_SECONDS)
         self._connections.shut_down()
         self._sweeping.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while self._connections or self.server_state.tasks:
+                while self._connections.busy:
                     await asyncio.sleep(CLOSE_STEP_SECONDS)
                     self._connections.sweep()
         self._connections.abort()
@@ -239,13 +221,13 @@ class HttpServer(uvicorn.Server):
     def _serve_connection(self, accepted: socket.socket, address: str) -> None:
         reason = self._connections.make_room(address)
         if reason is None:
-            connection = Connection(self.config, self.server_state, self._connections)
+            connection = Connection(self._app, self._connections)
             self._connections.add(connection, address)
-            connection.open(accepted, self.config.ssl, self._handshakes)
+            connection.open(accepted, self._tls, self._handshakes)
             return
         self._connections.metrics.count_closed(reason)
         with accepted:
-            if self.config.ssl is None:
+            if self._tls is None:
                 refuse(accepted)
 
 

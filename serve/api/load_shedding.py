@@ -9,8 +9,9 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
 
 import structlog
 
@@ -89,40 +90,26 @@ class LoadShedder:
         self._refused += 1
         return QueueFullError(REFUSAL)
 
-    @contextmanager
-    def enter(self, record: RequestRecord, method: Method) -> Iterator[None]:
-        """Admits a request for the duration of the block. The method `other` needs no engine and is not counted.
+    def enter(self, record: RequestRecord, method: Method) -> "Admission":
+        """Admits a request for the duration of a block. The method `other` needs no engine and is not counted.
 
         Raises:
             QueueFullError: if the request is not admitted.
         """
-        with self.expect(record, method) as admission:
-            admission.enter()
-            yield
+        admission = Admission(self, record, counted=method != "other")
+        admission.enter()
+        return admission
 
-    @contextmanager
-    def expect(self, record: RequestRecord, method: Method) -> Iterator["Admission"]:
-        """Yields the admission of a request whose body is not read; the request is not in flight until it enters.
+    def expect(self, record: RequestRecord, method: Method) -> "Admission":
+        """Returns the admission of a request whose body is not read; the request is not in flight until it enters.
 
         Raises:
             QueueFullError: if the request would not be admitted now.
         """
-        admission = Admission(self, counted=method != "other")
+        admission = Admission(self, record, counted=method != "other")
         if admission.counted and not self.open:
             raise self.refuse()
-        try:
-            yield admission
-        except DeadlineExceededError:
-            self._record_end(admission, late=True)
-            raise
-        except asyncio.CancelledError:
-            if _missed_deadline(record):
-                self._record_end(admission, late=True)
-            raise
-        else:
-            self._record_end(admission, late=_missed_deadline(record))
-        finally:
-            admission.leave()
+        return admission
 
     def admit(self) -> None:
         """Counts a request in flight; raises QueueFullError if there is no room."""
@@ -149,10 +136,11 @@ class LoadShedder:
         rows = slots if strained else sum(scheduler.capacity_rows for scheduler in schedulers)
         return rows + max(1, slots // SLOTS_PER_WAITING)
 
-    def _record_end(self, admission: "Admission", *, late: bool) -> None:
-        if admission.inside and late:
+    def record_end(self, *, late: bool) -> None:
+        """Takes note of the end of a request that was in flight."""
+        if late:
             self._record_missed_deadline()
-        elif admission.inside:
+        else:
             self._late.append(False)
 
     def _record_missed_deadline(self) -> None:
@@ -169,12 +157,36 @@ class LoadShedder:
 
 
 class Admission:
-    """The place of one request among those in flight. `counted` is false if it needs none."""
+    """The place of one request among those in flight, for the duration of a block.
 
-    def __init__(self, load_shedder: LoadShedder, *, counted: bool) -> None:
+    A class, because a generator would take twice the time, for every request.
+
+    Attributes:
+        counted: whether the request needs a place.
+        inside: whether it has one.
+    """
+
+    def __init__(self, load_shedder: LoadShedder, record: RequestRecord, *, counted: bool) -> None:
         self._load_shedder = load_shedder
+        self._record = record
         self.counted = counted
         self.inside = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.inside:
+            return
+        if error is None:
+            self._load_shedder.record_end(late=_missed_deadline(self._record))
+        elif isinstance(error, DeadlineExceededError) or (
+            isinstance(error, asyncio.CancelledError) and _missed_deadline(self._record)
+        ):
+            self._load_shedder.record_end(late=True)
+        self.leave()
 
     def enter(self) -> None:
         """Takes the place once the request is complete; raises QueueFullError if there is none."""

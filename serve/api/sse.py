@@ -23,7 +23,7 @@ from serve.api.http_reader import unless_disconnected
 from serve.api.large_answers import write_json
 from serve.api.load_shedding import ADMISSION
 from serve.errors import CancelledError, ServiceError
-from serve.observability.logs import RequestRecord, hide_unexpected
+from serve.observability.logs import HiddenErrors, RequestRecord
 from serve.translation.response import TranslationDelta, TranslationResponse
 
 MEDIA_TYPE = "text/event-stream"
@@ -78,7 +78,7 @@ class EventStream(StreamingResponse):
                 if state[FLOW].write_paused:  # the client does not read
                     state[ADMISSION].leave()
                 await state[FLOW].drain()
-                if state[TRANSPORT].is_closing():  # uvicorn would drop the event
+                if state[TRANSPORT].is_closing():  # the event would be dropped
                     raise CancelledError("the client disconnected")
             await send(message)
 
@@ -95,7 +95,7 @@ async def _body(
         return HEARTBEAT if event is None else await form.event(event, next(numbers))
 
     try:
-        with hide_unexpected(record.request_id):
+        with HiddenErrors(record.request_id):
             async with aclosing(further):
                 yield await write(first)
                 async for event in further:

@@ -7,7 +7,7 @@ disappear with it.
 
 from collections.abc import Collection, Iterator
 from copy import copy
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
 from prometheus_client.metrics_core import Metric
@@ -68,30 +68,34 @@ class RequestMetrics:
     """Request counts and durations by outcome, of one model or of none."""
 
     def __init__(self, registry: CollectorRegistry, model: str) -> None:
-        self._model = model
-        self._requests = Counter(
+        requests = Counter(
             "dragoman_requests",
             "Requests received, by outcome.",
             ("model", "protocol", "method", "outcome"),
             registry=registry,
         )
-        self._durations = BatchedHistogram(
+        durations = BatchedHistogram(
             "dragoman_request_duration_seconds",
             "From the received to the answered request.",
             ("model", "protocol", "outcome"),
             registry=registry,
             buckets=LATENCY_BUCKETS,
         )
-        for protocol, method in METHODS:
-            for outcome in OUTCOMES:
-                self._requests.labels(model, protocol, method, outcome)
-            for outcome in (OK, "error"):
-                self._durations.labels(model, protocol, outcome)
+        self._requests = {
+            (protocol, method, outcome): requests.labels(model, protocol, method, outcome)
+            for protocol, method in METHODS
+            for outcome in OUTCOMES
+        }
+        self._durations = {
+            (protocol, outcome): durations.labels(model, protocol, outcome)
+            for protocol in get_args(Protocol)
+            for outcome in (OK, "error")
+        }
 
     def finish(self, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
         """Counts a finished request and its duration."""
-        self._requests.labels(self._model, protocol, method, outcome).inc()
-        self._durations.labels(self._model, protocol, OK if outcome == OK else "error").observe(seconds)
+        self._requests[protocol, method, outcome].inc()
+        self._durations[protocol, OK if outcome == OK else "error"].observe(seconds)
 
 
 Phase = Literal["encode", "decode"]
@@ -444,8 +448,8 @@ class ServiceMetrics:
 
         Args:
             model: name of the last model; `NO_MODEL` if the request reached none.
-            protocol: as of `record_request`.
-            method: as of `record_request`.
+            protocol: as of `RecordedRequest`.
+            method: as of `RecordedRequest`.
             outcome: `ok`, or the `reason` of a `ServiceError`.
             seconds: duration of the request.
         """

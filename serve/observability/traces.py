@@ -6,8 +6,7 @@ tracing.
 """
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -31,6 +30,14 @@ class Trace:
         self._span = span
         # Converts the monotonic clock to the time of day.
         self._offset_seconds = time.time() - time.monotonic()
+
+    def enter(self) -> None:
+        """Makes this the current trace of the task."""
+        self._token = _current.set(self)
+
+    def leave(self) -> None:
+        """Ends `enter`."""
+        _current.reset(self._token)
 
     @property
     def trace_id(self) -> str:
@@ -112,9 +119,8 @@ def current_trace() -> Trace | None:
     return _current.get()
 
 
-@contextmanager
-def begin_trace(name: str, protocol: str, headers: Mapping[str, str]) -> Iterator[Trace | None]:
-    """Starts the trace of a request if it is sampled; the caller ends the trace.
+def begin_trace(name: str, protocol: str, headers: Mapping[str, str]) -> Trace | None:
+    """Starts the trace of a request if it is sampled; it is the current one until `leave`. The caller ends the trace.
 
     Args:
         name: of the span.
@@ -122,14 +128,9 @@ def begin_trace(name: str, protocol: str, headers: Mapping[str, str]) -> Iterato
         headers: of the request; may continue a trace of the client (W3C Trace Context).
     """
     trace = None if _provider is None else _sampled(_provider, name, protocol, headers)
-    if trace is None:
-        yield None
-        return
-    token = _current.set(trace)
-    try:
-        yield trace
-    finally:
-        _current.reset(token)
+    if trace is not None:
+        trace.enter()
+    return trace
 
 
 def _sampled(provider: "TracerProvider", name: str, protocol: str, headers: Mapping[str, str]) -> Trace | None:

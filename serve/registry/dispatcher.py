@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from serve.errors import ForbiddenError, InvalidRequestError
+from serve.errors import ForbiddenError
 from serve.glossaries.matching import TermIndex
 from serve.glossaries.store import GlossaryStore
 from serve.keys.account import Account
@@ -86,7 +86,8 @@ class Dispatcher:
         async with self.charge(record, request.text):
             if request.source_language == AUTO:
                 return await (await self._detect_sources(request, record)).translate(Parts(self.translate, record))
-            async with self._prepare(request, record) as last:
+            with ExitStack() as uses:
+                last = await self._prepare(request, record, uses)
                 translator = last.served.pipeline.translator
                 return last.complete(await translator.translate(last.request, last.reserved), record)
 
@@ -115,12 +116,11 @@ class Dispatcher:
                 async for part in parts:
                     yield part
             return
-        async with (
-            self._prepare(request, record) as last,
-            aclosing(last.served.pipeline.translator.stream(last.request, last.reserved)) as events,
-        ):
-            async for event in events:
-                yield last.complete(event, record) if isinstance(event, TranslationResponse) else event
+        with ExitStack() as uses:
+            last = await self._prepare(request, record, uses)
+            async with aclosing(last.served.pipeline.translator.stream(last.request, last.reserved)) as events:
+                async for event in events:
+                    yield last.complete(event, record) if isinstance(event, TranslationResponse) else event
 
     async def score(self, request: ScoreRequest, record: RequestRecord) -> ScoreResponse:
         """Scores all pairs of the request, or none.
@@ -215,9 +215,8 @@ class Dispatcher:
         """Returns the deadline of the client, or the default one from now on."""
         return time.monotonic() + self._default_timeout_seconds if deadline_seconds is None else deadline_seconds
 
-    @asynccontextmanager
-    async def _prepare(self, request: TranslateRequest, record: RequestRecord) -> AsyncIterator[PreparedTranslation]:
-        """Runs all but the last hop of a request, and keeps its models loaded while the block runs.
+    async def _prepare(self, request: TranslateRequest, record: RequestRecord, uses: ExitStack) -> PreparedTranslation:
+        """Runs all but the last hop of a request, and keeps its models loaded until `uses` ends.
 
         Raises:
             ServiceError: if the request is refused or the first hop fails.
@@ -227,23 +226,19 @@ class Dispatcher:
         if record.account is not None and (priority := record.account.key.limits.priority):
             request = replace(request, priority=request.priority + priority)
         record.source_texts = request.text
-        with ExitStack() as uses:
-            hops = self._use(find_route(request, self._offers(request.model, record)), record, uses)
-            languages = hops[0][0].direction.source, hops[-1][0].direction.target
-            has_terms = request.terms or request.glossary
-            indexes = await find_indexes(request, self._glossaries, *languages) if has_terms else ()
-            if len(hops) == 1:
-                ((hop, served),) = hops
-                glossary = [TextTerms(indexes)] * len(request.text) if indexes else ()
-                admitted = served.pipeline.limits.admit(request, hop.direction, deadline_seconds, glossary)
-                yield PreparedTranslation(served, admitted)
-            else:
-                first, last = hops
-                prepared = await self._via_pivot(request, indexes, deadline_seconds, (first, last), uses)
-                try:
-                    yield prepared
-                except InvalidRequestError as error:
-                    raise pivot.explain(error, first[0].direction.target) from error
+        hops = self._use(find_route(request, self._offers(request.model, record)), record, uses)
+        languages = hops[0][0].direction.source, hops[-1][0].direction.target
+        has_terms = request.terms or request.glossary
+        indexes = await find_indexes(request, self._glossaries, *languages) if has_terms else ()
+        if len(hops) == 1:
+            ((hop, served),) = hops
+            glossary = [TextTerms(indexes)] * len(request.text) if indexes else ()
+            admitted = served.pipeline.limits.admit(request, hop.direction, deadline_seconds, glossary)
+            return PreparedTranslation(served, admitted)
+        first, last = hops
+        prepared = await self._via_pivot(request, indexes, deadline_seconds, (first, last), uses)
+        uses.enter_context(pivot.explained(first[0].direction.target))
+        return prepared
 
     def _use(self, hops: Iterable[Hop], record: RequestRecord, uses: ExitStack) -> list[tuple[Hop, ServedModel]]:
         """Returns the hops with their models, kept loaded until `uses` ends; the last model counts the request."""
@@ -284,12 +279,10 @@ class Dispatcher:
             reserved[number] = uses.enter_context(await served.pipeline.translator.reserve(admitted))
         response = await first.pipeline.translator.translate(admitted_first, reserved[0])
         between = Pivot(first_hop.direction.target, first.name)
-        try:
+        with pivot.explained(between.language):
             asked = pivot.ask_last(request_last, response)
             followed = [follow_terms(each.terms or (), terms) for each in response.translations] if indexes else ()
             admitted_last = last.pipeline.limits.admit(asked, last_hop.direction, deadline_seconds, followed)
-        except InvalidRequestError as error:
-            raise pivot.explain(error, between.language) from error
         return PreparedTranslation(last, admitted_last, (response, between), reserved[1])
 
 

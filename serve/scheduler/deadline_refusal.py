@@ -37,12 +37,17 @@ class ThroughputEstimate:
         """Discards the freed rows: with an empty queue they would measure the arrival rate."""
         self._freed.clear()
 
+    @property
+    def known(self) -> bool:
+        """Whether the rate is known."""
+        return len(self._freed) >= (self._freed.maxlen or 0)
+
     def wait_seconds(self, rows: int, now_seconds: float) -> float:
         """Estimates the time until so many rows become free; 0 while the rate is unknown.
 
         Counts time up to now, not to the last freed row: the estimate of a stalled queue grows.
         """
-        if len(self._freed) < (self._freed.maxlen or 0):
+        if not self.known:
             return 0.0
         first_seconds = self._freed[0][0]
         freed_rows = sum(rows for _, rows in self._freed) - self._freed[0][1]

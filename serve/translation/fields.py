@@ -40,8 +40,9 @@ class Fields(BaseModel):
     @classmethod
     def _refuse_unknown_names(cls, content: object) -> object:
         # For a large body, pydantic would spend a second on collecting one error per unknown name.
-        for name in content if isinstance(content, dict) else ():
-            if name not in cls.model_fields:
+        known = cls.model_fields.keys()
+        for name in () if not isinstance(content, dict) or content.keys() <= known else content:
+            if name not in known:
                 printable = name[:MAX_SHOWN_CHARACTERS].encode("unicode_escape").decode()
                 raise PydanticCustomError(_UNKNOWN, "unknown field", {"name": printable})
         return content
@@ -280,3 +281,7 @@ class SearchFields(Fields):
         if maximum is not None and minimum > maximum:
             raise ValueError(f"expected at most {name}, {maximum:g}")
         return minimum
+
+
+# Greedy search. Requests without options share it.
+DEFAULT_SEARCH = SearchFields()

@@ -5,6 +5,8 @@ pieces and the number of hypotheses. Pure functions.
 """
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from serve.alignment import Alignment, compose
@@ -39,11 +41,16 @@ def split_options(options: SearchFields) -> tuple[SearchFields, SearchFields]:
     return options.model_copy(update=defaults), options
 
 
-def explain(error: InvalidRequestError, language: str) -> InvalidRequestError:
-    """Returns the client's error if the second model refuses a pivot text."""
-    if not error.field.startswith("text["):
-        return error
-    return InvalidRequestError(error.field, f"translation into the pivot language {language}: {error.problem}")
+@contextmanager
+def explained(language: str) -> Iterator[None]:
+    """Names the pivot language in the error of a block in which the second model refuses a pivot text."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if not error.field.startswith("text["):
+            raise
+        problem = f"translation into the pivot language {language}: {error.problem}"
+        raise InvalidRequestError(error.field, problem) from error
 
 
 def join(first: TranslationResponse, last: TranslationResponse, pivot: Pivot) -> TranslationResponse:

@@ -8,7 +8,8 @@ Interfaces fill a `TranslateRequest` or `ScoreRequest` with fields validated by 
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 from serve.alignment import AlignmentUnit
@@ -20,7 +21,7 @@ from serve.placeholders.render import Rendering
 from serve.scheduler.sequence import FairnessKey
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.blank import is_blank
-from serve.translation.fields import OPTIONS, SearchFields, shown
+from serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFields, shown
 from serve.translation.markup import PLAIN, TAG_FIELDS, Reading, SentenceMarkup, read_markup, read_placeholders
 from serve.translation.terms import SentenceTerms, TextTerms
 
@@ -53,7 +54,7 @@ class TranslateRequest:
     target_language: str = ""
     model: str = ""
     allow_pivot: bool = False
-    options: SearchFields = field(default=SearchFields())
+    options: SearchFields = DEFAULT_SEARCH
     target_prefix: Sequence[str] = ()
     split_sentences: bool = True
     format: str = PLAIN
@@ -170,7 +171,7 @@ class SearchPlan:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SearchLimits:
     """The limits of the model and its slots for every search.
 
@@ -192,6 +193,13 @@ class SearchLimits:
         Raises:
             InvalidRequestError: naming the first field that exceeds a limit.
         """
+        return self._default_plan if fields is DEFAULT_SEARCH else self._plan(fields)
+
+    @cached_property
+    def _default_plan(self) -> SearchPlan:
+        return self._plan(DEFAULT_SEARCH)
+
+    def _plan(self, fields: SearchFields) -> SearchPlan:
         longest = self.max_target_tokens if fields.max_target_tokens is None else fields.max_target_tokens
         if longest > self.max_target_tokens:
             raise _refused("max_target_tokens", longest, f"1 to {self.max_target_tokens}: the model's limit")
@@ -345,6 +353,17 @@ class ModelRequest:
             raise InvalidRequestError("text", problem)
 
 
+def _is_plain(request: TranslateRequest) -> bool:
+    """Returns whether a request asks for nothing but words, as most do."""
+    return request.format == PLAIN and not (
+        request.placeholders
+        or request.preserve_formatting
+        or request.ignore_tags
+        or request.splitting_tags
+        or request.non_splitting_tags
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """The limits of the served model and the operator.
@@ -446,6 +465,8 @@ class RequestLimits:
             raise InvalidRequestError("target_prefix", f"expected none with {field}")
 
     def _reading(self, request: TranslateRequest) -> Reading | None:
+        if _is_plain(request):
+            return None
         markup = read_markup(request.format, {name: getattr(request, name) for name in TAG_FIELDS})
         placeholders = read_placeholders(request.placeholders)
         given: list[tuple[str, object, str]] = []

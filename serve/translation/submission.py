@@ -117,8 +117,9 @@ class Submission:
         Raises:
             ServiceError: if the scheduler refuses them.
         """
-        ordered = longest_first(self.sequences) if self._notifier is None else self.sequences
-        self._scheduler.submit(ordered, self._reservation, patient=self._patient)
+        if self.sequences:
+            ordered = longest_first(self.sequences) if self._notifier is None else self.sequences
+            self._scheduler.submit(ordered, self._reservation, patient=self._patient)
         return self
 
     def __exit__(

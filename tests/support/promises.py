@@ -61,7 +61,7 @@ MEASURED = "measured"
 ROW = "row"
 PLACE = "promises"
 HEADING = ("item", "promise", "measured", "tests")
-LIBRARIES = ("onnxruntime", "grpcio", "uvicorn", "pytest")
+LIBRARIES = ("onnxruntime", "grpcio", "httptools", "pytest")
 
 Measured = Callable[[str, str], None]
 AddRow = Callable[[str, Mapping[str, str]], None]

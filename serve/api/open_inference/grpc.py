@@ -13,7 +13,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from protos import inference_pb2 as messages
-from serve.api.grpc_call import Context, call_headers, deadline_scope, recorded, send
+from serve.api.grpc_call import Context, DeadlineScope, call_headers, recorded, send
 from serve.api.grpc_messages import RequestParser
 from serve.api.grpc_waits import idle_streams
 from serve.api.open_inference.protocol import (
@@ -196,7 +196,7 @@ class OpenInferenceGrpc:
             request_id = choose_request_id(response.id)
             with (
                 recorded(self._metrics, "infer_stream", request_id, headers) as record,
-                deadline_scope(context, record) as deadline_seconds,
+                DeadlineScope(context, record) as deadline_seconds,
             ):
                 if isinstance(request, InvalidRequestError):
                     raise request

@@ -75,13 +75,16 @@ class NativeEngine:
     @property
     def healthy(self) -> bool:
         """False after several failures in a row, until a step succeeds, and while a step hangs."""
-        return bool(self._loop.health(self._number).healthy) and not self.hanging
+        health = self._loop.health(self._number)
+        return bool(health.healthy) and not self._hangs(health.step_started_seconds)
 
     @property
     def hanging(self) -> bool:
         """True while a step exceeds its timeout."""
-        started_seconds = self._loop.health(self._number).step_started_seconds
-        return bool(started_seconds >= 0) and self._clock() - started_seconds > self._step_timeout_seconds
+        return self._hangs(self._loop.health(self._number).step_started_seconds)
+
+    def _hangs(self, step_started_seconds: float) -> bool:
+        return step_started_seconds >= 0 and self._clock() - step_started_seconds > self._step_timeout_seconds
 
     def start(self) -> None:
         """Starts the thread."""

@@ -248,6 +248,8 @@ class NativeScheduler(RequestScheduler):
         return load.running_rows, load.waiting_rows
 
     def _estimate(self, deadline_seconds: float | None, priority: int, now_seconds: float) -> tuple[float, float]:
+        if not self._throughput.known:
+            return 0.0, 0.0
         rows_ahead = self.loop.rows_before(math.inf if deadline_seconds is None else deadline_seconds, priority)
         return self._throughput.estimate(rows_ahead, now_seconds)
 

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from protos.translation_pb2 import TranslateRequest
 from serve.api.grpc_call import abort, answer
 from serve.errors import QueueFullError
-from serve.observability.logs import record_request
+from serve.observability.logs import RecordedRequest
 from tests.support.live import LONG_TEXT, TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, run_service
 from tests.support.wire import translate_over_both
 
@@ -82,7 +82,7 @@ def test_a_cancellation_is_classified_by_the_remaining_time(
     message = TranslateRequest(text=[LONG_TEXT])
 
     async def cancel() -> None:
-        with record_request(gated.service.metrics, "grpc", "translate", "id") as record:
+        with RecordedRequest(gated.service.metrics, "grpc", "translate", "id") as record:
             context: Any = FakeContext(remaining_seconds)
             answering = asyncio.create_task(answer(message, gated.service._grpc._translate, context, record))
             await asyncio.to_thread(model.stepping.wait, WAIT_SECONDS)

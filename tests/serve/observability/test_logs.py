@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve.errors import InternalError, QueueFullError
-from serve.observability.logs import choose_request_id, configure_logs, record_request
+from serve.observability.logs import RecordedRequest, choose_request_id, configure_logs
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.usage import RequestUsage, Timings
 
@@ -41,7 +41,7 @@ def lines(output: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
-    with record_request(metrics, "rest", "translate", "id-1") as record:
+    with RecordedRequest(metrics, "rest", "translate", "id-1") as record:
         record.target_texts, record.usage = [CLIENT_TEXT], USAGE
     (line,) = lines(stderr)
     assert line["event"] == "request"
@@ -53,7 +53,7 @@ def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, 
 
 
 def test_a_failed_request_leaves_one_line_with_its_outcome(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
-    with pytest.raises(QueueFullError), record_request(metrics, "grpc", "translate", "id-2"):
+    with pytest.raises(QueueFullError), RecordedRequest(metrics, "grpc", "translate", "id-2"):
         raise QueueFullError("full")
     (line,) = lines(stderr)
     assert (line["event"], line["outcome"]) == ("request", "queue_full")
@@ -65,7 +65,7 @@ def test_an_unexpected_error_is_hidden_and_logged_without_local_variables(
     def fail(_text: str) -> None:
         raise ZeroDivisionError("a detail of the inside")
 
-    with pytest.raises(InternalError) as raised, record_request(metrics, "grpc", "translate", "id-3"):
+    with pytest.raises(InternalError) as raised, RecordedRequest(metrics, "grpc", "translate", "id-3"):
         fail(CLIENT_TEXT)
     assert "id-3" in str(raised.value)
     assert "inside" not in str(raised.value)
@@ -96,7 +96,7 @@ def test_texts_are_logged_only_if_the_operator_wants_it(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
     configure_logs("json", texts=wanted)
-    with record_request(metrics, "rest", "translate", "id-1") as record:
+    with RecordedRequest(metrics, "rest", "translate", "id-1") as record:
         record.source_texts = ["what a client wrote"]
         record.target_texts, record.usage = [CLIENT_TEXT], USAGE
     configure_logs("json")

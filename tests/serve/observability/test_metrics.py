@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError
-from serve.observability.logs import record_request
+from serve.observability.logs import RecordedRequest
 from serve.observability.metrics import NO_MODEL, ServiceMetrics
 from serve.observability.usage import RequestUsage, Timings
 
@@ -117,7 +117,7 @@ def test_limits_state_and_information_are_gauges(bench: Bench) -> None:
 def test_a_request_is_in_flight_until_it_ends_and_counted_once(
     bench: Bench, error: BaseException, outcome: str
 ) -> None:
-    with capture_logs(), suppress(BaseException), record_request(bench.service, "rest", "translate", "id") as record:
+    with capture_logs(), suppress(BaseException), RecordedRequest(bench.service, "rest", "translate", "id") as record:
         record.model = "tiny"
         assert bench.plain("inflight_requests") == 1
         raise error

@@ -176,9 +176,9 @@ def test_by_default_tracing_is_off_and_the_sdk_is_not_imported() -> None:
     program = """
 import json, sys
 import serve.app
-from serve.observability.logs import record_request
+from serve.observability.logs import RecordedRequest
 from serve.observability.metrics import ServiceMetrics
-with record_request(ServiceMetrics(), "rest", "translate", "id"):
+with RecordedRequest(ServiceMetrics(), "rest", "translate", "id"):
     pass
 print(json.dumps([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))]))
 """
