@@ -61,6 +61,8 @@ ModelName = Annotated[
 
 
 TagNames = Annotated[list[str], FailFast()]
+# The default of a list. Pydantic would copy a list for each request, but no tuple.
+_NONE: Any = ()
 
 
 class TermBody(Fields):
@@ -82,13 +84,11 @@ class TermBody(Fields):
 class TranslateBody(Fields):
     """The body of `POST /v1/translate`."""
 
-    # Default lists are tuples, which pydantic does not copy for each request.
-
     text: Texts = Field(description="One text or a list of texts; a text may have several sentences and lines.")
     source_language: AutoSourceLanguage = ""
     target_language: TargetLanguage = ""
     target_prefix: Texts = Field(
-        (),
+        _NONE,
         description="Forced start of each translation: none, or one per text; an empty one forces nothing.",
     )
     options: SearchFields = Field(DEFAULT_SEARCH, description="Search options; default: greedy search.")
@@ -107,11 +107,11 @@ class TranslateBody(Fields):
         PLAIN,
         description="Format of the texts: `text`, `html` or `xml`. The last two require a server with alignments.",
     )
-    ignore_tags: TagNames = Field((), description="Tags whose content is not translated; only with HTML and XML.")
-    splitting_tags: TagNames = Field((), description="Tags that end a sentence; only with HTML and XML.")
-    non_splitting_tags: TagNames = Field((), description="Tags that do not end a sentence; only with HTML and XML.")
+    ignore_tags: TagNames = Field(_NONE, description="Tags whose content is not translated; only with HTML and XML.")
+    splitting_tags: TagNames = Field(_NONE, description="Tags that end a sentence; only with HTML and XML.")
+    non_splitting_tags: TagNames = Field(_NONE, description="Tags that do not end a sentence; only with HTML and XML.")
     placeholders: TagNames = Field(
-        (),
+        _NONE,
         description="Kinds of placeholders that a translation must have as often as its text: `all`, or their "
         "names. Requires a server with alignments.",
     )

@@ -47,7 +47,7 @@ class TlsLayer(SSLProtocol):
     max_size = INPUT_BYTES  # of a read
 
     def __init__(
-        self, protocol: asyncio.Protocol, context: ssl.SSLContext, limits: HttpLimits, turns: HandshakeTurns
+        self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, limits: HttpLimits, turns: HandshakeTurns
     ) -> None:
         loop = asyncio.get_running_loop()
         self._shaken = loop.create_future()

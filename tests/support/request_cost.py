@@ -72,7 +72,7 @@ Client = Callable[[grpc.aio.Channel, int], Coroutine[Any, Any, None]]
 
 
 async def _call(channel: grpc.aio.Channel, method: str, message: bytes, count: int) -> None:
-    call = channel.unary_unary(method)
+    call: Any = channel.unary_unary(method)
     for _ in range(count):
         await call(message)
 
@@ -89,7 +89,7 @@ async def send_empty(channel: grpc.aio.Channel, count: int) -> None:
 
 async def send_many(channel: grpc.aio.Channel, count: int) -> None:
     """Sends requests of one `TranslateMany` stream, 4 at once."""
-    call = channel.stream_stream(f"{SERVICE}/TranslateMany")()
+    call: Any = channel.stream_stream(f"{SERVICE}/TranslateMany")()
     message = TranslateManyRequest(id="1", request=MESSAGE).SerializeToString()
     for _ in range(count // 4):
         for _ in range(4):

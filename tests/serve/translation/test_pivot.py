@@ -12,7 +12,7 @@ from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import SearchFields
-from serve.translation.pivot import LAST_OPTIONS, ask_last, explain, join, split_options
+from serve.translation.pivot import LAST_OPTIONS, ask_last, explained, join, split_options
 from serve.translation.request import TranslateRequest
 from serve.translation.response import Pivot, Translation, TranslationResponse
 
@@ -134,8 +134,11 @@ def test_the_last_model_gets_the_pivot_texts_and_a_single_sentence_stays_one(wan
 
 
 def test_a_pivot_text_that_the_second_model_refuses_is_named_as_the_text_of_the_client() -> None:
-    refused = explain(InvalidRequestError("text[2]", "300 tokens, expected at most 256"), "en")
-    assert refused.field == "text[2]"
-    assert "pivot language en" in str(refused)
+    with pytest.raises(InvalidRequestError) as refused, explained("en"):
+        raise InvalidRequestError("text[2]", "300 tokens, expected at most 256")
+    assert refused.value.field == "text[2]"
+    assert "pivot language en" in str(refused.value)
     other = InvalidRequestError("target_prefix[0]", "30 tokens, expected at most 20")
-    assert explain(other, "en") is other
+    with pytest.raises(InvalidRequestError) as unchanged, explained("en"):
+        raise other
+    assert unchanged.value is other
