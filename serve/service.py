@@ -25,6 +25,7 @@ from serve.api.body_parser import BodyParser
 from serve.api.deepl.http import DeepLHttp
 from serve.api.documents.background import BackgroundDocuments
 from serve.api.documents.http import HttpDocuments
+from serve.api.documents.parts import DocumentParts
 from serve.api.documents.translator import SegmentTranslator
 from serve.api.glossaries import HttpGlossaries
 from serve.api.grpc_api import GrpcApi
@@ -157,6 +158,7 @@ class Service:
         )
         jobs = None if self._documents is None else self._documents.jobs
         documents = HttpDocuments(jobs, translator, document_reader, values)
+        parts = DocumentParts(jobs, translator, ParameterReader(document_reader, values))
         http_api = HttpApi(
             dispatcher,
             models,
@@ -169,8 +171,8 @@ class Service:
             documents=documents,
             glossaries=HttpGlossaries(glossaries, reader),
             open_inference=OpenInferenceHttp(open_inference, reader, parser),
-            deepl=self._deepl(dispatcher, parameters),
-            libretranslate=self._libretranslate(dispatcher, parameters),
+            deepl=self._deepl(dispatcher, parameters, glossaries, parts),
+            libretranslate=self._libretranslate(dispatcher, parameters, parts),
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
             admin_authenticator=self._security.admin_authenticator,
@@ -188,14 +190,29 @@ class Service:
         self.grpc_port = 0
         self.ready = asyncio.Event()
 
-    def _deepl(self, dispatcher: Dispatcher, reader: ParameterReader) -> DeepLHttp | None:
+    def _deepl(
+        self,
+        dispatcher: Dispatcher,
+        reader: ParameterReader,
+        glossaries: GlossaryStore | None,
+        documents: DocumentParts,
+    ) -> DeepLHttp | None:
         path = self._settings.deepl_path
         if path == OFF:
             return None
-        authenticator = self._security.authenticator
-        return DeepLHttp(dispatcher, self.models, reader, authenticator, prefix=path.rstrip("/"))
+        return DeepLHttp(
+            dispatcher,
+            self.models,
+            reader,
+            self._security.authenticator,
+            glossaries=glossaries,
+            documents=documents,
+            prefix=path.rstrip("/"),
+        )
 
-    def _libretranslate(self, dispatcher: Dispatcher, reader: ParameterReader) -> LibreTranslateHttp | None:
+    def _libretranslate(
+        self, dispatcher: Dispatcher, reader: ParameterReader, documents: DocumentParts
+    ) -> LibreTranslateHttp | None:
         path = self._settings.libretranslate_path
         if path == OFF:
             return None
@@ -204,7 +221,9 @@ class Service:
             self.models,
             reader,
             self._security.authenticator,
+            documents=documents,
             prefix=path.rstrip("/"),
+            public_url=self._settings.public_url,
             most_alternatives=self._settings.libretranslate_alternatives,
             open_to_pages=not self._settings.cors_origins,
         )

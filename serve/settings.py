@@ -313,6 +313,11 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     libretranslate_alternatives: int = Field(
         5, ge=0, le=100, description="Most alternatives of a text over LibreTranslate's /translate"
     )
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://[!-~]+$",
+        description="Address of the REST port for clients, for links in answers (default: that of the request)",
+    )
     deepl_path: str = Field(
         "/",
         pattern=PATH,

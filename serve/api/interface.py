@@ -1,6 +1,6 @@
 """What differs between the REST interfaces that share one port: paths, keys, error bodies and headers."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from serve.errors import ServiceError
 from serve.observability.metrics import Method
 
-_STATUSES = {
+_STATUSES: Mapping[int, str] = {
     HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body exceeds the limit.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The content encoding is unknown.",
@@ -21,17 +21,24 @@ _STATUSES = {
 }
 
 
-def error_documentation(schema: dict[str, Any], invalid: str, forbidden: str) -> dict[int | str, dict[str, Any]]:
+def error_documentation(
+    schema: dict[str, Any], invalid: str, forbidden: str, more: Mapping[int, str]
+) -> dict[int | str, dict[str, Any]]:
     """Returns the OpenAPI responses of errors.
 
     Args:
         schema: of the body of an error.
         invalid: description of status 400.
         forbidden: description of status 403.
+        more: descriptions of the statuses of one interface.
     """
-    statuses = {HTTPStatus.BAD_REQUEST: invalid, HTTPStatus.FORBIDDEN: forbidden, **_STATUSES}
+    statuses: dict[int, str] = {HTTPStatus.BAD_REQUEST: invalid, HTTPStatus.FORBIDDEN: forbidden, **_STATUSES, **more}
     content = {"application/json": {"schema": schema}}
     return {int(status): {"description": text, "content": content} for status, text in statuses.items()}
+
+
+# Method, path and handler of each route.
+Routes = Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]
 
 
 class Interface(Protocol):

@@ -4,7 +4,7 @@ A JSON body holds all parameters. Otherwise the query and the form hold them tog
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import parse_qsl
@@ -52,6 +52,10 @@ class Parameters:
         values = self.values.get(name, [])
         first = values[0] if values else None
         return first if self.typed and isinstance(first, list) else values
+
+
+# Returns the parameters of an authenticated request, and its deadline on the clock of `time.monotonic`.
+Receive = Callable[[Request], Awaitable[tuple[Parameters, float]]]
 
 
 class ParameterReader:

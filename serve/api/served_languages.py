@@ -48,7 +48,7 @@ class ServedLanguages:
             more: codes to try last.
         """
         self._read()
-        known = (language_code(code).lower(), *served_codes(code), *more)
+        known = (language_code(code).lower(), language_code(code.lower()), *served_codes(code), *more)
         return next((self._by_lower_case[each] for each in known if each in self._by_lower_case), None)
 
     async def detect(

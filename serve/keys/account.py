@@ -110,6 +110,7 @@ class Account:
             return
         self.key = key
         self._refused = None
+        self._minute_requests = 0
         for lease in self.leases.values():
             lease.free, lease.changed = 0, True
 
@@ -228,7 +229,8 @@ class Account:
                 if minute != self._minute or self._minute_requests == 0:
                     portion = max(1, most // _PORTIONS_PER_QUOTA)
                     leased = await ask(self._usage.count_requests, self.key.id, minute, portion, most)
-                    self._minute, self._minute_requests = minute, leased
+                    # Below 0: none is left until the next minute.
+                    self._minute, self._minute_requests = minute, leased or -1
         if self._minute_requests <= 0:
             problem = f"the API key has used its {most} requests of this minute"
             raise RateLimitedError(problem, _MINUTE_SECONDS - second)

@@ -61,6 +61,11 @@ class RequestRecord:
     account: Account | None = None
     charge: Charge | None = None
 
+    @property
+    def account_id(self) -> str:
+        """The id of the client's API key; empty: no key is required."""
+        return "" if self.account is None else self.account.key.id
+
 
 def configure_logs(log_format: LogFormat, *, texts: bool = False, worker: int | None = None) -> None:
     """Sends logs of structlog and the standard library to stderr, one line per event.

@@ -3,10 +3,12 @@
 from http import HTTPStatus
 from typing import Any
 
+from serve.api.deepl.languages import RESOURCES
 from serve.api.deepl.request import PARAMETERS
+from serve.api.deepl.stored_documentation import DOCUMENT_ROUTES, GLOSSARY_ROUTES, Route
 from serve.api.http_body import TIMEOUT_PARAMETER
 from serve.api.interface import error_documentation
-from serve.api.parameters import FORM, JSON
+from serve.api.parameters import FORM, JSON, MULTIPART
 
 TAG = "DeepL"
 
@@ -16,7 +18,10 @@ _MESSAGE = {
     "properties": {"message": {"type": "string"}, "detail": {"type": "string"}},
 }
 _ERRORS = error_documentation(
-    _MESSAGE, "A parameter is missing, unknown or invalid.", "The API key is missing or wrong."
+    _MESSAGE,
+    "A parameter is missing, unknown or invalid.",
+    "The API key is missing or wrong.",
+    {404: "The glossary or document is unknown.", 456: "The API key has used its characters."},
 )
 _TRANSLATION = {
     "type": "object",
@@ -37,8 +42,7 @@ def _list_of(properties: dict[str, str]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-# Summary, response, parameters and required parameters of each handler.
-_ROUTES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
+_ROUTES: dict[str, Route] = {
     "translate": (
         "Translates a list of texts",
         {
@@ -67,24 +71,33 @@ _ROUTES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] 
     "languages_by_resource": (
         "Lists the languages of a resource with their features",
         _list_of({"lang": "string", "name": "string", "usable_as_source": "boolean", "usable_as_target": "boolean"}),
-        {"resource": {"type": "string", "enum": ["translate_text"]}},
+        {"resource": {"type": "string", "enum": list(RESOURCES)}},
         ("resource",),
     ),
     "resources": ("Lists the resources", _list_of({"name": "string", "features": "array"}), {}, ()),
+    **GLOSSARY_ROUTES,
+    **DOCUMENT_ROUTES,
 }
+_STATUSES = {"create": 201, "create_one": 201, "delete": 204, "delete_dictionary": 204}
+_MEDIA_TYPES = {"entries_text": "text/tab-separated-values", "result": "application/octet-stream"}
+# The form of uploads; others are JSON or simple forms.
+_UPLOAD = "upload"
 
 
 def route_documentation(handler: str, method: str) -> dict[str, Any]:
     """Returns FastAPI's arguments for the route of a handler."""
     summary, response, properties, required = _ROUTES[handler]
     extra: dict[str, Any] = {"parameters": [TIMEOUT_PARAMETER]}
-    if method == "GET":
+    if method in ("GET", "DELETE"):
         extra["parameters"] += [
             {"name": name, "in": "query", "required": name in required, "schema": schema}
             for name, schema in properties.items()
         ]
     elif properties:
         body = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-        extra["requestBody"] = {"content": {media_type: {"schema": body} for media_type in (JSON, FORM)}}
-    ok = {int(HTTPStatus.OK): {"content": {JSON: {"schema": response}}}}
-    return {"summary": summary, "responses": {**ok, **_ERRORS}, "openapi_extra": extra}
+        media_types = (MULTIPART,) if handler == _UPLOAD else (JSON, FORM)
+        extra["requestBody"] = {"content": {media_type: {"schema": body} for media_type in media_types}}
+    status, media_type = _STATUSES.get(handler, int(HTTPStatus.OK)), _MEDIA_TYPES.get(handler, JSON)
+    content = {} if status == HTTPStatus.NO_CONTENT else {"content": {media_type: {"schema": response}}}
+    ok = {status: {"description": "Successful Response", **content}}
+    return {"summary": summary, "status_code": status, "responses": {**ok, **_ERRORS}, "openapi_extra": extra}

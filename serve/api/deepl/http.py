@@ -10,6 +10,8 @@ from starlette.exceptions import HTTPException
 
 from serve.api.auth import Authenticator
 from serve.api.deepl.documentation import TAG, route_documentation
+from serve.api.deepl.documents import DeepLDocuments
+from serve.api.deepl.glossaries import DeepLGlossaries
 from serve.api.deepl.languages import (
     RESOURCES,
     list_features,
@@ -19,12 +21,20 @@ from serve.api.deepl.languages import (
     written_code,
     written_time,
 )
-from serve.api.deepl.request import QUALITY, TranslateParameters, refuse, unsupported
+from serve.api.deepl.request import QUALITY, RefusedError, TranslateParameters, refuse, unsupported
+from serve.api.documents.parts import DocumentParts
 from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
 from serve.api.parameters import ParameterReader, Parameters
 from serve.api.served_languages import ServedLanguages
-from serve.errors import QuotaExceededError, ServiceError, UnauthorizedError
+from serve.errors import (
+    DocumentNotReadyError,
+    GlossaryNotFoundError,
+    QuotaExceededError,
+    ServiceError,
+    UnauthorizedError,
+)
+from serve.glossaries.store import GlossaryStore
 from serve.keys.account import Account
 from serve.observability.metrics import Method
 from serve.registry.dispatcher import Dispatcher
@@ -58,6 +68,8 @@ class DeepLHttp:
         reader: ParameterReader,
         authenticator: Authenticator,
         *,
+        glossaries: GlossaryStore | None,
+        documents: DocumentParts,
         prefix: str,
     ) -> None:
         """Creates the interface.
@@ -67,6 +79,8 @@ class DeepLHttp:
             models: at least one.
             reader: of parameters.
             authenticator: of keys in parameters and headers.
+            glossaries: None: the server has no state directory.
+            documents: their jobs; glossaries may be as large.
             prefix: before every path; empty: none.
         """
         self._dispatcher = dispatcher
@@ -75,6 +89,9 @@ class DeepLHttp:
         self._authenticator = authenticator
         self._languages = ServedLanguages(models)
         self._prefix = prefix
+        self._large_reader = documents.reader
+        self._glossaries = DeepLGlossaries(glossaries, self._languages, self._receive_large)
+        self._documents = DeepLDocuments(documents, self._languages, self._receive_large)
         self._paths = tuple(f"{prefix}{path}" for path in {*_OWN_PATHS, *(path for _, path, _ in self._routes())})
 
     def owns(self, path: str) -> bool:
@@ -95,11 +112,17 @@ class DeepLHttp:
             return JSONResponse({"message": "Authorization failure, check auth_key"}, HTTPStatus.FORBIDDEN)
         if isinstance(error, QuotaExceededError):
             return JSONResponse({"message": "Quota exceeded", "detail": str(error)}, _QUOTA_EXCEEDED)
-        return JSONResponse({"message": str(error)}, error.http_status, error_headers(error))
+        if isinstance(error, GlossaryNotFoundError):
+            return JSONResponse({"message": "Glossary not found", "detail": str(error)}, HTTPStatus.NOT_FOUND)
+        status = HTTPStatus.SERVICE_UNAVAILABLE if isinstance(error, DocumentNotReadyError) else error.http_status
+        return JSONResponse({"message": str(error)}, status, error_headers(error))
 
     def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
         """Returns the response to an HTTP error."""
-        return JSONResponse({"message": error.detail}, error.status_code, dict(error.headers or {}))
+        body = {"message": error.detail}
+        if isinstance(error, RefusedError) and error.more:
+            body["detail"] = error.more
+        return JSONResponse(body, error.status_code, dict(error.headers or {}))
 
     def build(self) -> APIRouter:
         """Returns the routes."""
@@ -116,6 +139,8 @@ class DeepLHttp:
             yield method, "/v2/usage", self.usage
         yield "GET", "/v3/languages", self.languages_by_resource
         yield "GET", "/v3/languages/resources", self.resources
+        yield from self._glossaries.routes()
+        yield from self._documents.routes()
 
     async def translate(self, request: Request) -> Response:
         """Translates each text independently of the others."""
@@ -129,9 +154,12 @@ class DeepLHttp:
             allow_pivot=True,
             options=self._search(asked.model_type),
             split_sentences=asked.split_sentences,
+            # Without alignments, a server accepts the parameter without effect.
+            preserve_formatting=asked.preserve_formatting and self._aligned(),
             format=asked.text_format,
             ignore_tags=asked.tags.get("ignore_tags", ()),
             splitting_tags=asked.tags.get("splitting_tags", ()),
+            glossary=asked.glossaries,
             non_splitting_tags=asked.tags.get("non_splitting_tags", ()),
             deadline_seconds=deadline_seconds,
         )
@@ -168,9 +196,9 @@ class DeepLHttp:
         resource = parameters.first("resource")
         if resource is None:
             raise refuse("Parameter 'resource' not specified.")
-        if resource not in RESOURCES:
+        if not isinstance(resource, str) or resource not in RESOURCES:
             raise unsupported("resource")
-        return JSONResponse(list_features(self._languages))
+        return JSONResponse(list_features(self._languages, resource))
 
     async def resources(self, request: Request) -> Response:
         """Lists the resources with their features."""
@@ -179,7 +207,14 @@ class DeepLHttp:
 
     async def _receive(self, request: Request) -> tuple[Parameters, float]:
         """Returns the parameters of an authenticated request, and its deadline."""
-        parameters, deadline_seconds = await self._reader.read(request)
+        return await self._read(request, self._reader)
+
+    async def _receive_large(self, request: Request) -> tuple[Parameters, float]:
+        """Does the same for a request of the size of a document."""
+        return await self._read(request, self._large_reader)
+
+    async def _read(self, request: Request, reader: ParameterReader) -> tuple[Parameters, float]:
+        parameters, deadline_seconds = await reader.read(request)
         headers, key = request.headers.getlist("authorization"), parameters.first("auth_key")
         if not headers and isinstance(key, str):
             headers = [f"Bearer {key}"]
@@ -207,6 +242,9 @@ class DeepLHttp:
             if each.language != target and target not in self._languages.targets_of(each.language):
                 pair = f"source_lang '{written_code(each.language)}', target_lang '{written_code(target)}'"
                 raise refuse(f"Language pair not supported: {pair}.")
+
+    def _aligned(self) -> bool:
+        return all(each.pipeline.settings.alignments for each in self._models)
 
     def _search(self, model_type: str) -> SearchFields:
         """Returns a wide search for quality, as far as it fits into the slots of each model."""

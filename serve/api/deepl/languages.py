@@ -14,12 +14,14 @@ _VARIANTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "zh": (("ZH", "Chinese (simplified)"), ("ZH-HANS", "Chinese (simplified)")),
 }
 # Codes of models that are variants for other interfaces.
-_WRITTEN = {"pb": "PT-BR", "zt": "ZH-HANT"}
+_WRITTEN = {"no": "NB", "pb": "PT-BR", "zt": "ZH-HANT"}
 RESOURCES: Mapping[str, Mapping[str, Mapping[str, bool]]] = {
     "translate_text": {
         "tag_handling": {"needs_source_support": True, "needs_target_support": True},
         "auto_detection": {"needs_source_support": True},
     },
+    "translate_document": {"auto_detection": {"needs_source_support": True}},
+    "glossary": {},
 }
 
 
@@ -47,9 +49,9 @@ def list_targets(languages: ServedLanguages) -> list[dict[str, Any]]:
     ]
 
 
-def list_features(languages: ServedLanguages) -> list[dict[str, Any]]:
-    """Returns the languages of `/v3/languages`."""
-    return list(_features(languages))
+def list_features(languages: ServedLanguages, resource: str) -> list[dict[str, Any]]:
+    """Returns the languages of a resource for `/v3/languages`."""
+    return list(_features(languages, RESOURCES[resource]))
 
 
 def list_resources() -> list[dict[str, Any]]:
@@ -64,7 +66,7 @@ def _variants(code: str) -> tuple[tuple[str, str], ...]:
     return _VARIANTS.get(code, ((written_code(code), language_name(code)),))
 
 
-def _features(languages: ServedLanguages) -> Iterator[dict[str, Any]]:
+def _features(languages: ServedLanguages, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     sources, targets = languages.sources, languages.targets
     for served in languages:
         listed = {served: language_name(served)}
@@ -72,9 +74,7 @@ def _features(languages: ServedLanguages) -> Iterator[dict[str, Any]]:
             listed |= {_tag(code): name for code, name in _variants(served)}
         for code, name in listed.items():
             source = code == served and served in sources
-            features = {"tag_handling": {"status": "stable"}}
-            if source:
-                features["auto_detection"] = {"status": "stable"}
+            features = {name: {"status": "stable"} for name in known if source or name != "auto_detection"}
             yield {
                 "lang": code,
                 "name": name,

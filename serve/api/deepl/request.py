@@ -23,12 +23,24 @@ _TAG = re.compile(r"<([^\s<>&\"'/=!?]+)")
 _MOST_SHOWN_CHARACTERS = 64
 
 
-def refuse(text: str, status: int = HTTPStatus.BAD_REQUEST) -> HTTPException:
+class RefusedError(HTTPException):
+    """An error with a text for programs and one for people.
+
+    Attributes:
+        more: what is wrong in detail; empty: the text has it.
+    """
+
+    def __init__(self, text: str, status: int, more: str) -> None:
+        super().__init__(status, text)
+        self.more = more
+
+
+def refuse(text: str, status: int = HTTPStatus.BAD_REQUEST, detail: str = "") -> RefusedError:
     """Returns the error with a text."""
-    return HTTPException(status, text)
+    return RefusedError(text, status, detail)
 
 
-def unsupported(name: str) -> HTTPException:
+def unsupported(name: str) -> RefusedError:
     """Returns the error for an invalid value."""
     return refuse(f"Value for '{name}' not supported.")
 
@@ -65,7 +77,7 @@ PARAMETERS = {
     "target_lang": _text("Code of the target language, in any case and of any region."),
     "source_lang": _text("Code of the source language; none: detected per text."),
     "split_sentences": _text("How texts are split into sentences.", "0", SPLIT, NO_NEWLINES),
-    "preserve_formatting": _boolean("Accepted; the model decides about the form."),
+    "preserve_formatting": _boolean("Letter case and final punctuation follow the text."),
     "formality": _text(
         "Preferences are accepted without effect; `more` and `less` are refused.",
         *("default", "more", "less", "prefer_more", "prefer_less"),
@@ -80,12 +92,17 @@ PARAMETERS = {
     "ignore_tags": _names("Tags whose content is not translated."),
     "show_billed_characters": _boolean("Accepted; the answer always has them."),
     "enable_beta_languages": _boolean("Accepted without effect."),
+    "glossary_id": _text("Id of a glossary; needs `source_lang`."),
+    "glossary_ids": _names("Ids of up to five glossaries, in place of `glossary_id`."),
     "auth_key": _text("API key, if no header has it."),
 }
 _BOOLEANS = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type"] == "boolean")
 _LISTS = ("splitting_tags", "non_splitting_tags", "ignore_tags")
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MANY = (*_LISTS, "glossary_ids", "text")
 # Of paid functions that this server lacks.
-_REFUSED = ("custom_instructions", "glossary_id", "glossary_ids", "style_id")
+_REFUSED = ("custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold")
+MOST_GLOSSARIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +115,19 @@ class TranslateParameters:
         tags: names of tags, by the name of their field in a `TranslateRequest`.
         model_type: as asked for; empty: not asked for.
         version: of tag handling, as asked for; empty: not asked for.
+        glossaries: ids.
     """
 
     texts: Sequence[str]
     source: str
     target: str
     split_sentences: bool
+    preserve_formatting: bool
     text_format: str
     tags: Mapping[str, tuple[str, ...]]
     model_type: str
     version: str
+    glossaries: tuple[str, ...]
 
     @classmethod
     def parse(cls, parameters: Parameters, check_texts: Callable[[Sequence[str]], None]) -> "TranslateParameters":
@@ -126,11 +146,11 @@ class TranslateParameters:
                 raise refuse(f"Parameter '{_shown(name)}' is {what}.")
         texts = _texts(parameters)
         check_texts(texts)
-        given = {name: _single(parameters, name) for name in PARAMETERS if name not in (*_LISTS, *_BOOLEANS, "text")}
+        given = {name: _single(parameters, name) for name in PARAMETERS if name not in (*_MANY, *_BOOLEANS)}
         if not given["target_lang"]:
             raise refuse("Parameter 'target_lang' not specified.")
-        if given["formality"] in _STRICT_FORMALITIES:
-            raise refuse(f"Target language '{_shown(given['target_lang'])}' does not support 'formality'.")
+        check_formality(parameters, given["target_lang"])
+        glossaries = glossary_ids(parameters)
         flags = {name: _flag(parameters, name) for name in _BOOLEANS}
         text_format = given["tag_handling"] or PLAIN
         tags = {name: _tag_names(parameters, name) for name in _LISTS} if text_format != PLAIN else {}
@@ -143,16 +163,48 @@ class TranslateParameters:
             source=given["source_lang"],
             target=given["target_lang"],
             split_sentences=given["split_sentences"] != "0",
+            preserve_formatting=bool(flags["preserve_formatting"]),
             text_format=text_format,
             tags=tags,
             model_type=given["model_type"],
             version=given["tag_handling_version"] if text_format != PLAIN else "",
+            glossaries=glossaries,
         )
 
 
 def _joined_lines(blanks: re.Match[str]) -> str:
     """Returns blanks without line ends. One expression for blanks with a line end would take quadratic time."""
     return " " if _LINE_END.search(blanks[0]) else blanks[0]
+
+
+def check_formality(parameters: Parameters, target: str) -> None:
+    """Raises HTTPException if the formality is invalid, or no model has it."""
+    if _single(parameters, "formality") in _STRICT_FORMALITIES:
+        raise refuse(f"'formality' is not supported for given 'target_lang' {_shown(target)}.")
+
+
+def glossary_ids(parameters: Parameters) -> tuple[str, ...]:
+    """Returns the ids of the glossaries of a request.
+
+    Raises:
+        HTTPException: if they are invalid.
+    """
+    one, several = _single(parameters, "glossary_id"), _tag_names(parameters, "glossary_ids")
+    if one and several:
+        raise refuse("Only one of 'glossary_id' and 'glossary_ids' may be specified.")
+    ids = (one,) if one else several
+    if ids and not parameters.first("source_lang"):
+        raise refuse("Parameter 'source_lang' must be specified with a glossary.")
+    if len(ids) > MOST_GLOSSARIES:
+        raise refuse(f"Too many glossaries: {len(ids)}, expected at most {MOST_GLOSSARIES}.")
+    return tuple(map(checked_glossary_id, ids))
+
+
+def checked_glossary_id(glossary_id: str) -> str:
+    """Returns an id as the server writes it; raises HTTPException if it is invalid."""
+    if not _ID.fullmatch(glossary_id.lower()):
+        raise refuse("Invalid glossary ID.")
+    return glossary_id.lower()
 
 
 def _texts(parameters: Parameters) -> list[str]:

@@ -22,6 +22,7 @@ _ERRORS = error_documentation(
     {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}},
     "A parameter is missing or invalid.",
     "The API key is wrong, or the function is off.",
+    {HTTPStatus.CONFLICT: "The file is not translated."},
 )
 
 
@@ -34,11 +35,16 @@ def _either(one: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [one, {"type": "array", "items": one}]}
 
 
-def _route(summary: str, response: dict[str, Any], body: dict[str, Any] | None = None) -> dict[str, Any]:
+def _route(
+    summary: str,
+    response: dict[str, Any],
+    body: dict[str, Any] | None = None,
+    media_types: tuple[str, ...] = (JSON, FORM, MULTIPART),
+) -> dict[str, Any]:
     ok = {int(HTTPStatus.OK): {"content": {JSON: {"schema": response}}}}
     if body is None:
         return {"summary": summary, "responses": ok}
-    content = {media_type: {"schema": body} for media_type in (JSON, FORM, MULTIPART)}
+    content = {media_type: {"schema": body} for media_type in media_types}
     extra = {"requestBody": {"content": content}, "parameters": [TIMEOUT_PARAMETER]}
     return {"summary": summary, "responses": {**ok, **_ERRORS}, "openapi_extra": extra}
 
@@ -72,6 +78,25 @@ _ROUTES = {
         _object("success", success={"type": "boolean"}),
         _object("q s source target", q=_TEXT, s=_TEXT, source=_LANGUAGE, target=_LANGUAGE, api_key=_KEY),
     ),
+    "translate_file": _route(
+        "Translates a file",
+        _object("translatedFileUrl", translatedFileUrl={"type": "string"}),
+        _object(
+            "file source target",
+            file={"type": "string", "format": "binary"},
+            source=_LANGUAGE,
+            target=_LANGUAGE,
+            api_key=_KEY,
+        ),
+        (MULTIPART,),
+    ),
+    "download_file": {
+        "summary": "Returns a translated file",
+        "responses": {
+            int(HTTPStatus.OK): {"content": {"application/octet-stream": {"schema": {"type": "string"}}}},
+            **_ERRORS,
+        },
+    },
     "languages": _route(
         "Lists the languages",
         {

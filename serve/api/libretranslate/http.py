@@ -12,9 +12,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from serve.api.auth import Authenticator
+from serve.api.documents.parts import DocumentParts
 from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
 from serve.api.libretranslate.documentation import TAG, route_documentation
+from serve.api.libretranslate.files import DOWNLOAD, LibreTranslateFiles
 from serve.api.libretranslate.request import (
     AUTO,
     TranslateParameters,
@@ -67,7 +69,9 @@ class LibreTranslateHttp:
         reader: ParameterReader,
         authenticator: Authenticator,
         *,
+        documents: DocumentParts,
         prefix: str,
+        public_url: str | None,
         most_alternatives: int,
         open_to_pages: bool,
     ) -> None:
@@ -78,7 +82,9 @@ class LibreTranslateHttp:
             models: at least one.
             reader: of parameters.
             authenticator: of keys in parameters and headers.
+            documents: their jobs.
             prefix: before every path; empty: none.
+            public_url: address of the server for its clients; None: that of the request.
             most_alternatives: further translations per text.
             open_to_pages: pages of any origin may call the routes.
         """
@@ -88,13 +94,17 @@ class LibreTranslateHttp:
         self._authenticator = authenticator
         self._languages = ServedLanguages(models)
         self._prefix = prefix
+        self._large_reader = documents.reader
+        self._files = LibreTranslateFiles(
+            documents, self._languages, self._receive_large, prefix=prefix, public_url=public_url
+        )
         self._most_alternatives = most_alternatives
         self._headers = _CORS if open_to_pages else MappingProxyType({})
         self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
 
     def owns(self, path: str) -> bool:
         """Returns whether a path is one of the routes."""
-        return path in self._paths
+        return path in self._paths or path.startswith(f"{self._prefix}{DOWNLOAD}/")
 
     def find_method(self, path: str) -> Method | None:
         """Returns the label of translations."""
@@ -143,6 +153,8 @@ class LibreTranslateHttp:
         yield "POST", "/translate", self.translate
         yield "POST", "/detect", self.detect
         yield "POST", "/suggest", self.suggest
+        yield "POST", "/translate_file", self._files.translate_file
+        yield "GET", f"{DOWNLOAD}/{{name}}", self._files.download_file
         yield "GET", "/languages", self.languages
         yield "GET", "/health", self.health
         yield "GET", "/frontend/settings", self.frontend_settings
@@ -192,7 +204,7 @@ class LibreTranslateHttp:
                 "name": language_name(code),
                 "targets": sorted(map(written_code, {code, *self._languages.targets_of(code)})),
             }
-            for code in self._languages.sources
+            for code in self._languages
         ]
         return JSONResponse(listed)
 
@@ -210,8 +222,8 @@ class LibreTranslateHttp:
             "apiKeys": self._authenticator.has_keys,
             "keyRequired": self._authenticator.has_keys,
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": bool(self._files.formats),
+            "supportedFilesFormat": self._files.formats,
             "language": {
                 "source": {"code": AUTO, "name": "Auto Detect"},
                 "target": {"code": written_code(target), "name": language_name(target)},
@@ -221,7 +233,14 @@ class LibreTranslateHttp:
 
     async def _receive(self, request: Request) -> tuple[Parameters, float]:
         """Returns the parameters of an authenticated request, and its deadline."""
-        parameters, deadline_seconds = await self._reader.read(request)
+        return await self._read(request, self._reader)
+
+    async def _receive_large(self, request: Request) -> tuple[Parameters, float]:
+        """Does the same for a request of the size of a document."""
+        return await self._read(request, self._large_reader)
+
+    async def _read(self, request: Request, reader: ParameterReader) -> tuple[Parameters, float]:
+        parameters, deadline_seconds = await reader.read(request)
         key = parameters.first("api_key")
         given = [f"Bearer {key}"] if isinstance(key, str) and key else request.headers.getlist("authorization")
         try:

@@ -12,7 +12,7 @@ from serve.languages.names import language_name
 AUTO = "auto"
 FORMATS = ("text", "html")
 # Codes that this interface writes in place of those of the models.
-_WRITTEN = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
+_WRITTEN = {"no": "nb", "pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
 # Variants that stand in for each other.
 _STAND_INS = {"pt": ("pb",), "pt-br": ("pb",), "pb": ("pt",), "zh": ("zt",), "zh-hans": ("zt",), "zh-cn": ("zt",)}
 _STAND_INS |= dict.fromkeys(("zt", "zh-hant", "zh-tw", "zh-hk"), ("zh",))

@@ -80,7 +80,8 @@ def test_sentences_may_run_over_lines(served: LiveService, expected: str) -> Non
     ("parameters", "part"),
     [
         ({"colour": 1}, "'colour' is unknown"),
-        ({"glossary_id": "x"}, "'glossary_id' is not supported"),
+        ({"glossary_id": "x"}, "Invalid glossary ID"),
+        ({"glossary_id": "x", "glossary_ids": ["x"]}, "Only one of"),
         ({"style_id": "x"}, "'style_id' is not supported"),
         ({"text": None}, "'text'"),
         ({"text": [1]}, "'text'"),
@@ -133,7 +134,7 @@ def test_languages_list_the_variants_of_targets(served: LiveService) -> None:
 def test_both_owners_of_paths_below_v2_answer_in_their_form(served: LiveService) -> None:
     for path in ("/v2/models/none", "/v2/none"):
         assert "error" in served.get(path).json()
-    for path in ("/v2/glossaries", "/v3/none", "/v2/document/1"):
+    for path in ("/v2/write/rephrase", "/v3/none", "/v2/document/1/none"):
         answer = served.get(path)
         assert (answer.status_code, list(answer.json())) == (404, ["message"])
     assert served.get("/v2/health/ready").json() == {"ready": True}

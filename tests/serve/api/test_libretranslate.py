@@ -116,7 +116,10 @@ def test_pages_of_any_origin_may_call_unless_origins_are_configured(served: Live
 
 
 def test_other_routes_have_their_shapes(served: LiveService) -> None:
-    assert served.get("/languages").json() == [{"code": "en", "name": "English", "targets": ["de", "en"]}]
+    assert served.get("/languages").json() == [
+        {"code": "de", "name": "German", "targets": ["de"]},
+        {"code": "en", "name": "English", "targets": ["de", "en"]},
+    ]
     assert served.get("/health").json() == {"status": "ok"}
     settings = served.get("/frontend/settings").json()
     assert (settings["charLimit"], settings["keyRequired"]) == (10_000, False)
@@ -155,6 +158,6 @@ def test_clients_work_unchanged(served: LiveService, expected: str) -> None:
     with LibreTranslate(url) as client:
         assert client.translate(TEXT, "en", "de").translated_text == expected
         assert client.translate([TEXT, TEXT], "en", "de").translated_text == [expected, expected]
-        assert client.languages()[0].code == "en"
+        assert [each.code for each in client.languages()] == ["de", "en"]
         with pytest.raises(BadRequestError, match="zz is not supported"):
             client.translate(TEXT, "en", "zz")

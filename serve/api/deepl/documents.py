@@ -1,0 +1,145 @@
+"""DeepL's documents, over the document jobs of the server."""
+
+import time
+from hmac import compare_digest
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+
+from serve.api.deepl.request import check_formality, glossary_ids, refuse, unsupported
+from serve.api.documents.parts import DocumentParts
+from serve.api.documents.translator import request_for
+from serve.api.interface import Routes
+from serve.api.parameters import Parameters, Receive
+from serve.api.served_languages import ServedLanguages
+from serve.documents.job import Job, JobOptions, JobStatus
+from serve.documents.jobs import DocumentJobs
+from serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError
+from serve.translation.request import AUTO
+
+DOCUMENT = "/v2/document"
+_STATUSES = {
+    JobStatus.QUEUED: "queued",
+    JobStatus.TRANSLATING: "translating",
+    JobStatus.DONE: "done",
+    JobStatus.FAILED: "error",
+}
+# Clients expect that a document is not done right after its upload.
+_SOONEST_SECONDS = 1.0
+_PARAMETERS = frozenset(
+    ("target_lang", "source_lang", "filename", "formality", "glossary_id", "glossary_ids", "output_format", "auth_key")
+)
+
+
+class DeepLDocuments:
+    """Handlers of the routes of documents."""
+
+    def __init__(self, documents: DocumentParts, languages: ServedLanguages, receive: Receive) -> None:
+        """Creates the handlers; `receive` returns the parameters of an authenticated request, and its deadline."""
+        self._jobs = documents.jobs
+        self._translator = documents.translator
+        self._languages = languages
+        self._receive = receive
+
+    def routes(self) -> Routes:
+        """Yields method, path and handler of each route."""
+        yield "POST", DOCUMENT, self.upload
+        yield "POST", f"{DOCUMENT}/{{document_id}}", self.status
+        yield "POST", f"{DOCUMENT}/{{document_id}}/result", self.result
+
+    async def upload(self, request: Request) -> Response:
+        """Stores a document, which is translated in the background."""
+        parameters, _ = await self._receive(request)
+        jobs = self._enabled()
+        upload = parameters.uploads.get("file")
+        if upload is None:
+            raise refuse("Invalid file data: parameter 'file' not specified.")
+        source, target = self._languages_of(parameters)
+        options = JobOptions(allow_pivot=True, glossary=glossary_ids(parameters))
+        self._translator.check(request_for(source, target, options), request.state.record)
+        name = parameters.first("filename") or upload.name
+        try:
+            job = await jobs.create(
+                str(name), upload.data, source, target, options, account=request.state.record.account_id
+            )
+        except InvalidRequestError as error:
+            if error.field not in ("file", "name"):
+                raise
+            raise refuse(f"Invalid file data: {error.problem}", HTTPStatus.BAD_REQUEST) from error
+        return JSONResponse({"document_id": job.id.upper(), "document_key": job.key.upper()})
+
+    async def status(self, request: Request, document_id: str) -> Response:
+        """Returns the status of a document."""
+        job = await self._find(request, document_id)
+        status = _status(job)
+        answer: dict[str, Any] = {"document_id": job.id.upper(), "status": _STATUSES[status]}
+        if status is JobStatus.TRANSLATING:
+            answer["seconds_remaining"] = _seconds_remaining(job)
+        elif status is JobStatus.DONE:
+            answer["billed_characters"] = job.characters
+        elif status is JobStatus.FAILED:
+            answer["error_message"] = job.error
+        return JSONResponse(answer)
+
+    async def result(self, request: Request, document_id: str) -> Response:
+        """Returns the translated document once, and deletes it."""
+        job = await self._find(request, document_id)
+        if _status(job) is not JobStatus.DONE:
+            raise DocumentNotReadyError("Document not ready")
+        jobs = self._enabled()
+        translated = await jobs.result(job.id)
+        await jobs.delete(job.id)
+        headers = {
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(translated.name, safe='')}",
+            "x-content-type-options": "nosniff",
+        }
+        return Response(translated.data, headers=headers, media_type="application/octet-stream")
+
+    def _enabled(self) -> DocumentJobs:
+        if self._jobs is None:
+            raise refuse("Documents are not supported by this server: it has no --state-dir.")
+        return self._jobs
+
+    async def _find(self, request: Request, document_id: str) -> Job:
+        parameters, _ = await self._receive(request)
+        job = await self._enabled().get(document_id.lower())
+        key = parameters.first("document_key")
+        if not isinstance(key, str) or not compare_digest(key.lower().encode(), job.key.encode()):
+            raise DocumentNotFoundError("not found")
+        return job
+
+    def _languages_of(self, parameters: Parameters) -> tuple[str, str]:
+        for name in parameters.values:
+            if name not in _PARAMETERS:
+                raise refuse(f"Parameter '{name[:64]}' is unknown.")
+        target = parameters.first("target_lang")
+        if not target:
+            raise refuse("Parameter 'target_lang' not specified.")
+        check_formality(parameters, str(target))
+        if parameters.first("output_format"):
+            raise refuse("Parameter 'output_format' is not supported by this server.")
+        found, source = self._languages.find(str(target)), parameters.first("source_lang")
+        if found is None:
+            raise unsupported("target_lang")
+        if not source:
+            return AUTO, found
+        given = self._languages.find(str(source))
+        if given is None:
+            raise unsupported("source_lang")
+        if given == found:
+            raise refuse("Source and target language are equal.")
+        return given, found
+
+
+def _status(job: Job) -> JobStatus:
+    if job.status is JobStatus.DONE and time.time() - job.created_seconds < _SOONEST_SECONDS:
+        return JobStatus.TRANSLATING
+    return job.status
+
+
+def _seconds_remaining(job: Job) -> int:
+    elapsed_seconds = time.time() - job.created_seconds
+    return max(1, round(elapsed_seconds * (job.segments - job.translated) / max(1, job.translated)))

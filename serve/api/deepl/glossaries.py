@@ -1,0 +1,238 @@
+"""DeepL's glossaries, versions 2 and 3, over the stored glossaries of the server."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+
+from serve.api.deepl.languages import written_code, written_time
+from serve.api.deepl.request import checked_glossary_id, refuse, unsupported
+from serve.api.interface import Routes
+from serve.api.parameters import Parameters, Receive
+from serve.api.served_languages import ServedLanguages
+from serve.errors import GlossaryNotFoundError
+from serve.glossaries.entry import Entry, EntryError
+from serve.glossaries.files import EntriesFormat, read_entries
+from serve.glossaries.store import Dictionary, DictionarySummary, Glossary, GlossaryStore
+from serve.keys.account import ask
+
+T = TypeVar("T")
+
+GLOSSARIES, PAIRS = "/glossaries", "/v2/glossary-language-pairs"
+_TSV = "text/tab-separated-values"
+_FORMATS: dict[str, EntriesFormat] = {"tsv": "tsv", "csv": "csv"}
+
+
+class DeepLGlossaries:
+    """Handlers of the routes of glossaries."""
+
+    def __init__(self, store: GlossaryStore | None, languages: ServedLanguages, receive: Receive) -> None:
+        """Creates the handlers.
+
+        Args:
+            store: None: the server has no state directory, and refuses glossaries.
+            languages: that a glossary may have.
+            receive: returns the parameters of an authenticated request, and its deadline.
+        """
+        self._store = store
+        self._languages = languages
+        self._receive = receive
+
+    def routes(self) -> Routes:
+        """Yields method, path and handler of each route."""
+        one = f"{GLOSSARIES}/{{glossary_id}}"
+        yield "GET", PAIRS, self.pairs
+        yield "POST", f"/v2{GLOSSARIES}", self.create_one
+        yield "GET", f"/v2{GLOSSARIES}", self.list_single
+        yield "GET", f"/v2{one}", self.get_single
+        yield "DELETE", f"/v2{one}", self.delete
+        yield "GET", f"/v2{one}/entries", self.entries_text
+        yield "POST", f"/v3{GLOSSARIES}", self.create
+        yield "GET", f"/v3{GLOSSARIES}", self.list_all
+        yield "GET", f"/v3{one}", self.get
+        yield "PATCH", f"/v3{one}", self.change
+        yield "DELETE", f"/v3{one}", self.delete
+        yield "GET", f"/v3{one}/entries", self.entries
+        yield "PUT", f"/v3{one}/dictionaries", self.put_dictionary
+        yield "DELETE", f"/v3{one}/dictionaries", self.delete_dictionary
+
+    async def pairs(self, request: Request) -> Response:
+        """Lists the pairs of languages of glossaries."""
+        await self._receive(request)
+        pairs = [
+            {"source_lang": source, "target_lang": target}
+            for source in self._languages.sources
+            for target in sorted(self._languages.targets_of(source))
+        ]
+        return JSONResponse({"supported_languages": pairs})
+
+    async def create_one(self, request: Request) -> Response:
+        """Creates a glossary for one pair of languages."""
+        parameters, _ = await self._receive(request)
+        values = {name: parameters.first(name) for name in ("source_lang", "target_lang", "entries", "entries_format")}
+        dictionary = self._dictionary(values)
+        glossary = await self._use(lambda store: store.create(_name(parameters), [dictionary]))
+        return JSONResponse(_single(glossary), HTTPStatus.CREATED)
+
+    async def list_single(self, request: Request) -> Response:
+        """Lists the glossaries for one pair of languages."""
+        await self._receive(request)
+        found = await self._use(lambda store: store.list_all())
+        return JSONResponse({"glossaries": [_single(each) for each in found if len(each.dictionaries) == 1]})
+
+    async def get_single(self, request: Request, glossary_id: str) -> Response:
+        """Returns a glossary for one pair of languages, without its entries."""
+        glossary = await self._find(request, glossary_id)
+        if len(glossary.dictionaries) != 1:
+            raise GlossaryNotFoundError(glossary_id)
+        return JSONResponse(_single(glossary))
+
+    async def entries_text(self, request: Request, glossary_id: str) -> Response:
+        """Returns the entries of a glossary for one pair of languages, a line for each."""
+        glossary = await self._find(request, glossary_id)
+        pairs = [(each.source_language, each.target_language) for each in glossary.dictionaries]
+        if len(pairs) != 1:
+            raise GlossaryNotFoundError(glossary_id)
+        found = await self._use(lambda store: store.entries(glossary_id, *pairs[0]))
+        return Response(_text(found), media_type=f"{_TSV}; charset=utf-8")
+
+    async def create(self, request: Request) -> Response:
+        """Creates a glossary with a dictionary per pair of languages."""
+        parameters, _ = await self._receive(request)
+        dictionaries = self._dictionaries(parameters)
+        if not dictionaries:
+            raise refuse("Glossary dictionaries must be provided.")
+        glossary = await self._use(lambda store: store.create(_name(parameters), dictionaries))
+        return JSONResponse(_whole(glossary), HTTPStatus.CREATED)
+
+    async def list_all(self, request: Request) -> Response:
+        """Lists all glossaries without their entries."""
+        await self._receive(request)
+        return JSONResponse({"glossaries": [_whole(each) for each in await self._use(lambda store: store.list_all())]})
+
+    async def get(self, request: Request, glossary_id: str) -> Response:
+        """Returns a glossary without its entries."""
+        return JSONResponse(_whole(await self._find(request, glossary_id)))
+
+    async def change(self, request: Request, glossary_id: str) -> Response:
+        """Renames a glossary, and adds or replaces entries of its dictionaries."""
+        parameters, _ = await self._receive(request)
+        dictionaries = self._dictionaries(parameters)
+        name = _name(parameters) if parameters.first("name") is not None else None
+        glossary = await self._use(lambda store: store.change(checked_glossary_id(glossary_id), name, dictionaries))
+        return JSONResponse(_whole(glossary))
+
+    async def delete(self, request: Request, glossary_id: str) -> Response:
+        """Deletes a glossary with all its dictionaries."""
+        await self._receive(request)
+        await self._use(lambda store: store.delete(checked_glossary_id(glossary_id)))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def entries(self, request: Request, glossary_id: str) -> Response:
+        """Returns the entries of one dictionary."""
+        pair = await self._pair(request)
+        found = await self._use(lambda store: store.entries(checked_glossary_id(glossary_id), *pair))
+        source, target = map(_code, pair)
+        dictionary = {"source_lang": source, "target_lang": target, "entries": _text(found), "entries_format": "tsv"}
+        return JSONResponse({"dictionaries": [dictionary]})
+
+    async def put_dictionary(self, request: Request, glossary_id: str) -> Response:
+        """Adds a dictionary, or replaces the one of the same languages."""
+        parameters, _ = await self._receive(request)
+        dictionary = self._dictionary({name: parameters.first(name) for name in parameters.values})
+        glossary = await self._use(lambda store: store.put_dictionary(checked_glossary_id(glossary_id), dictionary))
+        pair = dictionary.source_language, dictionary.target_language
+        summaries = {(each.source_language, each.target_language): each for each in glossary.dictionaries}
+        return JSONResponse(_summary(summaries[pair]))
+
+    async def delete_dictionary(self, request: Request, glossary_id: str) -> Response:
+        """Deletes one dictionary."""
+        pair = await self._pair(request)
+        await self._use(lambda store: store.delete_dictionary(checked_glossary_id(glossary_id), *pair))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def _find(self, request: Request, glossary_id: str) -> Glossary:
+        await self._receive(request)
+        return await self._use(lambda store: store.get(checked_glossary_id(glossary_id)))
+
+    async def _pair(self, request: Request) -> tuple[str, str]:
+        parameters, _ = await self._receive(request)
+        return self._languages_of(parameters.first("source_lang"), parameters.first("target_lang"))
+
+    async def _use(self, use: Callable[[GlossaryStore], T]) -> T:
+        """Returns the result of a function of the store, which runs in a thread."""
+        if self._store is None:
+            raise refuse("Glossaries are not supported by this server: it has no --state-dir.")
+        try:
+            return await ask(use, self._store)
+        except EntryError as error:
+            raise _invalid_entry(error) from error
+
+    def _dictionaries(self, parameters: Parameters) -> list[Dictionary]:
+        values = parameters.all("dictionaries")
+        if not all(isinstance(each, dict) for each in values):
+            raise unsupported("dictionaries")
+        return [self._dictionary(each) for each in values if isinstance(each, dict)]
+
+    def _dictionary(self, values: dict[str, Any]) -> Dictionary:
+        pair = self._languages_of(values.get("source_lang"), values.get("target_lang"))
+        entries, entries_format = values.get("entries"), values.get("entries_format")
+        if not isinstance(entries, str) or not entries:
+            raise refuse("Parameter 'entries' not specified.")
+        if entries_format not in _FORMATS:
+            raise unsupported("entries_format")
+        try:
+            found = read_entries(entries, _FORMATS[entries_format], *pair)
+        except EntryError as error:
+            raise _invalid_entry(error) from error
+        # Further columns of a file, such as the languages, are no forms of the translation.
+        return Dictionary(*pair, tuple(replace(each, targets=each.targets[:1]) for each in found))
+
+    def _languages_of(self, source: object, target: object) -> tuple[str, str]:
+        found = [self._languages.find(each) if isinstance(each, str) else None for each in (source, target)]
+        if None in found or found[0] == found[1]:
+            raise refuse("Unsupported glossary source and target language pair.")
+        return str(found[0]), str(found[1])
+
+
+def _name(parameters: Parameters) -> str:
+    name = parameters.first("name")
+    if not isinstance(name, str) or not name:
+        raise refuse("Parameter 'name' not specified.")
+    return name
+
+
+def _invalid_entry(error: EntryError) -> Exception:
+    return refuse("Invalid glossary entries provided", detail=f"Key with the index {error.index}: {error.problem}")
+
+
+def _text(entries: Sequence[Entry]) -> str:
+    return "\n".join(f"{each.source}\t{each.targets[0]}" for each in entries)
+
+
+def _code(code: str) -> str:
+    return written_code(code).lower()
+
+
+def _summary(dictionary: DictionarySummary) -> dict[str, Any]:
+    return {
+        "source_lang": _code(dictionary.source_language),
+        "target_lang": _code(dictionary.target_language),
+        "entry_count": dictionary.entry_count,
+    }
+
+
+def _single(glossary: Glossary) -> dict[str, Any]:
+    return {**_common(glossary), "ready": True, **_summary(glossary.dictionaries[0])}
+
+
+def _whole(glossary: Glossary) -> dict[str, Any]:
+    return {**_common(glossary), "dictionaries": [_summary(each) for each in glossary.dictionaries]}
+
+
+def _common(glossary: Glossary) -> dict[str, Any]:
+    created = written_time(glossary.created_seconds)
+    return {"glossary_id": glossary.id, "name": glossary.name, "creation_time": created}

@@ -1,0 +1,115 @@
+"""LibreTranslate's files, over the document jobs of the server."""
+
+import asyncio
+import time
+from http import HTTPStatus
+from pathlib import PurePath
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+
+from serve.api.documents.parts import DocumentParts
+from serve.api.documents.translator import request_for
+from serve.api.http_reader import unless_disconnected
+from serve.api.libretranslate.request import AUTO, refuse, required, stand_ins, unsupported
+from serve.api.parameters import Receive
+from serve.api.served_languages import ServedLanguages
+from serve.documents.formats import FORMATS
+from serve.documents.job import Job, JobOptions, JobStatus
+from serve.documents.jobs import DocumentJobs
+from serve.errors import DeadlineExceededError, DocumentNotFoundError
+
+DOWNLOAD = "/download_file"
+_POLL_SECONDS = 0.05
+
+
+class LibreTranslateFiles:
+    """Handlers of the routes of files."""
+
+    def __init__(
+        self,
+        documents: DocumentParts,
+        languages: ServedLanguages,
+        receive: Receive,
+        *,
+        prefix: str,
+        public_url: str | None,
+    ) -> None:
+        """Creates the handlers.
+
+        Args:
+            documents: their jobs.
+            languages: of the models.
+            receive: returns the parameters of an authenticated request of the size of a document, and its deadline.
+            prefix: before every path; empty: none.
+            public_url: address of the server for its clients; None: that of the request.
+        """
+        self._jobs = documents.jobs
+        self._translator = documents.translator
+        self._languages = languages
+        self._receive = receive
+        self._prefix = prefix
+        self._public_url = public_url
+
+    @property
+    def formats(self) -> list[str]:
+        """The ends of the names of files that are translated."""
+        return [] if self._jobs is None else list(FORMATS)
+
+    async def translate_file(self, request: Request) -> Response:
+        """Translates a file, and returns the address of the translation."""
+        if self._jobs is None:
+            raise refuse("Files translation are disabled on this server.", HTTPStatus.FORBIDDEN)
+        parameters, deadline_seconds = await self._receive(request)
+        upload = parameters.uploads.get("file")
+        if upload is None:
+            raise refuse("Invalid request: missing file parameter")
+        source, target = self._languages_of(required(parameters, "source"), required(parameters, "target"))
+        if not upload.name or not upload.data:
+            raise refuse("Invalid request: empty file")
+        if PurePath(upload.name).suffix.lower() not in FORMATS:
+            raise refuse("Invalid request: file format not supported")
+        options = JobOptions(allow_pivot=True)
+        self._translator.check(request_for(source, target, options), request.state.record)
+        account = request.state.record.account_id
+        job = await self._jobs.create(upload.name, upload.data, source, target, options, account=account)
+        done = await unless_disconnected(request, self._wait(self._jobs, job, deadline_seconds))
+        if done.status is JobStatus.FAILED:
+            raise refuse(f"Invalid request: {done.error}")
+        address = self._public_url or str(request.base_url)
+        name = f"{job.id}{PurePath(upload.name).suffix.lower()}"
+        return JSONResponse({"translatedFileUrl": f"{address.rstrip('/')}{self._prefix}{DOWNLOAD}/{name}"})
+
+    async def download_file(self, name: str) -> Response:
+        """Returns a translated file. Its name is a secret; the file stays until it expires."""
+        if self._jobs is None:
+            raise refuse("Files translation are disabled on this server.", HTTPStatus.FORBIDDEN)
+        try:
+            translated = await self._jobs.result(PurePath(name).stem)
+        except DocumentNotFoundError as error:
+            raise refuse("Invalid filename") from error
+        headers = {
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(translated.name, safe='')}",
+            "x-content-type-options": "nosniff",
+        }
+        return Response(translated.data, headers=headers, media_type="application/octet-stream")
+
+    def _languages_of(self, source: str, target: str) -> tuple[str, str]:
+        found = AUTO if source == AUTO else self._languages.find(source, stand_ins(source))
+        if found is None:
+            raise unsupported(source)
+        into = self._languages.find(target, stand_ins(target))
+        if into is None:
+            raise unsupported(target)
+        return found, into
+
+    async def _wait(self, jobs: DocumentJobs, job: Job, deadline_seconds: float) -> Job:
+        """Returns the job once it has ended."""
+        while job.status not in (JobStatus.DONE, JobStatus.FAILED):
+            if time.monotonic() >= deadline_seconds:
+                await jobs.delete(job.id)
+                raise DeadlineExceededError("the deadline passed before the file was translated")
+            await asyncio.sleep(_POLL_SECONDS)
+            job = await jobs.get(job.id)
+        return job
