@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: figures setup optimum nginx chromium postgresql demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
+.PHONY: figures setup conformance optimum nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -73,6 +73,18 @@ $(DEMO)/attention/%/done: | $(DEMO)/corpus/train.en
 	  --training.subword-sampling 0 --training.averaging none --training.validation-every-steps 400 \
 	  --training.selection loss
 
+# Serves a tiny model for the test suites of clients of DeepL and LibreTranslate; trains it once.
+CONFORMANCE ?= build/conformance
+CONFORMANCE_KEYS ?= any
+PHRASES ?= tests/conformance/phrases.tsv
+conformance: $(CONFORMANCE)/bundle/manifest.json
+	$(BIN)/dragoman serve $(CONFORMANCE)/bundle --host 127.0.0.1 --alignments --state-dir $(CONFORMANCE)/state \
+	  $(if $(CONFORMANCE_KEYS),--api-keys "$(CONFORMANCE_KEYS)")
+
+$(CONFORMANCE)/bundle/manifest.json: $(PHRASES) tests/conformance/train.py tests/conformance/sentences.tsv | .venv/trains
+	rm -rf $(CONFORMANCE)
+	$(BIN)/python -m tests.conformance.train $(CONFORMANCE)/run $(CONFORMANCE)/bundle $(PHRASES)
+
 # Requires that the demo model translates 97 % of the test sentences exactly.
 quality: $(DEMO)/verified
 	$(BIN)/dragoman evaluate $(DEMO)/bundle --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --minimum-exact 0.97
@@ -89,6 +101,10 @@ chromium:
 postgresql:
 	tests/install_postgresql.sh
 
+# Further clients of LibreTranslate and DeepL, for tests that run them.
+clients: setup
+	tests/install_clients.sh .clients $(CURDIR)/$(BIN)/python
+
 # Checks the types of the page's scripts.
 TYPESCRIPT ?= 7.0.2
 .node/node_modules/.bin/tsc:
@@ -96,7 +112,7 @@ TYPESCRIPT ?= 7.0.2
 
 # Three processes for two CPUs, because tests also wait. The tests of a file run in one process: they share slow fixtures.
 PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
-test: setup optimum nginx chromium postgresql
+test: setup optimum nginx chromium postgresql clients
 	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.

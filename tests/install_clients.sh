@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs clients of LibreTranslate and DeepL into the folder $1, with the Python $2: those that are commands, or that
+# need other versions than the tests do. Without a network, their tests are skipped.
+set -euo pipefail
+mkdir -p "$1"
+cd "$1"
+install() {
+  [ -d "$1" ] || "$python" -m pip install --quiet --disable-pip-version-check --target "$1" "${@:2}" || rm -rf "$1"
+}
+python=$2
+install deepl-1.30.0 --no-deps deepl==1.30.0
+install deepl-i18n-1.0.0 --no-deps deepl-i18n==1.0.0
+install transpolibre-0.8.15 transpolibre==0.8.15
+if [ ! -d node_modules ] && command -v npm >/dev/null; then
+  npm install --no-audit --no-fund --no-save --silent --prefix . libretranslate@1.0.1 translate@3.1.0 deepl-node@1.28.0
+fi
+for each in deepl-1.30.0 deepl-i18n-1.0.0 transpolibre-0.8.15 node_modules; do
+  [ -d "$each" ] || echo "install_clients.sh: $each cannot be installed; its tests are skipped" >&2
+done

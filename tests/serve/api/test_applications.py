@@ -1,0 +1,107 @@
+"""Applications that use LibreTranslate or DeepL: the requests that their sources send. The applications do not run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.manifest import AttentionHead
+from tests.support.fakes import FakeModel
+from tests.support.live import LiveService, run_service, write_bundle
+
+KEY = {"authorization": "DeepL-Auth-Key secret"}
+
+
+@pytest.fixture(scope="module")
+def served(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    heads = (AttentionHead(layer=0, head=0),)
+    bundle = write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=heads)
+    state = tmp_path_factory.mktemp("state")
+    with run_service(bundle, [FakeModel(8)], alignments=True, state_dir=state, api_keys="secret") as live:
+        yield live
+
+
+def as_libretranslate(live: LiveService, body: dict[str, Any]) -> Any:
+    answer = live.post({"api_key": "secret", **body}, path="/translate")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_mastodon_translates_a_post(served: LiveService) -> None:
+    languages = served.get("/languages").json()
+    assert {each["code"]: each["targets"] for each in languages}["en"] == ["de", "en"]
+    asked = {"q": ["<p>ab ba</p>", "c"], "source": "auto", "target": "de", "format": "html"}
+    answer = as_libretranslate(served, asked)
+    assert len(answer["translatedText"]) == 2
+    assert answer["translatedText"][0].startswith("<p>")
+    assert [set(each) for each in answer["detectedLanguage"]] == [{"confidence", "language"}] * 2
+    # It reads 429 as too many requests and 403 as a used quota.
+    assert served.post({**asked, "api_key": "wrong"}, path="/translate").status_code == 403
+
+
+def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: LiveService) -> None:
+    with served.http() as client:
+        client.headers.update(KEY)
+        for side, code in (("source", "EN"), ("target", "DE")):
+            listed = client.get("/v2/languages", params={"type": side, "enable_beta_languages": "1"}).json()
+            assert code in [each["language"] for each in listed]
+        pairs = client.get("/v2/glossary-language-pairs").json()["supported_languages"]
+        assert ("EN", "DE") in [(each["source_lang"].upper(), each["target_lang"].upper()) for each in pairs]
+        new = {
+            "name": "weblate:1",
+            "source_lang": "EN",
+            "target_lang": "DE",
+            "entries": "b\tdcd",
+            "entries_format": "tsv",
+        }
+        assert client.post("/v2/glossaries", json=new).status_code == 201
+        listed = client.get("/v2/glossaries").json()["glossaries"]
+        glossary = {each["name"]: each["glossary_id"] for each in listed}["weblate:1"]
+        asked = {
+            "text": ['ab <x id="3"></x> ba', "b"],
+            "source_lang": "EN",
+            "target_lang": "DE",
+            "formality": "default",
+            "tag_handling": "xml",
+            "ignore_tags": ["x"],
+            "context": "a form",
+            "glossary_id": glossary,
+            "model_type": "prefer_quality_optimized",
+        }
+        texts = [each["text"] for each in client.post("/v2/translate", json=asked).json()["translations"]]
+        assert '<x id="3"></x>' in texts[0]
+        assert "dcd" in texts[1]
+        assert client.delete(f"/v2/glossaries/{glossary}").status_code == 204
+
+
+def test_weblate_translates_with_libretranslate(served: LiveService) -> None:
+    form = {"api_key": "secret", "q": "ab ba", "source": "en", "target": "de"}
+    assert served.post(path="/translate", data=form).json()["translatedText"]
+
+
+def test_nextcloud_lists_detects_and_translates(served: LiveService) -> None:
+    form = {"api_key": "secret", "q": "ab ba", "source": "en", "target": "de"}
+    assert {each["code"] for each in served.get("/languages").json()} == {"de", "en"}
+    assert served.post(path="/detect", data={"api_key": "secret", "q": "ab ba"}).json()[0]["language"] == "en"
+    assert served.post(path="/translate", data=form).json()["translatedText"]
+
+
+def test_subtitle_edit_translates_a_line(served: LiveService) -> None:
+    body = '{"q": "Ab\\nba", "source": "en", "target": "de", "api_key": "secret" }'
+    headers = {"content-type": "application/json", "accept": "application/json"}
+    answer = served.post(path="/translate", content=body, headers=headers)
+    assert answer.json()["translatedText"]
+
+
+def test_a_browser_extension_asks_before_its_request(served: LiveService) -> None:
+    origin = {"origin": "moz-extension://1", "access-control-request-method": "POST"}
+    with served.http() as client:
+        preflight = client.options("/translate", headers={**origin, "access-control-request-headers": "content-type"})
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-origin"] == "*"
+        assert "content-type" in preflight.headers["access-control-allow-headers"].lower()
+        body = {"q": "ab ba", "source": "auto", "target": "de", "format": "text", "api_key": "secret"}
+        answer = client.post("/translate", json=body, headers={"origin": origin["origin"]})
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert answer.json()["detectedLanguage"]["language"] in ("de", "en")

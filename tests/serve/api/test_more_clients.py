@@ -1,0 +1,145 @@
+"""Clients of LibreTranslate and DeepL that run as programs of their own, unchanged: `make clients` installs them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from model.tokenizer.tokenizer import Tokenizer
+from serve.bundle.manifest import AttentionHead
+from tests.support.fakes import FakeModel
+from tests.support.live import LiveService, run_service, write_bundle
+from tests.support.paths import ROOT
+
+CLIENTS = ROOT / ".clients"
+TEXT = "ab ba"
+PO = f'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "{TEXT}"\nmsgstr ""\n'
+# What this client lacks: the address of the server.
+DEEPL_I18N = """
+import sys, deepl
+deepl.Translator._DEEPL_SERVER_URL = sys.argv.pop(1)
+from deepl_i18n.cli import main
+sys.exit(main())
+"""
+OLDER_DEEPL = f"""
+import sys, deepl
+assert deepl.__version__ == "1.30.0"
+client = deepl.DeepLClient("any", server_url=sys.argv[1])
+result = client.translate_text({TEXT!r}, source_lang="EN", target_lang="DE")
+print(result, client.get_usage().any_limit_reached)
+"""
+# URL stands for the address of the server, PATH for the file of the package.
+LIBRETRANSLATE = f"""
+const {{ translate }} = require("libretranslate");
+console.log(await translate({{ query: {TEXT!r}, source: "en", target: "de", apiurl: "URL" }}));
+"""
+TRANSLATE = f"""
+const {{ default: translate }} = await import("PATH");
+translate.engine = "libre";
+translate.url = "URL/translate";
+console.log(await translate({TEXT!r}, {{ from: "en", to: "de" }}));
+"""
+DEEPL_NODE = f"""
+const deepl = require("deepl-node");
+const client = new deepl.DeepLClient("any", {{ serverUrl: "URL" }});
+console.log((await client.translateText({TEXT!r}, "en", "de")).text);
+const entries = new deepl.GlossaryEntries({{ entries: {{ one: "eins" }} }});
+const glossary = await client.createGlossary("node", "en", "de", entries);
+console.log((await client.getGlossaryEntries(glossary)).entries().one);
+console.log((await client.getUsage()).anyLimitReached());
+"""
+NODE = shutil.which("node")
+
+
+@pytest.fixture(scope="module")
+def served(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    heads = (AttentionHead(layer=0, head=0),)
+    bundle = write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=heads)
+    with run_service(bundle, [FakeModel(8)], alignments=True, state_dir=tmp_path_factory.mktemp("state")) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def expected(served: LiveService) -> str:
+    """The translation by the own interface."""
+    text: str = served.post({"text": TEXT}).json()["translations"][0]["text"]
+    return text
+
+
+def run(client: str, *command: str, folder: Path, **environment: str) -> str:
+    """Runs a program with the libraries of a client, and returns its output."""
+    libraries = CLIENTS / client
+    if not libraries.is_dir():
+        pytest.skip("needs the clients: make clients")
+    variables = {**os.environ, "PYTHONPATH": str(libraries), "NODE_PATH": str(libraries), **environment}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_node(script: str, live: LiveService, folder: Path) -> str:
+    """Runs a script of Node, and returns its output."""
+    if NODE is None:
+        pytest.skip("needs Node")
+    package = CLIENTS / "node_modules" / "translate" / "index.min.js"
+    path = folder / "script.cjs"
+    path.write_text(f"(async () => {{ {script.replace('URL', live.http_url).replace('PATH', str(package))} }})()")
+    return run("node_modules", NODE, str(path), folder=folder).strip()
+
+
+def test_transpolibre_translates_a_file_of_messages(served: LiveService, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "messages.po").write_text(PO)
+    arguments = ("--url", served.http_url, "--source-lang", "en", "--target-lang", "de", "--file", "messages.po")
+    program = "from transpolibre.main import main; main()"
+    run("transpolibre-0.8.15", sys.executable, "-c", program, *arguments, folder=tmp_path)
+    assert f'msgstr "{expected}"' in (tmp_path / "messages.po").read_text()
+
+
+def test_the_older_client_of_deepl_translates(served: LiveService, expected: str, tmp_path: Path) -> None:
+    output = run("deepl-1.30.0", sys.executable, "-c", OLDER_DEEPL, served.http_url, folder=tmp_path)
+    assert output.strip() == f"{expected} False"
+
+
+def test_the_command_of_deepl_translates_texts_and_documents(
+    served: LiveService, expected: str, tmp_path: Path
+) -> None:
+    environment = {"DEEPL_AUTH_KEY": "any", "DEEPL_SERVER_URL": served.http_url}
+    command = (sys.executable, "-m", "deepl")
+    output = run("deepl-1.30.0", *command, "text", "--from", "EN", "--to", "DE", TEXT, folder=tmp_path, **environment)
+    assert output.strip() == expected
+    (tmp_path / "one.txt").write_text(TEXT)
+    run(
+        "deepl-1.30.0",
+        *command,
+        "document",
+        "--from",
+        "EN",
+        "--to",
+        "DE",
+        "one.txt",
+        "out",
+        folder=tmp_path,
+        **environment,
+    )
+    assert (tmp_path / "out" / "one.txt").read_text() == expected
+    assert "DE: German" in run("deepl-1.30.0", *command, "languages", folder=tmp_path, **environment)
+
+
+def test_deepl_i18n_translates_a_file_of_messages(served: LiveService, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "de.po").write_text(PO.replace("UTF-8\\n", "UTF-8\\nLanguage: de\\n"))
+    program = (sys.executable, "-c", DEEPL_I18N, served.http_url, "po", "de.po", "--source-lang", "EN")
+    output = run("deepl-i18n-1.0.0", *program, folder=tmp_path, DEEPL_API_KEY="any")
+    assert f'msgstr "{expected}"' in (tmp_path / "de.po").read_text(), output
+
+
+@pytest.mark.parametrize("script", [LIBRETRANSLATE, TRANSLATE], ids=["libretranslate", "translate"])
+def test_packages_of_node_translate(served: LiveService, expected: str, tmp_path: Path, script: str) -> None:
+    assert run_node(script, served, tmp_path) == expected
+
+
+def test_deepl_node_translates_texts_and_keeps_glossaries(served: LiveService, expected: str, tmp_path: Path) -> None:
+    assert run_node(DEEPL_NODE, served, tmp_path).split("\n") == [expected, "eins", "false"]
