@@ -4,8 +4,9 @@ The clients are a closed loop: it measures the throughput of that many clients, 
 """
 
 import asyncio
+import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +39,10 @@ from serve.translation.request import SearchPlan
 from serve.translation.segments import SegmentedText
 
 Interface = Literal["grpc", "rest", "grpc-many"]
-# CPU seconds of parts of a server, by name.
-Parts = Mapping[str, float]
 MEBIBYTE = 1 << 20
 GREEDY = SearchOptions()
+# As the native loop names its threads.
+ENGINE_THREAD = "dragoman-engine"
 SEED = 1
 # Upper bound; the clients normally go on until they are stopped.
 LONGEST_SECONDS = 600.0
@@ -146,20 +147,30 @@ def engine_options(engines: int, slots: int) -> list[str]:
     return ["--engines", str(engines), "--threads-per-engine", "1", "--slots", str(slots)]
 
 
+def engine_seconds(process_id: int) -> float:
+    """Returns the CPU time of the native engines of a server (Linux)."""
+    ticks = 0
+    for thread in Path(f"/proc/{process_id}/task").iterdir():
+        name, _, fields = (thread / "stat").read_text(encoding="ascii").partition("(")[2].rpartition(")")
+        if name == ENGINE_THREAD:
+            ticks += sum(map(int, fields.split()[11:13]))  # utime and stime
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class Reading(NamedTuple):
     """Counters at one time: seconds of the monotonic clock, answered requests by server, sum of all servers."""
 
     seconds: float
     answered: Sequence[int]
     state: ServerState
-    parts: Parts
+    engine_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BusyClients:
     """Clients that send one of the sentences per request.
 
-    `targets` are the addresses of all servers together. `read_parts` reads the CPU times of parts of a single server.
+    `targets` are the addresses of all servers together. `read_engines` reads the CPU time of the engines of one server.
     """
 
     plan: BusyPlan
@@ -167,7 +178,7 @@ class BusyClients:
     targets: Targets
     servers: Sequence[Targets]
     options: SearchOptions = GREEDY
-    read_parts: Callable[[], Parts] = dict
+    read_engines: Callable[[], float | None] = lambda: None
 
     def take_turn(self, interface: Interface) -> Figures:
         """Keeps the servers busy over one interface. Each client sends its next request when it has its answer."""
@@ -193,7 +204,7 @@ class BusyClients:
                 if len(states) < len(read):
                     raise BenchmarkError("/metrics: expected the server's metrics, got none")
                 answered = [state.requests.get(f"{PROTOCOLS[interface].interface} ok", 0) for state in states]
-                readings.append(Reading(time.monotonic(), answered, together(states), self.read_parts()))
+                readings.append(Reading(time.monotonic(), answered, together(states), self.read_engines()))
 
             async def watch(run: Run) -> None:
                 """Reads the counters at both ends of the measured time, while the clients go on."""
@@ -223,12 +234,15 @@ def figures_between(first: Reading, last: Reading) -> Figures:
     """Returns throughput and CPU time between two readings. Every request has one sentence."""
     sentences = [late - early for early, late in zip(first.answered, last.answered, strict=True)]
     seconds, cpu_seconds = last.seconds - first.seconds, last.state.cpu_seconds - first.state.cpu_seconds
+    engines = None
+    if last.engine_seconds is not None and first.engine_seconds is not None:
+        engines = last.engine_seconds - first.engine_seconds
     return {
         "sentences/s": sum(sentences) / seconds,
         **({"least asked server, %": 100 * min(sentences) / sum(sentences)} if len(sentences) > 1 else {}),
         "rows of a decoder step": rows_per_step(first.state, last.state) or 0.0,
         "CPU of a sentence, ms": 1000 * cpu_seconds / sum(sentences),
         "CPUs used": cpu_seconds / seconds,
-        **{f"CPU in {part}, %": 100 * (last.parts[part] - first.parts[part]) / cpu_seconds for part in first.parts},
+        **({} if engines is None else {"CPU in engines, %": 100 * engines / cpu_seconds}),
         "resident memory, MiB": last.state.resident_bytes / MEBIBYTE,
     }

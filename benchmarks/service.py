@@ -5,7 +5,7 @@ to the same server over REST, in turn and milliseconds apart. The figure is the 
 keeps one connection and has the whole response at the end of the timed part; it parses the response later.
 
 Many clients: a closed loop keeps a server busy with short sentences. The figure is the share of the server's CPU time
-outside ONNX Runtime.
+outside the threads of its native engines.
 """
 
 import http.client
@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import numpy as np
@@ -34,13 +33,13 @@ from benchmarks.served import (
     ServedSentence,
     ServedSentences,
     engine_options,
+    engine_seconds,
     read_sentences,
     request_kind,
     serving,
 )
 from benchmarks.systems.engine_system import EngineTranslator
 from benchmarks.systems.translating import Batching
-from benchmarks.watched_server import read_cpu_times
 from loadtest.clients import TRANSLATE_PATH, Targets
 from loadtest.protocols import PROTOCOLS
 from loadtest.scenario import LoadRequest, SearchOptions
@@ -92,7 +91,7 @@ class ServicePlan(BusyPlan):
         )
         tables = [
             Table("one client", lone, text=one, notes=["Target: at most 2 ms over the engine."]),
-            Table("many clients", busy, text=many, notes=["Target: at most 25 % of CPU outside ONNX Runtime."]),
+            Table("many clients", busy, text=many, notes=["Target: at most 25 % of CPU outside the engines."]),
         ]
         return Report(tables, self.cpus)
 
@@ -199,28 +198,19 @@ def one_client(plan: ServicePlan, sentences: ServedSentences) -> Columns:
 
 
 def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Columns:
-    """Measures a busy server with one engine per CPU.
+    """Measures a busy server with one engine per CPU; other threads have interfaces, scheduler and tokenizer."""
 
-    Engine threads outside ONNX Runtime are scheduler, search and Python around the runs. Other threads are interfaces,
-    tokenizer and metrics.
-    """
-    with TemporaryDirectory(prefix="dragoman-") as folder:
-        clock = Path(folder) / "clock"
+    def command(ports: tuple[int, int]) -> list[str]:
+        return [*server_command(plan.bundle, *ports), *engine_options(len(set(plan.server_cpus)), plan.slots)]
 
-        def command(ports: tuple[int, int]) -> list[str]:
-            engines = engine_options(len(set(plan.server_cpus)), plan.slots)
-            watched = server_command(plan.bundle, *ports, ("benchmarks.watched_server",))
-            return [*watched, *engines, "--clock-file", str(clock)]
+    with serving(command, plan.server_cpus) as (server,):
+        targets = replace(server.targets, connections=1)
+        options = SearchOptions(max_target_ratio=plan.max_target_ratio)
+        read_seconds = partial(engine_seconds, server.process_id)
+        clients = BusyClients(plan, sentences, targets, (server.targets,), options, read_seconds)
 
-        with serving(command, plan.server_cpus) as (server,):
-            targets = replace(server.targets, connections=1)
-            options = SearchOptions(max_target_ratio=plan.max_target_ratio)
-            clients = BusyClients(plan, sentences, targets, (server.targets,), options, lambda: read_cpu_times(clock))
+        def keep_busy(name: str) -> Figures:
+            figures = clients.take_turn(INTERFACES[name])
+            return {**figures, "CPU outside the engines, %": 100 - figures["CPU in engines, %"]}
 
-            def keep_busy(name: str) -> Figures:
-                figures = clients.take_turn(INTERFACES[name])
-                runs, engines = (figures[f"CPU in {part}, %"] for part in ("ONNX Runtime", "engine threads"))
-                shares = {"- in engine threads, %": engines - runs, "- in other threads, %": 100 - engines}
-                return {**figures, "CPU outside ONNX Runtime, %": 100 - runs, **shares}
-
-            return in_turns(INTERFACES, plan.rounds, "service, many clients", keep_busy)
+        return in_turns(INTERFACES, plan.rounds, "service, many clients", keep_busy)

@@ -6,7 +6,8 @@ metrics, and no delivery to requests.
 
 import os
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -17,7 +18,7 @@ from serve.engine.native.engine import NativeEngine
 from serve.engine.native.model import loop_config, loop_library
 from serve.engine.native.records import End, Failure, pack, unpack
 from serve.engine.native.scheduler import NativeScheduler
-from serve.errors import InternalError
+from serve.errors import InternalError, ServiceError
 from serve.native.loop import Loop, LoopModel
 from serve.observability.metrics import Metrics
 from serve.scheduler.sequence import FAILED, DecodingSequence, SequenceSpec
@@ -35,13 +36,22 @@ def settings_of(bundle: Bundle, *, engines: int, slots: int, prefill_token_budge
     )
 
 
-class PhaseSeconds(NamedTuple):
-    """What an engine did since its start, in seconds, and the number of decoder steps."""
+class Phases(NamedTuple):
+    """What engines did since their start: seconds of each phase, decoder steps, and the sum of their rows."""
 
-    encode: float
-    step: float
-    search: float
-    steps: int
+    encode: float = 0.0
+    step: float = 0.0
+    search: float = 0.0
+    steps: int = 0
+    rows: int = 0
+
+    def since(self, before: "Phases") -> "Phases":
+        """Returns the difference to an earlier time."""
+        return Phases(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+def ignore(_: DecodingSequence) -> None:
+    """Takes the end of a sequence whose result is not needed."""
 
 
 class LiveNativeEngines:
@@ -51,27 +61,72 @@ class LiveNativeEngines:
         """Starts the engines of the settings."""
         metrics = Metrics(CollectorRegistry(), bundle.manifest.name)
         self.slots = settings.slots
+        self._closing = False
+        self._error: ServiceError | None = None
         self._scheduler = NativeScheduler(loop_library(), loop_config(settings, bundle), MOST_WAITING_ROWS, metrics)
         self._engines = NativeEngine.start_all(self._scheduler, model, settings, metrics)
 
+    def submit(
+        self, specs: Sequence[SequenceSpec], on_finish: Callable[[DecodingSequence], None], order: Order = list
+    ) -> list[DecodingSequence]:
+        """Submits sequences together; a call that waits calls `on_finish` when one has ended."""
+        sequences = [DecodingSequence(*spec, None, on_finish) for spec in specs]
+        self._scheduler.submit(order(sequences))
+        return sequences
+
     def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
         """Submits sequences together, in the given order, and returns them in that of the specs once all have ended."""
-        sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
-        self._scheduler.submit(order(sequences))
-        while not self._scheduler.idle:
-            self._scheduler.poll(POLL_SECONDS)
+        ended: list[DecodingSequence] = []
+        sequences = self.submit(specs, ended.append, order)
+        self.wait(lambda: len(ended) == len(sequences))
         for sequence in sequences:
             raise_error(sequence)
         return sequences
 
+    def occupy(
+        self, specs: Iterator[SequenceSpec], count: int, on_finish: Callable[[DecodingSequence], None] = ignore
+    ) -> None:
+        """Keeps `count` sequences of equal length running: whenever one ends, the next one starts.
+
+        The first ones have different lengths, so that their ends are spread evenly over the steps.
+        """
+
+        def renew(ended: DecodingSequence) -> None:
+            if not self._closing:
+                self._error = self._error or ended.error
+                on_finish(ended)
+                self.submit([next(specs)], renew)
+
+        for number in range(count):
+            source_ids, options = next(specs)
+            length = 1 + number * options.max_target_tokens // count
+            shorter = replace(options, min_target_tokens=length, max_target_tokens=length)
+            self.submit([SequenceSpec(source_ids, shorter)], renew)
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Waits until a condition holds that changes when a sequence ends; raises the error of an occupying one."""
+        while not condition():
+            self._scheduler.poll(POLL_SECONDS)
+            if self._error is not None:
+                raise self._error
+
     @property
-    def phases(self) -> PhaseSeconds:
-        """The phases of the first engine, by the counters of the loop."""
-        encode, decode, search_seconds = self._scheduler.loop.counts(0)
-        return PhaseSeconds(encode.seconds, decode.seconds, search_seconds, sum(decode.by_seconds))
+    def waiting(self) -> int:
+        """Sequences in the queue."""
+        return self._scheduler.waiting
+
+    @property
+    def phases(self) -> Phases:
+        """The sums of all engines, by the counters of the loop."""
+        found = []
+        for number in range(len(self._engines)):
+            encode, decode, search = self._scheduler.loop.counts(number)
+            found.append(Phases(encode.seconds, decode.seconds, search, sum(decode.by_seconds), decode.sequences))
+        return Phases(*map(sum, zip(*found, strict=True)))
 
     def close(self) -> None:
         """Stops the engines; sequences that still run end with an error."""
+        self._closing = True
         for engine in self._engines:
             engine.stop()
         self._scheduler.close()

@@ -1,14 +1,12 @@
-"""`dragoman bench service` measures one client and many; the watched server attributes its CPU time."""
+"""`dragoman bench service` measures one client and many, and the CPU time of the engines."""
 
 import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pydantic_settings import CliApp
 
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Report
@@ -19,15 +17,10 @@ from benchmarks.service import (
     lone_clients,
     measure_lone,
 )
-from benchmarks.systems.engine import watched
-from benchmarks.watched_server import RunClock, WatchedServer, read_cpu_times
 from loadtest.clients import Targets
 from model.data.corpus import CorpusError
 from serve.bundle.bundle import Bundle
-from serve.registry.engine_models import load_models
-from serve.settings import ServeSettings
-from tests.support.live import LiveService, run_service
-from tests.support.toy import toy_test_sentences
+from tests.support.live import LiveService
 
 CPU = min(os.sched_getaffinity(0))
 QUICK: dict[str, Any] = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "sentences": 4}
@@ -64,10 +57,12 @@ def test_clients_and_server_count_the_same_requests(report: Report) -> None:
     assert set(rows["failed requests"].values()) == set(rows["uncounted requests"].values()) == {0}
 
 
-def test_cpu_of_runs_is_part_of_engine_threads_and_of_the_process(report: Report) -> None:
+def test_cpu_of_engines_is_part_of_that_of_the_process(report: Report) -> None:
     rows = rows_of(report, 1)
     for interface in rows["sentences/s"]:
-        assert 0 < rows["CPU in ONNX Runtime, %"][interface] < rows["CPU in engine threads, %"][interface] < 100
+        engines, outside = rows["CPU in engines, %"][interface], rows["CPU outside the engines, %"][interface]
+        assert 0 <= engines <= 100
+        assert engines + outside == pytest.approx(100)
         assert 1 <= rows["rows of a decoder step"][interface] <= 4
 
 
@@ -149,46 +144,3 @@ def test_a_translation_that_differs_from_the_engine_is_reported(sentences: list[
     clients = {"engine": SlowClient(0), "REST": SlowClient(1, answer="nein")}
     with pytest.raises(BenchmarkError, match=r"^REST: .*: nein: expected ja"):
         measure_lone(clients, sentences, 1, lambda: SlowClient.now_ns)
-
-
-def test_a_watched_server_answers_bitwise_as_the_plain_one(
-    toy_server: LiveService, toy_bundle: Path, tmp_path: Path
-) -> None:
-    clock = RunClock(tmp_path / "clock")
-    settings = ServeSettings(bundle=toy_bundle, engines=1, threads_per_engine=1, slots=8)
-    models = load_models(settings, Bundle.open(toy_bundle), change=lambda sessions: watched(sessions, clock.measure))
-    with run_service(toy_bundle, models) as service:
-        for options in ({}, {"beam_size": 4, "hypotheses": 2}, {"temperature": 0.7, "seed": 7}):
-            body = {"text": toy_test_sentences()[:6], "options": options}
-            answers = [each.post(body).json()["translations"] for each in (toy_server, service)]
-            assert answers[0] == answers[1]
-    assert read_cpu_times(tmp_path / "clock")["ONNX Runtime"] > 0
-
-
-def test_only_runs_are_counted_in_all_threads_even_if_they_fail(tmp_path: Path) -> None:
-    clock = RunClock(tmp_path / "clock")
-
-    def work() -> tuple[float, float]:
-        with pytest.raises(ZeroDivisionError), clock.measure("decoder"):
-            sum(range(100_000)) / 0
-        sum(range(100_000))
-        with clock.measure("encoder"):
-            pass
-        runs, engines = read_cpu_times(tmp_path / "clock").values()
-        return runs, engines
-
-    alone = work()
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    both = tuple(read_cpu_times(tmp_path / "clock").values())
-    assert 0 < alone[0] < alone[1]
-    assert alone[0] < both[0] < both[1]
-    assert alone[1] < both[1]
-
-
-@pytest.mark.parametrize("options", [["--threads-per-engine=2"], ['--models={"toy": {"threads_per_engine": 2}}']])
-def test_engines_with_several_threads_are_rejected(toy_bundle: Path, tmp_path: Path, options: list[str]) -> None:
-    """ONNX Runtime would work in threads that the clock does not measure."""
-    with pytest.raises(SystemExit, match="--threads-per-engine: 2: expected 1"):
-        CliApp.run(WatchedServer, cli_args=[str(toy_bundle), "--clock-file", str(tmp_path / "clock"), *options])

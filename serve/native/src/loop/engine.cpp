@@ -1,5 +1,9 @@
 #include "loop/engine.hpp"
 
+#ifdef __linux__
+#include <pthread.h>
+#endif
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -30,6 +34,9 @@ Engine::~Engine() {
 void Engine::start() {
   ended_ = false;
   thread_ = std::thread([self = shared_from_this()] { self->run(); });
+#ifdef __linux__
+  pthread_setname_np(thread_.native_handle(), "dragoman-engine");
+#endif
 }
 
 bool Engine::stop(double timeout_seconds) {
