@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: figures setup conformance optimum nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
+.PHONY: figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -26,15 +26,6 @@ serve/native/libdragoman.so: serve/native/build.py $(wildcard serve/native/src/*
 .venv/trains: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) -e '.[cpu,train,export]'
-	touch $@
-
-# In another environment, because Optimum requires an older version of transformers than the tests.
-optimum: .venv-optimum/installed
-
-.venv-optimum/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-optimum
-	grep -vE '^(huggingface_hub|tokenizers|transformers)==' constraints.txt >.venv-optimum/constraints.txt
-	.venv-optimum/bin/pip install --disable-pip-version-check --no-compile -c .venv-optimum/constraints.txt -e '.[optimum]'
 	touch $@
 
 # Trains once; later calls only serve. ONESHOT=1 ends after the translations.
@@ -112,7 +103,7 @@ TYPESCRIPT ?= 7.0.2
 
 # Three processes for two CPUs, because tests also wait. The tests of a file run in one process: they share slow fixtures.
 PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
-test: setup optimum nginx chromium postgresql clients
+test: setup nginx chromium postgresql clients
 	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Tests the promises of docs/reliability.md with all rounds, and fills in its table.
@@ -143,8 +134,8 @@ fmt: setup
 	$(BIN)/ruff format
 
 # Compares engines and server with baselines, and fills in docs/measurements/benchmarks.md. Takes hours; ROUNDS=2 is faster.
-bench: setup optimum
-	$(BIN)/dragoman bench offline --plan benchmarks/plans/baselines.yaml --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
+bench: setup
+	$(BIN)/dragoman bench offline --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
 	$(BIN)/dragoman bench online --set run=$(BENCH_RUN) $(BENCH_OPTIONS)
 	$(BIN)/dragoman bench service --set bundle=$(BENCH_RUN) $(BENCH_OPTIONS)
 

@@ -81,7 +81,6 @@ EXTRAS = {
     "tracing": ("opentelemetry",),
     "postgresql": ("pg8000",),
     "ray": ("ray",),
-    "optimum": ("optimum",),
 }
 # Packages of commands that are not part of the wheel.
 CHECKOUT_PACKAGES = ("benchmarks", "examples")

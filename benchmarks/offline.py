@@ -7,8 +7,6 @@ rounds with single sentences. The random model gets exactly the target lengths o
 
 import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -35,7 +33,6 @@ KINDS: dict[Maker, tuple[str, ...]] = {
     "ctranslate2": ("fp32:cpu", "int8:cpu"),
     "pytorch": ("fp32:cpu", "fp32:cuda", "fp16:cuda"),
     "transformers": ("fp32:cpu",),
-    "optimum": ("fp32:cpu",),
 }
 # A trained model's translations are compared with those of the first of these, in the same floating-point precision.
 REFERENCES: tuple[Maker, ...] = ("ctranslate2", "pytorch")
@@ -94,7 +91,6 @@ class OfflinePlan(ModelsPlan):
         min_length=1,
         description="MAKER:PRECISION:VARIANT, as dragoman-loop:int8, dragoman:fp32:portable or pytorch:fp16:cuda",
     )
-    optimum_python: Path = Field(Path(".venv-optimum/bin/python"), description="interpreter of `make optimum`")
     alone: int = Field(50, gt=0, description="number of sentences also translated one at a time")
     trials: int = Field(2, gt=0, description="passes per size of a batch or an engine; the fastest pass counts")
     batches: tuple[Batch, ...] = Field(
@@ -134,10 +130,8 @@ class OfflinePlan(ModelsPlan):
         for library in {"ctranslate2", "transformers"} & makers:
             import_module(library)
         report = Report([], f"threads of each system: {self.threads}")
-        if "optimum" in makers:
-            report.environments["optimum"] = json.loads(run_optimum(self.optimum_python, "-c", PRINT_VERSIONS))
         models = self.models()
-        if makers & {"transformers", "optimum"}:
+        if "transformers" in makers:
             from benchmarks.systems.transformers_system import check_known  # noqa: PLC0415 - slow
 
             for model, _ in models:
@@ -193,8 +187,6 @@ class Measured:
         """Writes the files, and translates with each size; an only size has one pass, for the translations."""
         system, folder, sizes = self.system, self.workshop / str(self.system), self.plan.sizes(self.system)
         model.write(folder, system.maker, system.precision, system.variant)
-        if system.maker == "optimum":
-            run_optimum(self.plan.optimum_python, "-m", "benchmarks.systems.optimum_system", str(folder))
         self.size_bytes = sum(path.stat().st_size for path in folder.iterdir())
         outputs = {search: self.workshop / f"{system}, {search}.json" for search in SEARCHES}
         names = {(search, size): f"{search}, {size}" for search in SEARCHES for size in sizes}
@@ -224,8 +216,7 @@ class Measured:
                 options["compute_type"] = compute_type(system.precision)
             case "pytorch":
                 options |= {"device": system.variant, "precision": system.precision}
-        python = str(plan.optimum_python) if system.maker == "optimum" else sys.executable
-        return Launch(f"{system}, {copies} x {threads}", LOADERS[system.maker], options, tasks, python)
+        return Launch(f"{system}, {copies} x {threads}", LOADERS[system.maker], options, tasks)
 
     def best_size(self, search: str) -> str:
         """Returns the size with the fastest single pass: other load on the machine only slows a pass down."""
@@ -267,30 +258,6 @@ def measure_systems(
     for each, threads, launch in alone:
         each.alone[threads] = rounds[launch.name]
     return systems
-
-
-# Fails if one of them is not installed.
-PRINT_VERSIONS = """
-import json, importlib.metadata
-print(json.dumps({name: importlib.metadata.version(name) for name in ("optimum-onnx", "transformers", "onnxruntime")}))
-"""
-
-
-def run_optimum(python: Path, *arguments: str) -> str:
-    """Runs the interpreter of the environment with Optimum; returns its output.
-
-    Raises:
-        BenchmarkError: if the environment does not exist, lacks a library, or fails.
-    """
-    try:
-        done = subprocess.run(  # noqa: S603 - a fixed command line
-            [python, *arguments], check=True, capture_output=True, encoding="utf-8", errors="replace"
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        problem = error.strerror if isinstance(error, OSError) else error.stderr.strip().rpartition("\n")[2]
-        expected = "expected the interpreter of an environment with the extra `optimum`, as `make optimum` makes one"
-        raise BenchmarkError(f"optimum: {python}: {problem}; {expected}") from error
-    return done.stdout
 
 
 def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:

@@ -71,34 +71,21 @@ class Provenance:
     date: str
 
     @classmethod
-    def now(
-        cls,
-        command: str,
-        libraries: Iterable[str],
-        threads: str,
-        environments: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> Self:
+    def now(cls, command: str, libraries: Iterable[str], threads: str) -> Self:
         """Returns the conditions of this process.
 
-        Libraries that are not installed are skipped. `threads` has kind and number, as in `PyTorch threads: 2`;
-        `environments` has library versions of other environments that took part.
+        Libraries that are not installed are skipped. `threads` has kind and number, as in `PyTorch threads: 2`.
         """
         versions = {"Python": platform.python_version(), **installed_versions(libraries)}
         return cls(
             command,
             f"{_processor()}, CPUs: {os.cpu_count()}, {threads}",
-            "; ".join(
-                [_listed(versions), *(f"{name}: {_listed(each)}" for name, each in (environments or {}).items())]
-            ),
+            ", ".join(f"{name} {version}" for name, version in versions.items()),
             datetime.now(UTC).date().isoformat(),
         )
 
     def __str__(self) -> str:
         return f"Measured by `{self.command}` ({self.machine}; {self.versions}; {self.date})."
-
-
-def _listed(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def command_line(name: str, command: BaseModel, positional: str | None = None) -> str:

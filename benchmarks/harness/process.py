@@ -73,7 +73,6 @@ class Launch(NamedTuple):
     load: str
     options: Mapping[str, Any]
     tasks: Mapping[str, Mapping[str, Any]]
-    python: str = sys.executable
 
 
 class SystemProcess(NamedTuple):
@@ -108,7 +107,7 @@ def run_system(launch: Launch) -> Iterator[SystemProcess]:
         TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
         # In its own session: Ctrl-C reaches only this process, which ends the block.
         subprocess.Popen(  # noqa: S603 - a fixed command line
-            [launch.python, "-m", "benchmarks.harness.process", launch.load],
+            [sys.executable, "-m", "benchmarks.harness.process", launch.load],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

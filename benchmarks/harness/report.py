@@ -87,14 +87,12 @@ def format_spread(figures: Sequence[float], show: Callable[[float], str] = _show
 class Report:
     """The result of a benchmark.
 
-    `threads` is their kind and number, as `threads of each system: 2`. `details` are other results for the JSON file,
-    `environments` the library versions of other Python environments that took part.
+    `threads` is their kind and number, as `threads of each system: 2`. `details` are other results for the JSON file.
     """
 
     tables: list[Table]
     threads: str
     details: dict[str, Any] = field(default_factory=dict)
-    environments: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables))

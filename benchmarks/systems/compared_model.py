@@ -38,7 +38,6 @@ Maker = Literal[
     "ctranslate2",
     "pytorch",
     "transformers",
-    "optimum",
 ]
 # Dragoman with the engine of the service, with its loop alone, with the engine in Python, and with that on standard
 # operators.
@@ -54,7 +53,6 @@ LOADERS: dict[Maker, str] = {
     "ctranslate2": "benchmarks.systems.ctranslate2_system:CTranslate2Translator",
     "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
     "transformers": "benchmarks.systems.transformers_system:load_transformers",
-    "optimum": "benchmarks.systems.optimum_system:load_optimum",
 }
 # In the order of their ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")

@@ -34,7 +34,7 @@ def check_known(name: str, config: TransformerConfig) -> None:
         value = getattr(config, field)
         if value not in values:
             problem = f"{field}: {value}: expected {' or '.join(map(str, values))}, as transformers supports"
-            raise BenchmarkError(f"{name}: {problem}; leave transformers and optimum out of systems")
+            raise BenchmarkError(f"{name}: {problem}; leave transformers out of systems")
 
 
 def to_transformers(model: Transformer) -> Any:

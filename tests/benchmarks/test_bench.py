@@ -8,10 +8,13 @@ import yaml
 
 import dragoman
 from benchmarks.command import BenchCommand
+from serve.bundle.bundle import Bundle
+from serve.native.library import library_path
 from tests.support.paths import ROOT
 
-QUESTIONS = ("offline", "online", "service", "replicas", "scheduling", "profile", "throughput")
-TINY = {"steps": 3, "vocabulary_size": 50, "batch_tokens": 100, "model": {"d_model": 16, "d_ff": 16, "heads": 2}}
+QUESTIONS = ("offline", "online", "service", "replicas", "scheduling", "profile")
+TINY = {"steps": 9, "source_tokens": 3, "target_tokens": 3, "rows": [1, 2]}
+needs_library = pytest.mark.skipif(library_path() is None, reason="needs the native library")
 
 
 def refusal(*arguments: str) -> str:
@@ -21,28 +24,23 @@ def refusal(*arguments: str) -> str:
     return str(ended.value.code)
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@needs_library
 def test_a_question_is_measured_as_planned_and_written_with_its_provenance(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    int8_bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(TINY), encoding="utf-8")
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({**TINY, "bundle": str(int8_bundle.folder)}), encoding="utf-8")
     document = tmp_path / "document.md"
-    document.write_text("<!-- throughput --><!-- /throughput -->", encoding="utf-8")
-    layers = ["--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1"]
+    document.write_text("<!-- profile --><!-- /profile -->", encoding="utf-8")
     where = ["--out", str(tmp_path / "out"), "--document", str(document)]
-    dragoman.run("bench", ["throughput", "--plan", str(tmp_path / "plan.yaml"), *layers, "--rounds", "2", *where])
-    text = (tmp_path / "out" / "throughput.md").read_text(encoding="utf-8")
+    dragoman.run("bench", ["profile", "--plan", str(tmp_path / "plan.yaml"), "--set", "steps=3", "--rounds", "2", *where])
+    text = (tmp_path / "out" / "profile.md").read_text(encoding="utf-8")
     assert text in capsys.readouterr().out
     assert text.strip() in document.read_text(encoding="utf-8")
-    assert f"Measured by `dragoman bench throughput --plan {tmp_path}/plan.yaml --set model.encoder_layers=1 " in text
-    written = yaml.safe_load((tmp_path / "out" / "throughput.json").read_text(encoding="utf-8"))
-    plan = written["plan"]
-    assert (plan["rounds"], plan["steps"], plan["model"]["encoder_layers"]) == (2, 3, 1)
-    (table,) = written["tables"]
-    assert {column: len(rounds) for column, rounds in table["columns"].items()} == {
-        "dragoman": 2,
-        "torch.nn.Transformer": 2,
-    }
+    assert f"Measured by `dragoman bench profile --plan {tmp_path}/plan.yaml --set steps=3 " in text
+    written = yaml.safe_load((tmp_path / "out" / "profile.json").read_text(encoding="utf-8"))
+    assert (written["plan"]["rounds"], written["plan"]["steps"], written["plan"]["rows"]) == (2, 3, [1, 2])
+    for table in written["tables"]:
+        assert {column: len(rounds) for column, rounds in table["columns"].items()} == {"1 row": 2, "2 rows": 2}
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -63,7 +61,7 @@ def test_a_question_with_a_section_in_the_documentation_is_written_there(questio
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "measurements").glob("*.md")]
     documented = [page for page in pages if f"<!-- {question} -->" in page]
     assert all(page.count(f"<!-- /{question} -->") == 1 for page in documented)
-    assert documented or question in ("profile", "throughput")
+    assert documented or question == "profile"
 
 
 def test_a_missing_library_is_reported_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,10 +84,10 @@ def test_a_setting_may_contain_commas() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--rounds", "2", "--set", "steps=0"], "dragoman bench throughput: steps: "),
-        (["--plan", "nowhere.yaml"], "dragoman bench throughput: plan: nowhere.yaml: "),
-        (["--document", "nowhere.md"], "dragoman bench throughput: document: nowhere.md: "),
+        (["--rounds", "2", "--set", "steps=0"], "dragoman bench profile: steps: "),
+        (["--plan", "nowhere.yaml"], "dragoman bench profile: plan: nowhere.yaml: "),
+        (["--document", "nowhere.md"], "dragoman bench profile: document: nowhere.md: "),
     ],
 )
 def test_invalid_input_is_reported_before_measuring(arguments: list[str], problem: str, tmp_path: Path) -> None:
-    assert refusal("throughput", "--out", str(tmp_path), *arguments).startswith(problem)
+    assert refusal("profile", "--set", f"bundle={tmp_path}", "--out", str(tmp_path), *arguments).startswith(problem)

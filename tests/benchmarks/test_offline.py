@@ -23,7 +23,6 @@ from benchmarks.offline import (
 )
 from model.data.corpus import CorpusError
 from model.run import RunFolder
-from tests.support.optimum import PYTHON, needs_optimum
 
 SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1}
 QUICK = {"rounds": 1, "alone": 2, "alone_threads": [1], "engines": 1, "sentences": 6, "vocabulary_size": 100}
@@ -110,22 +109,6 @@ def test_a_missing_library_is_found_before_measuring(library: str, monkeypatch: 
     assert missing.value.name == library
 
 
-@needs_optimum
-def test_optimum_is_measured_in_its_environment_and_translates_like_ctranslate2(
-    toy_run: RunFolder, toy_data: str
-) -> None:
-    systems = ["dragoman:fp32", "ctranslate2", "optimum"]
-    report = plan_of(toy_data, run=toy_run.path, systems=systems, optimum_python=PYTHON).measure()
-    assert figures(report.tables[0], "beam 4, same as ctranslate2, %")["optimum:fp32"] == [100]
-    assert list(report.environments["optimum"]) == ["optimum-onnx", "transformers", "onnxruntime"]
-
-
-@pytest.mark.parametrize("python", [Path("nowhere/python"), Path(sys.executable)])
-def test_optimum_without_its_environment_is_rejected_with_how_to_make_it(python: Path, toy_data: str) -> None:
-    with pytest.raises(BenchmarkError, match=f"^optimum: {python}: .*`make optimum`"):
-        plan_of(toy_data, systems=["optimum"], optimum_python=python).measure()
-
-
 def test_a_model_that_transformers_does_not_support_is_rejected(toy_data: str) -> None:
     with pytest.raises(BenchmarkError, match=r"^random: norm: rms: expected layer"):
         plan_of(toy_data, systems=["transformers"], random={**SHAPE, "norm": "rms"}).measure()
@@ -140,7 +123,7 @@ def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "full"),
     [
-        ("optimum", "optimum:fp32"),
+        ("transformers", "transformers:fp32"),
         ("dragoman:int8:cpu", "dragoman:int8"),
         ("dragoman:fp32:portable", "dragoman:fp32:portable"),
     ],

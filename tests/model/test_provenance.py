@@ -49,8 +49,3 @@ def test_versions_of_what_is_not_installed_are_left_out() -> None:
     provenance = Provenance.now("dragoman x", ("numpy", "no-such-library"), "threads: 1")
     assert provenance.versions.endswith(f", numpy {importlib.metadata.version('numpy')}")
     assert provenance.machine.endswith(", threads: 1")
-
-
-def test_versions_of_other_environments_follow_their_names() -> None:
-    provenance = Provenance.now("dragoman x", (), "threads: 1", {"other": {"numpy": "1.0", "torch": "2.0"}})
-    assert provenance.versions.endswith("; other: numpy 1.0, torch 2.0")
