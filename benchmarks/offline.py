@@ -16,7 +16,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
-from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import Positive
 from benchmarks.harness.process import Launch
 from benchmarks.harness.report import Columns, Figures, Report, Table

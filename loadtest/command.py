@@ -97,9 +97,6 @@ class LoadCommand(ConnectionOptions):
     closed_loop: int | None = Field(
         None, ge=1, description="Run a closed loop of N users; measures throughput, not latency under load."
     )
-    until_stable: bool = Field(
-        False, description="Repeat the measured part, at most 10 times, until the last 3 agree within 10 %."
-    )
     find_capacity: bool = Field(
         False, description="Search the highest rate that meets the objective, then measure around it."
     )
@@ -133,8 +130,8 @@ class LoadCommand(ConnectionOptions):
 
     def described_scenario(self) -> Scenario:
         """Reads the scenario and replaces its fields by the given options; only the runs apply `protocol`."""
-        if self.find_capacity and (self.closed_loop is not None or self.until_stable):
-            raise ScenarioError("find-capacity: expected neither --closed-loop nor --until-stable with it")
+        if self.find_capacity and self.closed_loop is not None:
+            raise ScenarioError("find-capacity: expected no --closed-loop with it")
         if self.find_capacity and len(self.protocol) > 1:
             raise ScenarioError(f"protocol: expected one with --find-capacity, got {len(self.protocol)}")
         path = Path(self.scenario)
@@ -167,7 +164,7 @@ class LoadCommand(ConnectionOptions):
                         if self.find_capacity:
                             capacity = await session.find_capacity(name)
                         else:
-                            runs += await session.run(name, until_stable=self.until_stable)
+                            runs += await session.run(name)
         finally:
             # If a later run fails, the results of the earlier ones are printed all the same.
             if capacity is not None:

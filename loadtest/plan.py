@@ -16,7 +16,7 @@ WARM_UP = "warm-up"
 
 
 class Part(NamedTuple):
-    """A phase of a run, or one of the windows that repeat it; requests belong to it by their intended time."""
+    """A phase of a run; requests belong to it by their intended time."""
 
     phase: str
     begin_seconds: float
@@ -37,10 +37,9 @@ class Plan:
         return self.parts[-1].end_seconds
 
     @property
-    def phases(self) -> dict[str, list[Part]]:
-        """The windows of every measured phase, in order."""
-        names = dict.fromkeys(part.phase for part in self.parts if part.phase != WARM_UP)
-        return {name: [part for part in self.parts if part.phase == name] for name in names}
+    def measured(self) -> list[Part]:
+        """The phases without the warm-up, in order."""
+        return [part for part in self.parts if part.phase != WARM_UP]
 
     def planned(self, begin_seconds: float, end_seconds: float) -> int:
         """Counts the requests of an interval, without its end."""
@@ -52,10 +51,10 @@ class Plan:
         return type(self)(self.arrivals[number::of], self.requests[number::of], self.parts)
 
 
-def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int, windows: int = 1) -> Plan:
-    """Draws the plan of a scenario, with each phase repeated `windows` times; the same seed gives the same plan."""
+def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int) -> Plan:
+    """Draws the plan of a scenario; the same seed gives the same plan."""
     random = np.random.default_rng(seed)
-    phases: list[AnyPhase] = [phase for phase in scenario.phases for _ in range(windows)]
+    phases: list[AnyPhase] = [*scenario.phases]
     if scenario.warm_up_seconds:
         rate, seconds = scenario.phases[0].rate, scenario.warm_up_seconds
         phases.insert(0, PoissonPhase(name=WARM_UP, rate=rate, duration_seconds=seconds))

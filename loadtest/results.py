@@ -96,8 +96,6 @@ class RunResult:
 
     Attributes:
         users: of a closed loop, which measures no latency under load; None for an open loop.
-        windows: number of windows used and number of windows run.
-        stable: whether the windows agreed; None if stability was not asked for.
         offered_per_second: planned requests; in a closed loop, sent requests.
         requests_per_second: answered requests, until the last answer.
         goodput_per_second: requests answered within the bounds of the objective.
@@ -108,8 +106,6 @@ class RunResult:
     name: str
     users: int | None
     seconds: float
-    windows: tuple[int, int]
-    stable: bool | None
     offered_per_second: float
     requests_per_second: float
     texts_per_second: float
@@ -123,21 +119,17 @@ class RunResult:
     void: str | None
 
 
-def result_of(run: Run, parts: Sequence[Part], objective: Objective, max_lag_seconds: float) -> RunResult:
+def result_of(run: Run, part: Part, objective: Objective, max_lag_seconds: float) -> RunResult:
     """Returns the result of a phase of an ended run; void if the p99 of its open-loop lag is too high."""
-    # Of windows repeated until they agree, only the last three count.
-    used = parts if run.stable is None else parts[: len(run.windows)][-3:]
-    begin_seconds, end_seconds = used[0].begin_seconds, used[-1].end_seconds
+    name, begin_seconds, end_seconds = part
     seconds = end_seconds - begin_seconds
     samples = run.samples.between(begin_seconds, end_seconds)
     elapsed_seconds = max(end_seconds, samples.last_seconds) - begin_seconds
     offered = len(samples.begun) if run.users is not None else run.plan.planned(begin_seconds, end_seconds)
     return RunResult(
-        name=used[0].phase,
+        name=name,
         users=run.users,
         seconds=seconds,
-        windows=(len(used), max(len(run.windows), 1)),
-        stable=run.stable,
         offered_per_second=offered / seconds,
         requests_per_second=samples.outcomes[OK] / elapsed_seconds,
         texts_per_second=int(samples.answered["texts"].sum()) / elapsed_seconds,

@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -16,11 +16,11 @@ from rich.table import Table
 
 from loadtest.clients import OK, Targets
 from loadtest.generator import Generators
-from loadtest.measurement import MOST_WINDOWS, Run, measure
+from loadtest.measurement import Run, measure
 from loadtest.plan import Plan, draw_plan
 from loadtest.results import CapacityResult, RunResult, result_of
 from loadtest.samples import percentile
-from loadtest.scenario import PoissonPhase, Scenario, ScenarioError
+from loadtest.scenario import PoissonPhase, Scenario
 from loadtest.server_metrics import MetricsReader
 from loadtest.tables import milliseconds
 
@@ -151,15 +151,9 @@ class LoadSession:
         ):
             yield cls(scenario, sentences, generators, metrics, view, users)
 
-    async def run(self, title: str, *, until_stable: bool = False) -> list[RunResult]:
-        """Runs the scenario, once or until its windows agree, and returns the result of each phase."""
-        scenario = self.scenario
-        if not until_stable:
-            return await self._measure(title, draw_plan(scenario, self.sentences, scenario.seed))
-        if len(scenario.phases) > 1:
-            raise ScenarioError(f"until-stable: expected one phase, got {len(scenario.phases)}")
-        plan = draw_plan(scenario, self.sentences, scenario.seed, MOST_WINDOWS)
-        return await self._measure(title, plan, scenario.objective.percentile)
+    async def run(self, title: str) -> list[RunResult]:
+        """Runs the scenario, and returns the result of each phase."""
+        return await self._measure(title, draw_plan(self.scenario, self.sentences, self.scenario.seed))
 
     async def find_capacity(self, title: str, *, curve: bool = True) -> CapacityResult:
         """Searches the highest rate that meets the objective, from that of the first phase on.
@@ -189,9 +183,8 @@ class LoadSession:
         objective = scenario.objective
         return CapacityResult(str(objective), objective.latency_seconds, found, trials, points, void)
 
-    async def _measure(self, title: str, plan: Plan, percent: float | None = None) -> list[RunResult]:
+    async def _measure(self, title: str, plan: Plan) -> list[RunResult]:
         self.view.begin(title)
-        how: dict[str, Any] = {"users": self.users, "stable_percent": percent, "watcher": self.view.show}
-        run = await measure(self.generators, plan, self.metrics, **how)
+        run = await measure(self.generators, plan, self.metrics, users=self.users, watcher=self.view.show)
         objective, max_lag_seconds = self.scenario.objective, self.scenario.max_lag_seconds
-        return [result_of(run, parts, objective, max_lag_seconds) for parts in plan.phases.values()]
+        return [result_of(run, part, objective, max_lag_seconds) for part in plan.measured]

@@ -102,9 +102,6 @@ def warnings(runs: Mapping[str, RunResult]) -> Iterator[str]:
             yield f"{name}: VOID: {run.void}"
         if run.users is not None:
             yield f"{name}: CLOSED LOOP: users wait for their answers, so this does not measure latency under load"
-        if run.stable is False:
-            used, tried = run.windows
-            yield f"{name}: the last {used} of {tried} windows do NOT agree within the tolerance; measure longer"
     if few := [name for name, run in runs.items() if run.all.ok < FEWEST_FOR_P99_9]:
         yield f"p99.9 is unreliable with fewer than {FEWEST_FOR_P99_9:,} answers: {', '.join(few)}"
 

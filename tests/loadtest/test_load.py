@@ -106,16 +106,6 @@ def test_all_users_of_a_closed_loop_are_busy_and_the_report_is_labeled(
     assert run["all"]["ok"] == run["all"]["sent"] >= users
 
 
-def test_windows_are_repeated_until_the_last_three_agree(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    load(live, tmp_path, duration_seconds=0.2, until_stable=True).cli_cmd()
-    (run,) = document_of(capsys)["runs"]
-    used, tried = run["windows"]
-    assert used == 3 <= tried <= 10
-    assert run["all"]["ok"] == 24, "of the last three alone"
-
-
 def test_a_capacity_search_reports_goodput_around_the_capacity(
     live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,9 +42,9 @@ def write(folder: Path, content: str, name: str = "scenario.yaml") -> Path:
     return path
 
 
-def make_plan(*, windows: int = 1, seed: int = 1, **content: Any) -> Plan:
+def make_plan(*, seed: int = 1, **content: Any) -> Plan:
     scenario = Scenario.model_validate({"phases": [STEADY], "warm_up_seconds": 0, **content})
-    return draw_plan(scenario, SENTENCES, seed, windows)
+    return draw_plan(scenario, SENTENCES, seed)
 
 
 def draw(phase: TimedPhase, seed: int = 1) -> Arrivals:
@@ -153,16 +153,9 @@ def test_phases_follow_the_warm_up_and_each_other() -> None:
 
 
 def test_parts_leave_no_gap_and_hold_every_request() -> None:
-    plan = make_plan(windows=2, warm_up_seconds=1.5)
+    plan = make_plan(phases=[STEADY, {**STEADY, "name": "more"}], warm_up_seconds=1.5)
     assert [each.begin_seconds for each in plan.parts[1:]] == [each.end_seconds for each in plan.parts[:-1]]
     assert sum(plan.planned(begin, end) for _, begin, end in plan.parts) == len(plan.requests)
-
-
-def test_windows_repeat_a_phase_with_other_requests() -> None:
-    plan = make_plan(windows=3)
-    assert len(plan.phases["steady"]) == 3
-    assert len(plan.requests) == 150
-    assert plan.requests[:50] != plan.requests[50:100]
 
 
 def test_the_same_seed_gives_the_same_requests() -> None:

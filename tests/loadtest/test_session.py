@@ -1,7 +1,6 @@
-"""The search for the highest rate that meets an objective, on servers of known capacity, and stable windows."""
+"""The search for the highest rate that meets an objective, on servers of known capacity."""
 
 import asyncio
-import math
 from collections.abc import Iterator
 from itertools import cycle
 
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.measurement import Window, are_stable
 from loadtest.session import find_capacity
 
 
@@ -49,23 +47,3 @@ def test_a_server_that_never_meets_the_objective_has_no_capacity() -> None:
 
 def test_a_search_takes_few_trials() -> None:
     assert len(search(333.0)[1]) <= 20
-
-
-STEADY = [Window(100.0, 0.2)] * 3
-
-
-@pytest.mark.parametrize(
-    ("windows", "stable"),
-    [
-        ([Window(100.0, 0.2), Window(95.0, 0.21), Window(105.0, 0.19)], True),
-        ([Window(1.0, 9.0), *STEADY], True),
-        ([*STEADY, Window(1.0, 9.0)], False),
-        (STEADY[:2], False),
-        ([*STEADY[:2], Window(130.0, 0.2)], False),
-        ([*STEADY[:2], Window(100.0, 0.3)], False),
-        ([*STEADY[:2], Window(0.0, math.nan)], False),
-    ],
-    ids=["within a tenth", "only the last", "the last differs", "too few", "throughput", "latency", "no answer"],
-)
-def test_windows_are_stable_if_the_last_three_agree_within_a_tenth(windows: list[Window], *, stable: bool) -> None:
-    assert are_stable(windows) is stable
