@@ -101,7 +101,6 @@ class OfflinePlan(ModelsPlan):
         (32, 64, 128), min_length=1, description="rows of each Dragoman engine to try"
     )
     engines: int | None = Field(None, gt=0, description="engines of Dragoman, threads of the others; null: one per CPU")
-    prefill_token_budget: int | None = Field(None, gt=0, description="of Dragoman; null: that of the server")
     alone_threads: tuple[Positive, ...] = Field(
         (1, 2), min_length=1, description="thread counts to try for one sentence at a time"
     )
@@ -209,8 +208,7 @@ class Measured:
         options: dict[str, Any] = {"folder": str(self.workshop / str(system)), "copies": copies, "threads": threads}
         match system.maker:
             case maker if maker in ENGINES:
-                options |= {"slots": plan.slots[0], "prefill_token_budget": plan.prefill_token_budget}
-                options["engine"] = ENGINES[maker]
+                options |= {"slots": plan.slots[0], "engine": ENGINES[maker]}
             case "ctranslate2":
                 options["compute_type"] = compute_type(system.precision)
             case "pytorch":

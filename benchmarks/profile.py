@@ -54,7 +54,7 @@ class ProfilePlan(Plan):
         specs = specs_of(draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id), self.beam_size)
 
         def profile(rows: int) -> dict[str, Figures]:
-            settings = settings_of(bundle, engines=1, slots=rows, prefill_token_budget=None)
+            settings = settings_of(bundle, engines=1, slots=rows)
             with closing(LiveNativeEngines(bundle, settings, model)) as engines:
                 engines.occupy(cycle(specs), rows // self.beam_size)
                 # After twice the target tokens all first sequences have ended.

@@ -1,10 +1,9 @@
-"""How the engines schedule concurrent requests, in four parts.
+"""How the engines schedule concurrent requests, in three parts.
 
-Modes: both modes of the server, all sentences at once, and some of them one at a time. Prefill: the cost and the
-benefit of a token budget, the maximum of source tokens that start together. Half of the rows run when a burst of
-sentences arrives for the other half. Head of line: the latency of a short request while others of maximum length run; a
-server that batches whole requests answers the short one only after the long ones. Work conservation: the share of rows
-that are taken while sequences wait; all sentences arrive at once.
+Prefill: the cost and the benefit of a token budget, the maximum of source tokens that start together. Half of the rows
+run when a burst of sentences arrives for the other half. Head of line: the latency of a short request while others of
+maximum length run; a server that batches whole requests answers the short one only after the long ones. Work
+conservation: the share of rows that are taken while sequences wait; all sentences arrive at once.
 """
 
 import statistics
@@ -20,13 +19,12 @@ import numpy as np
 from pydantic import Field
 
 from benchmarks.harness.plan import Positive
-from benchmarks.harness.process import Launch
 from benchmarks.harness.report import Columns, Figures, Report, Table
-from benchmarks.harness.rounds import in_turns, play
-from benchmarks.systems.compared_model import LOADERS, ModelsPlan
+from benchmarks.harness.rounds import in_turns
+from benchmarks.systems.compared_model import ModelsPlan
 from benchmarks.systems.engine import search_options, specs_of
 from benchmarks.systems.native_engine import LiveNativeEngines, ignore, settings_of
-from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
+from benchmarks.systems.translating import SEARCHES, SourceSentence
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Precision
 from serve.engine.native.model import open_model
@@ -34,10 +32,10 @@ from serve.native.loop import LoopModel
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.system import available_cpus
 
-Part = Literal["modes", "prefill", "head-of-line", "work-conservation"]
+Part = Literal["prefill", "head-of-line", "work-conservation"]
 # Target tokens of a burst's sequences.
 BURST_TOKENS = 8
-ALL_AT_ONCE, ALONE = "all at once, tokens/s", "one sentence at a time, ms"
+ALL_AT_ONCE = "all at once, tokens/s"
 OCCUPANCY = "rows taken while something waits, %"
 
 
@@ -47,11 +45,10 @@ class SchedulingPlan(ModelsPlan):
     libraries = ("onnxruntime", "numpy")
 
     parts: tuple[Part, ...] = Field(
-        ("modes", "prefill", "head-of-line", "work-conservation"), min_length=1, description="parts to measure"
+        ("prefill", "head-of-line", "work-conservation"), min_length=1, description="parts to measure"
     )
     precision: Precision = Field("int8", description="precision of the models")
     slots: int = Field(32, ge=4, description="rows of each engine")
-    alone: int = Field(50, gt=0, description="modes: sentences that are also translated one at a time")
     budgets: tuple[Positive, ...] = Field(
         (64, 128, 256, 512), min_length=1, description="prefill: token budgets to compare"
     )
@@ -91,8 +88,6 @@ class ScheduledModel:
         """Measures a part."""
         label, rounds = f"{part}, {self.bundle.manifest.name}", self.plan.rounds
         match part:
-            case "modes":
-                return _compared("engines x threads", self._modes(label), ALL_AT_ONCE, ALONE)
             case "prefill":
                 found = in_turns(self.plan.budgets, rounds, label, self._prefill)
                 return _compared("budget, tokens", found, ALL_AT_ONCE)
@@ -114,29 +109,6 @@ class ScheduledModel:
         words = [token for sentence in self.sentences for token in sentence.source_ids[:-1]]
         body = (words * source_tokens)[: source_tokens - 1]
         return SequenceSpec((*body, self.bundle.manifest.eos_id), search_options(target_tokens, target_tokens))
-
-    def _modes(self, label: str) -> Columns:
-        """Returns the figures of the modes throughput and latency."""
-        plan, cpus, file = self.plan, available_cpus(), self.bundle.folder.with_suffix(".json")
-        write_sentences(file, self.sentences)
-        # The scheduler forms its own batches and ignores the batching.
-        task = {"sentences": str(file), "beam_size": 1, "batching": "1:examples"}
-        tasks = {"alone": {**task, "alone": plan.alone}, "together": task}
-        launches = []
-        for mode, engines, threads in (("throughput", cpus, 1), ("latency", 1, cpus)):
-            options = {"folder": str(self.bundle.folder), "copies": engines, "threads": threads, "slots": plan.slots}
-            launches.append(Launch(f"{mode}: {engines} x {threads}", LOADERS["dragoman"], options, tasks))
-        alone = min(plan.alone, len(self.sentences))
-        return {
-            name: [
-                {
-                    ALL_AT_ONCE: each.turns["together"].tokens_per_second,
-                    ALONE: 1e3 * each.turns["alone"].seconds / alone,
-                }
-                for each in rounds
-            ]
-            for name, rounds in play(launches, plan.rounds, label).items()
-        }
 
     def _prefill(self, budget: int) -> Figures:
         """Measures how long a burst for half of the rows takes while the other half runs, and the throughput."""

@@ -25,12 +25,10 @@ Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
 class LiveEngines:
     """Engines that share a scheduler."""
 
-    def __init__(
-        self, sessions: ModelSessions, *, engines: int, slots: int, prefill_token_budget: int | None = None
-    ) -> None:
-        """Starts engines of `slots` rows; the default budget is that of the server."""
+    def __init__(self, sessions: ModelSessions, *, engines: int, slots: int) -> None:
+        """Starts engines of `slots` rows."""
         self.slots = slots
-        manifest, budget = sessions.manifest, prefill_token_budget or ServeSettings().prefill_token_budget
+        manifest, budget = sessions.manifest, ServeSettings().prefill_token_budget
         metrics = Metrics(CollectorRegistry(), manifest.name)
         self._scheduler = Scheduler(engines * slots, MOST_WAITING_ROWS, budget, metrics, engines=engines)
         models = [sessions.runtime(slots) for _ in range(engines)]

@@ -27,20 +27,11 @@ Engines = LiveEngines | LiveNativeEngines | BareLoop
 class EngineTranslator(Translator):
     """Translates with engines that share a scheduler."""
 
-    def __init__(
-        self,
-        folder: str,
-        *,
-        copies: int,
-        threads: int,
-        slots: int,
-        prefill_token_budget: int | None = None,
-        engine: EngineKind = "service",
-    ) -> None:
-        """Starts engines of a bundle, on the first GPU if its variant is cuda; the default budget is the server's."""
+    def __init__(self, folder: str, *, copies: int, threads: int, slots: int, engine: EngineKind = "service") -> None:
+        """Starts engines of a bundle, on the first GPU if its variant is cuda."""
         if engine == "fallback":
             os.environ[INSTRUCTIONS_VARIABLE] = FALLBACK
-        self._start = _starter(Bundle.open(Path(folder)), engine, copies, threads, prefill_token_budget)
+        self._start = _starter(Bundle.open(Path(folder)), engine, copies, threads)
         self._engines = self._start(slots)
 
     @property
@@ -64,21 +55,18 @@ class EngineTranslator(Translator):
         self._engines.close()
 
 
-def _starter(
-    bundle: Bundle, engine: EngineKind, copies: int, threads: int, prefill_token_budget: int | None
-) -> Callable[[int], Engines]:
+def _starter(bundle: Bundle, engine: EngineKind, copies: int, threads: int) -> Callable[[int], Engines]:
     """Returns what starts engines with a number of rows each."""
     native = engine == "loop" or (engine == "service" and runs_natively(choose_device("auto", bundle), bundle))
     if native:
         kind, model = BareLoop if engine == "loop" else LiveNativeEngines, open_model(bundle, threads)
 
         def start_native(slots: int) -> Engines:
-            sizes = settings_of(bundle, engines=copies, slots=slots, prefill_token_budget=prefill_token_budget)
-            return kind(bundle, sizes, model)
+            return kind(bundle, settings_of(bundle, engines=copies, slots=slots), model)
 
         return start_native
     sessions = open_sessions(bundle, "auto", threads=threads)
-    return lambda slots: LiveEngines(sessions, engines=copies, slots=slots, prefill_token_budget=prefill_token_budget)
+    return lambda slots: LiveEngines(sessions, engines=copies, slots=slots)
 
 
 def load_engines(**options: Any) -> EngineTranslator:

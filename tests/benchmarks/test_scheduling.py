@@ -5,11 +5,10 @@ import pytest
 from benchmarks.harness.report import Report
 from benchmarks.scheduling import SchedulingPlan
 from model.run import RunFolder
-from serve.system import available_cpus
 from tests.support.toy import toy_test_sentences, write_pairs
 
 SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "max_target_tokens": 24}
-QUICK = {"rounds": 2, "alone": 2, "slots": 8, "budgets": (8, 64), "bursts": 2, "neighbors": (2,), "short_requests": 4}
+QUICK = {"rounds": 2, "slots": 8, "budgets": (8, 64), "bursts": 2, "neighbors": (2,), "short_requests": 4}
 SENTENCES = 30
 Columns = dict[str, list[float]]
 # The rounds of both models, by row and column, for each part.
@@ -36,17 +35,8 @@ def _parts(report: Report) -> Parts:
             for row in table.rows
         }
         found.setdefault(part, []).append(rows)
-    assert [len(models) for models in found.values()] == [2, 2, 2, 2]
+    assert [len(models) for models in found.values()] == [2, 2, 2]
     return found
-
-
-def test_both_modes_are_measured_with_all_cpus(parts: Parts) -> None:
-    cpus = available_cpus()
-    for rows in parts["modes"]:
-        assert list(rows) == ["all at once, tokens/s", "one sentence at a time, ms"]
-        for columns in rows.values():
-            assert list(columns) == [f"throughput: {cpus} x 1", f"latency: 1 x {cpus}"]
-            assert all(len(rounds) == 2 and min(rounds) > 0 for rounds in columns.values())
 
 
 def test_the_tokens_of_a_burst_come_in_order_for_every_budget(parts: Parts) -> None:

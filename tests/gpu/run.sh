@@ -90,7 +90,7 @@ part "BLEU" dragoman evaluate "$out/cuda" --data "$data"
 part "BLEU of PyTorch" dragoman evaluate "$run" --data "$data"
 part "attention kernels" kernels
 # The log ends with the tables; offline.json has the speed of each number of rows.
-part "bench offline" dragoman bench offline --plan benchmarks/plans/gpu.yaml --set "run=$run" --set "data=$data" --out "$out"
+part "bench offline" env DRAGOMAN_PREFILL_TOKEN_BUDGET=4096 dragoman bench offline --plan benchmarks/plans/gpu.yaml --set "run=$run" --set "data=$data" --out "$out"
 part "capacity at p99 100 ms" while_serving dragoman load --find-capacity --protocol grpc \
   --rate "${CAPACITY_RATE:-200}" --out "$out/capacity"
 
