@@ -4,6 +4,7 @@ This thread submits sequences and waits for their results. The loop alone has no
 metrics, and no delivery to requests.
 """
 
+import operator
 import os
 import select
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,7 @@ class Phases(NamedTuple):
 
     def since(self, before: "Phases") -> "Phases":
         """Returns the difference to an earlier time."""
-        return Phases(*(now - then for now, then in zip(self, before, strict=True)))
+        return Phases(*map(operator.sub, self, before))
 
 
 def ignore(_: DecodingSequence) -> None:

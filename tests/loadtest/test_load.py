@@ -1,6 +1,7 @@
 """`dragoman load` on a real service with fake models: generator processes and real connections."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ from loadtest.command import LoadCommand
 from loadtest.generator import GeneratorLostError
 from loadtest.protocols import PROTOCOLS
 from loadtest.results import DOCUMENTS, RunResult
+from loadtest.scenario import Scenario, read_scenario
 from loadtest.session import LoadSession
-from tests.support.live import LiveService
+from serve.registry.engine_models import load_engines
+from tests.support.live import LiveService, run_service
+from tests.support.paths import ROOT
 
 STEADY = "{name: steady, arrivals: constant, rate: 40, duration_seconds: 0.5}"
+FOREIGN = {"libretranslate", "deepl"}
 STREAMS = {"grpc-stream", "rest-stream", "generate-stream"}
 
 
@@ -43,16 +48,46 @@ def test_every_protocol_is_answered_and_streams_have_a_first_token(
     live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sentences.txt").write_text("alpha beta.")  # the fake model can score it
-    load(live, tmp_path, protocol=tuple(PROTOCOLS), duration_seconds=0.25, model="fake").cli_cmd()
-    document = document_of(capsys)
-    assert [run["name"] for run in document["runs"]] == list(PROTOCOLS)
-    assert document["void"] is False
-    for run in document["runs"]:
+    languages: dict[str, Any] = {"source_language": "en", "target_language": "de"}
+    runs = []
+    for names, model in ((set(PROTOCOLS) - FOREIGN, "fake"), (FOREIGN, "")):
+        load(live, tmp_path, protocol=tuple(names), duration_seconds=0.25, model=model, **languages).cli_cmd()
+        document = document_of(capsys)
+        assert document["void"] is False
+        runs += document["runs"]
+    assert {run["name"] for run in runs} == set(PROTOCOLS)
+    for run in runs:
         assert run["all"]["errors"] == {}
         assert run["all"]["sent"] == run["all"]["ok"] == run["all"]["good"] == 10
         first, whole = run["all"]["first_token_seconds"], run["all"]["latency_seconds"]
         assert (first is not None) == (run["name"] in STREAMS)
         assert first is None or first["p50"] <= whole["p50"]
+
+
+@pytest.fixture(scope="module")
+def aligning() -> Iterator[LiveService]:
+    """The included model, with alignments."""
+    bundle = ROOT / "bundles" / "multi30k"
+    sizes: dict[str, Any] = {"slots": 8, "engines": 1, "queue_limit": 5000}
+    with run_service(bundle, [], load=load_engines, native=True, alignments=True, **sizes) as service:
+        yield service
+
+
+@pytest.mark.parametrize("name", ["lists", "markup", "placeholders", "libretranslate", "deepl"])
+def test_texts_of_every_shape_are_answered(
+    aligning: LiveService, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtest.command.read_scenario", lambda path: never_void(read_scenario(path)))
+    where: dict[str, Any] = {"grpc_target": aligning.grpc_target, "rest_url": aligning.http_url}
+    languages: dict[str, Any] = {"source_language": "auto" if name == "lists" else "en", "target_language": "de"}
+    LoadCommand(scenario=name, duration_seconds=1.0, **where, **languages).cli_cmd()
+    (run,) = document_of(capsys)["runs"]
+    assert {kind: found["errors"] for kind, found in run["kinds"].items() if found["errors"]} == {}
+    assert run["all"]["ok"] == run["all"]["sent"] > 0
+
+
+def never_void(scenario: Scenario) -> Scenario:
+    return scenario.model_copy(update={"max_lag_seconds": 60.0, "warm_up_seconds": 0.0})
 
 
 def test_invalid_requests_are_counted_and_not_lost(
