@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.support.toy import ToyBundles
 
 EARLIER_BUNDLES = Path(__file__).parent / "support" / "earlier_bundles"
-pytest_plugins = ("tests.support.promises", "tests.support.tiers")
+pytest_plugins = ("tests.support.forked", "tests.support.promises", "tests.support.tiers")
 
 # A second thread only slows tiny models down, the more so on busy CPUs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -25,6 +25,8 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from loadtest.generator import Generators
 
+pytestmark = pytest.mark.usefixtures("forked_servers")
+
 KINDS = [(RequestKind(name=each, protocol=each, timeout_seconds=WAIT_SECONDS), frozenset({OK})) for each in PROTOCOLS]
 NAMED = {fault.name: fault for fault in FAULTS}
 

@@ -28,6 +28,8 @@ from tests.support.live import eventually
 from tests.support.paths import ROOT
 from tests.support.promises import Measured
 
+pytestmark = pytest.mark.usefixtures("forked_servers")
+
 # Several times what nginx needs to notice a leaving replica.
 LAME_DUCK_SECONDS = 1.5
 WATCH_SECONDS = 0.2

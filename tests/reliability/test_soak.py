@@ -18,6 +18,8 @@ from tests.support import served_fakes
 from tests.support.live import direction, put_bundle
 from tests.support.promises import Measured
 
+pytestmark = pytest.mark.usefixtures("forked_servers")
+
 # Limit of R30 for a long run.
 LONG_SECONDS, GROWTH_MEBIBYTES_PER_HOUR = 1800.0, 1.0
 

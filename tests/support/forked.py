@@ -15,10 +15,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from inspect import signature
+from types import SimpleNamespace
 from typing import Any, AnyStr, TextIO, cast
+
+import pytest
 
 from tests.support.paths import ROOT
 
@@ -31,6 +36,7 @@ fork_all(int(sys.argv[2]))
 """
 PR_SET_CHILD_SUBREAPER = 36
 MAX_MESSAGE_BYTES = 1 << 20
+_turn = threading.Lock()
 _execute_child: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -44,9 +50,12 @@ class ForkedPopen(subprocess.Popen[AnyStr]):
         ends = [(arguments[name], own) for own, name in enumerate(("p2cread", "c2pwrite", "errwrite"))]
         environment = os.environ if arguments["env"] is None else arguments["env"]
         message = {"command": command, "cwd": os.path.realpath(arguments["cwd"] or "."), "environment": {**environment}}
-        template = _template()
-        socket.send_fds(template, [json.dumps(message).encode()], [own if end == -1 else end for end, own in ends])
-        self.pid = int(template.recv(100))
+        message |= {"cpus": [*os.sched_getaffinity(0)], "session": arguments["start_new_session"]}
+        files = [own if end == -1 else end for end, own in ends]
+        with _turn:
+            template = _template()
+            socket.send_fds(template, [json.dumps(message).encode()], files)
+            self.pid = int(template.recv(100))
         self._child_created = True
         names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         cast("Any", self)._close_pipe_fds(*(arguments[name] for name in names))
@@ -93,7 +102,21 @@ def fork_all(descriptor: int) -> None:
         os.close(read_end)
 
 
-def _run(files: list[int], command: list[str], cwd: str, environment: dict[str, str]) -> None:
+@pytest.fixture(scope="session")
+def forked_servers() -> Iterator[None]:
+    """Forks what `ServerProcess` starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedPopen})
+        patch.setattr("serve.server_process.subprocess", forking)
+        yield
+
+
+def _run(
+    files: list[int], command: list[str], cwd: str, environment: dict[str, str], *, cpus: list[int], session: bool
+) -> None:
+    if session:
+        os.setsid()
+    os.sched_setaffinity(0, cpus)
     for own, file in enumerate(files):
         os.dup2(file, own)
     for file in files:
