@@ -21,7 +21,12 @@ from model.data.batches import pad
 from model.network.transformer import Transformer
 
 # Supported values of the fields that decide whether an equivalent model exists.
-KNOWN = {"norm": ("layer",), "activation": ("relu", "gelu", "silu"), "tie_embeddings": (True,)}
+KNOWN = {
+    "norm": ("layer",),
+    "norm_embeddings": (False,),
+    "activation": ("relu", "gelu", "silu"),
+    "tie_embeddings": (True,),
+}
 
 
 def check_known(name: str, config: TransformerConfig) -> None:

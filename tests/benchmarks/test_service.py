@@ -90,10 +90,10 @@ def test_texts_that_the_server_would_segment_are_left_out(toy_bundle: Path, tmp_
     assert [each.text for each in sentences] == ["bird", "moon"]
 
 
-def test_without_data_the_golden_sentences_of_the_first_direction_are_translated(toy_bundle: Path) -> None:
+def test_without_data_the_golden_sentences_in_the_direction_of_the_first_one_are_translated(toy_bundle: Path) -> None:
     bundle = Bundle.open(toy_bundle)
     other = bundle.golden[0].model_copy(update={"source_language": "de", "target_language": "en"})
-    sentences = read_sentences(replace(bundle, golden=(other, *bundle.golden)), None).sentences
+    sentences = read_sentences(replace(bundle, golden=(*bundle.golden, other)), None).sentences
     assert [each.text for each in sentences] == [each.source for each in bundle.golden]
     assert [each.source.source_ids for each in sentences] == [each.source_ids for each in bundle.golden]
 

@@ -15,7 +15,7 @@ KNOWN = ("default", "pre-norm", "gelu", "silu", "learned", "unscaled", "output b
 
 @pytest.mark.parametrize("options", KNOWN)
 def test_the_logits_are_equal(options: str) -> None:
-    model = random_model(3, **OPTIONS[options])
+    model = random_model(3, **{**OPTIONS[options], "norm_embeddings": False})
     converted = to_transformers(model)
     sources = pad(random_sources(model, 1, 8), model.pad_id)
     targets = torch.randint(4, model.vocabulary_size, (8, 6), generator=torch.Generator().manual_seed(2))
@@ -28,7 +28,7 @@ def test_the_logits_are_equal(options: str) -> None:
 @pytest.mark.parametrize("options", ["default", "pre-norm"])
 def test_parameters_are_not_copied(options: str) -> None:
     """Copies would distort the measured memory."""
-    model = random_model(3, **OPTIONS[options])
+    model = random_model(3, **{**OPTIONS[options], "norm_embeddings": False})
     converted = to_transformers(model)
     shared = {parameter.data_ptr() for parameter in model.parameters()}
     positions = {model.source_positions.table.data_ptr(), model.target_positions.table.data_ptr()}
@@ -39,6 +39,7 @@ def test_parameters_are_not_copied(options: str) -> None:
     ("options", "problem"),
     [
         ({"norm": "rms"}, "norm: rms: expected layer"),
+        ({"norm_embeddings": True}, "norm_embeddings: True: expected False"),
         ({"activation": "swiglu"}, "activation: swiglu: expected relu or gelu or silu"),
         ({"tie_embeddings": False}, "tie_embeddings: False: expected True"),
     ],
