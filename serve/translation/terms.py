@@ -98,7 +98,9 @@ class SentenceTerms:
     traced: bool = False
 
     def lacking(self, translation: str, alignment: Alignment) -> list[int]:
-        """Returns the terms that a translation lacks, by their index."""
+        """Returns the terms that a translation lacks, by their index; none if the term is all of the sentence."""
+        if self._is_term:
+            return []
         places = self._places(translation, alignment)
         return [index for index, place in enumerate(places) if place is None and not self._is_traced(index)]
 
@@ -133,12 +135,15 @@ class SentenceTerms:
             decoded: terms that were brought by decoding again, by their index.
         """
         places = self._places(translation, alignment)
+        if self._is_term and places != [(0, len(translation))]:
+            places = [None]
         ways = [TermWay.DECODED if index in decoded else TermWay.PRESENT for index in range(len(places))]
         for index, match in enumerate(self.matches):
             if places[index] is not None:
                 continue
             taken = [*filter(None, places), *self._copies(translation)]
-            interval = Placer(self.text, translation, alignment).find_interval(_node(match), taken)
+            placer = Placer(self.text, translation, alignment)
+            interval = (0, len(translation)) if self._is_term else placer.find_interval(_node(match), taken)
             if self._is_traced(index):
                 places[index] = _whole_words(translation, interval)
                 continue
@@ -170,6 +175,13 @@ class SentenceTerms:
         if None in places:
             self._claim(placer, list(self._inflected(placer, translation, places)), places)
         return places
+
+    @property
+    def _is_term(self) -> bool:
+        """Whether the sentence is a term and nothing else: its translation is a form and nothing else."""
+        first = self.matches[0]
+        alone = len(self.matches) == 1 and self.text[first.start : first.end] == self.text.strip()
+        return alone and not self._is_traced(0)
 
     def _is_traced(self, index: int) -> bool:
         """Returns whether the alignment alone finds a term."""

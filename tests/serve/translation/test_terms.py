@@ -71,6 +71,14 @@ def test_no_term_is_lost(text: str, seed: int, noise: float, lost: int) -> None:
         assert completed == translation
 
 
+@pytest.mark.parametrize("translation", ["foo bar", "xx bar", "xx ", ""])
+def test_a_sentence_that_is_a_term_becomes_a_form_of_it_alone(translation: str) -> None:
+    terms = terms_of("ab", Entry("ab", ("xx",)))
+    assert terms.lacking(*aligned("ab", translation, (0, 0))) == []
+    assert place(terms, *aligned("ab", translation, (0, 0))) == ("xx", [AppliedTerm("ab", "xx", PLACED)])
+    assert place(terms, *aligned("ab", "xx", (0, 0))) == ("xx", [AppliedTerm("ab", "xx", PRESENT)])
+
+
 def test_a_form_that_stands_in_the_translation_stays() -> None:
     terms = terms_of("A house.", Entry("house", ("Gebäude", "Haus")))
     assert place(terms, *aligned("A house.", "Ein Haus.", (0, 0), (1, 1), (2, 2))) == (
