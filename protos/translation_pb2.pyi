@@ -149,8 +149,8 @@ class TranslateRequest(_message.Message):
     TERMS_FIELD_NUMBER: _builtins.int
     GLOSSARY_FIELD_NUMBER: _builtins.int
     source_language: _builtins.str
-    """ISO 639-1 code of the source language, for example "en". May be empty if target_language determines it. "auto":
-    each text has its own language, which the server detects.
+    """ISO 639-1 code of the source language, for example "en". "auto": each text has its own language, which the server
+    detects. Empty: the only language that is translated into target_language, or "auto" if there are several.
     """
     target_language: _builtins.str
     """ISO 639-1 code of the target language, for example "de". May be empty if there is only one direction."""
@@ -741,7 +741,7 @@ class Translation(_message.Message):
 
     @_builtins.property
     def detected_language(self) -> Global___DetectedLanguage:
-        """Language of the text, the target language included; only with source_language "auto". A text in the target language
+        """Language of the text, the target language included; only if it was detected. A text in the target language
         or without a word comes back unchanged, with 0 sentences.
         """
 

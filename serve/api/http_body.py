@@ -48,7 +48,8 @@ AutoSourceLanguage = Annotated[
     str,
     Field(
         description="ISO 639-1 code of the texts' language, or `auto`: each text has its own, which the server "
-        "detects. May be empty if a single language is translated into the target language."
+        "detects. Empty: the only language that is translated into the target language, or `auto` if there are "
+        "several."
     ),
 ]
 TargetLanguage = Annotated[

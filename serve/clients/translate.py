@@ -202,7 +202,9 @@ class TranslateCommand(ConnectionOptions):
     server: str | None = Field(None, description="Address of a running server's gRPC interface.")
     bundle: Path | None = Field(None, description="Folder of one or several bundles, to translate without a server.")
     model: str = Field("", description="Name of the model. Default: the first one with the direction.")
-    source_language: str = Field("", description="ISO 639-1 code of the source language, if ambiguous, or auto.")
+    source_language: str = Field(
+        "", description="ISO 639-1 code of the source language, or auto; default: the only one, or auto."
+    )
     target_language: str = Field("", description="ISO 639-1 code of the target language, if ambiguous.")
     allow_pivot: bool = Field(False, description="Translate through a third language if no model has the direction.")
     split_sentences: bool = Field(

@@ -20,7 +20,7 @@ from serve.registry.glossaries import find_indexes
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.mixed_texts import Parts
 from serve.registry.registry import ModelRegistry, ServedModel
-from serve.registry.route import Hop, Offers, find_hop, find_route, find_sources
+from serve.registry.route import Hop, Offers, find_hop, find_route, find_sources, has_several_sources
 from serve.scheduler.admission import Reservation
 from serve.translation import pivot
 from serve.translation.detection import DetectResponse, best_guess, detect_languages
@@ -84,7 +84,7 @@ class Dispatcher:
             ServiceError: if the translation fails.
         """
         async with self.charge(record, request.text):
-            if request.source_language == AUTO:
+            if self._detects(request, record):
                 return await (await self._detect_sources(request, record)).translate(Parts(self.translate, record))
             with ExitStack() as uses:
                 last = await self._prepare(request, record, uses)
@@ -110,7 +110,7 @@ class Dispatcher:
     async def _stream(
         self, request: TranslateRequest, record: RequestRecord
     ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
-        if request.source_language == AUTO:
+        if self._detects(request, record):
             detected = await self._detect_sources(request, record)
             async with aclosing(detected.stream(self.stream, Parts(self.translate, record))) as parts:
                 async for part in parts:
@@ -173,7 +173,7 @@ class Dispatcher:
             ServiceError: if no model that the client may use has the direction.
         """
         offers = self._offers(request.model, record)
-        if request.source_language == AUTO:
+        if self._detects(request, record):
             return find_sources(request, offers)
         hops = find_route(request, offers)
         return hops[-1].direction.target, (hops[0].direction.source,)
@@ -189,6 +189,12 @@ class Dispatcher:
         if not allowed:
             raise ForbiddenError("model: none of the served models is one that the API key may use")
         return allowed
+
+    def _detects(self, request: TranslateRequest, record: RequestRecord) -> bool:
+        """Returns whether the language of each text is detected: as asked, or because none is named and several fit."""
+        if request.source_language:
+            return request.source_language == AUTO
+        return has_several_sources(request, self._offers(request.model, record))
 
     async def _detect_sources(self, request: TranslateRequest, record: RequestRecord) -> DetectedTexts:
         """Detects the language of each text of a request, among the target and what is translated into it."""

@@ -78,6 +78,17 @@ def find_sources(request: TranslateRequest, offers: Offers) -> tuple[str, tuple[
     return target, tuple(sorted(sources))
 
 
+def has_several_sources(request: TranslateRequest, offers: Offers) -> bool:
+    """Returns whether a request with a target names no source, and several languages are translated into the target.
+
+    Raises:
+        ModelNotFoundError: if no model has the name.
+    """
+    if request.source_language or not request.target_language:
+        return False
+    return len(_first(_matching("", request.target_language, _offers_of(request.model, offers)))) > 1
+
+
 def _only_target(offers: Offers) -> str:
     """Returns the code of the target of all directions; empty if there are several."""
     codes = set[str]()

@@ -31,7 +31,7 @@ class TranslateRequest:
     """A request for translations. Fields are named as in gRPC and REST.
 
     Attributes:
-        source_language: ISO 639-1 code, or `AUTO`; may be empty where unambiguous.
+        source_language: ISO 639-1 code, or `AUTO`; empty: the only source of the target, else `AUTO`.
         target_language: ISO 639-1 code; may be empty where unambiguous.
         model: name of the model; empty: the first one with the direction.
         allow_pivot: translate through a third language if no model has the direction.

@@ -75,7 +75,7 @@ class SegmentTranslator:
         record = RequestRecord("document", account=self._authenticator.find_account(job.account))
         asked = request_for(job.source_language, job.target_language, job.options)
         target, sources = self._dispatcher.find_languages(asked, record)
-        if job.source_language == AUTO:
+        if job.source_language == AUTO or len(sources) > 1:
             source = await _detect(segments, (*sources, target))
             if source == target:
                 yield _unchanged

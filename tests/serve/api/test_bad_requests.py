@@ -79,7 +79,6 @@ BAD_AMONG_MANY = [
     Bad("no language", GOOD, "target_language"),
     Bad("no target language", {**GOOD, "source_language": "en"}, "target_language"),
     Bad("a target language of no direction", {**GOOD, "target_language": "fr"}, "target_language"),
-    Bad("ambiguous source language", {**GOOD, "target_language": "de"}, "source_language"),
     Bad("languages of no direction", {**GOOD, "source_language": "fr", "target_language": "en"}, "source_language"),
 ]
 

@@ -66,6 +66,18 @@ def test_each_text_is_translated_from_its_own_language(served: LiveService) -> N
     assert answer["timings"]["total_seconds"] > 0
 
 
+def test_without_a_source_language_it_is_detected_where_several_are_possible(served: LiveService) -> None:
+    assert (
+        served.post({"text": TEXTS, "target_language": "de"}).json()["translations"]
+        == (served.post({"text": TEXTS, **AUTO}).json()["translations"])
+    )
+    only = served.post({"text": [EN], "source_language": "en", "target_language": "de", "model": "en-de"}).json()
+    assert (
+        served.post({"text": [EN], "target_language": "de", "model": "en-de"}).json()["translations"]
+        == (only["translations"])
+    )
+
+
 def test_a_named_language_is_not_detected(served: LiveService) -> None:
     answer = served.post({"text": EN, "source_language": "en", "target_language": "de"}).json()
     assert "detected_language" not in answer["translations"][0]
