@@ -60,6 +60,7 @@ export async function openList(word, search, use) {
 
 /** Places the list below a word, inside the page. @param {DOMRect} word */
 function place(word) {
+  list.style.left = "0"; // the room to the right of the list limits its width
   const most = document.documentElement.clientWidth - list.offsetWidth - 8;
   list.style.top = `${word.bottom + scrollY + 4}px`;
   list.style.left = `${Math.max(8, Math.min(word.left + scrollX, most))}px`;

@@ -5,6 +5,8 @@ import { CodePoints, save } from "./text.js";
 const SVG = "http://www.w3.org/2000/svg";
 const CELL = 26;
 const CHARACTER = 7.6;
+// A map shrinks to the width of the page, but no further than this.
+const LEAST_SCALE = 0.7;
 // A cell is as opaque as its weight is large; the style sheet has its color in both themes, a saved file this one.
 const COLOR = "#0d5e57";
 
@@ -40,7 +42,10 @@ export function drawMap(alignment, text, translation, label) {
   const left = longest(rows) + 12;
   const top = longest(columns) * 0.8 + 16;
   const [width, height] = [left + columns.length * CELL + top * 0.7, top + rows.length * CELL + 4];
-  const map = node("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" });
+  const map = /** @type {SVGSVGElement} */ (
+    node("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" })
+  );
+  map.style.minWidth = `${LEAST_SCALE * width}px`;
   map.append(node("title", {}, label));
   columns.forEach((word, index) => {
     const [x, y] = [left + index * CELL + CELL * 0.6, top - 8];
@@ -64,7 +69,7 @@ export function drawMap(alignment, text, translation, label) {
       map.append(cell);
     });
   });
-  return /** @type {SVGSVGElement} */ (map);
+  return map;
 }
 
 /**
@@ -74,6 +79,7 @@ export function drawMap(alignment, text, translation, label) {
 function standalone(map) {
   const copy = /** @type {SVGSVGElement} */ (map.cloneNode(true));
   copy.setAttribute("xmlns", SVG);
+  copy.removeAttribute("style");
   for (const each of copy.querySelectorAll("text")) {
     each.setAttribute("font-family", "sans-serif");
     each.setAttribute("font-size", "13");

@@ -169,7 +169,8 @@ async function poll() {
 
 /** @param {import("./engine.js").Load} load */
 function fillEngine(load) {
-  const round = (/** @type {number | null} */ value) => (value === null ? "–" : value.toLocaleString(undefined, { maximumFractionDigits: 1 }));
+  const round = (/** @type {number | null} */ value) =>
+    value === null ? "–" : value.toLocaleString(undefined, { maximumFractionDigits: value < 100 ? 1 : 0 });
   const running = meter(round(load.running), say("running"));
   running.append(element("meter", { min: "0", max: String(load.slots || 1), value: String(load.running), "aria-label": say("running") }));
   const meters = [
