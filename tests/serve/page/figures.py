@@ -110,7 +110,8 @@ def typing(browser: Browser, address: str, edits: int) -> dict[str, str]:
     for edit in tqdm(range(edits), unit="edit"):
         page.fill("#source", " ".join(words[: 2 + edit % (len(words) - 2)]))
         page.keyboard.press("Control+Enter")
-        page.wait_for_selector("#target .word")
+        # A handle from wait_for_selector would keep each translation in memory.
+        page.locator("#target .word").first.wait_for()
     translate(page)
     after, nodes_after = memory(session)
     page.context.close()
