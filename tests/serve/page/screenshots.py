@@ -1,42 +1,148 @@
-"""Makes the pictures of docs/page.md from a served model: `python -m tests.serve.page.screenshots [FOLDER]`."""
+"""Makes the pictures of docs/page.md from a served model: `python -m tests.serve.page.screenshots [--all FOLDER]`."""
 
+import argparse
 import shutil
-import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, NamedTuple
 
-from playwright.sync_api import Page, sync_playwright
+import httpx
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from serve.registry.engine_models import load_engines
-from tests.serve.page.conftest import CHROMIUM, FLAGS, translate
+from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, translate
 from tests.support.live import run_service
 from tests.support.paths import ROOT
 
-SIZES = {"light": (1000, 920), "dark": (390, 700)}
+BUNDLE = ROOT / "bundles" / "multi30k"
+WIDTHS = (1280, 390)
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+CLIENTS = 12
+LOAD_SECONDS = 5
 
 
-def show(page: Page, address: str) -> None:
-    """Translates two sentences, opens the attention drawer and lights a word."""
-    page.goto(f"{address}/#en/de/")
-    page.wait_for_function("document.querySelector('#target-language').value === 'de'")
+def hover(page: Page) -> None:
+    """A translation with a word below the pointer."""
+    translate(page)
+    page.locator("#target .word", has_text="Leiter").hover()
+
+
+def attention(page: Page) -> None:
+    """The attention of the first sentence, with a lit word."""
     translate(page)
     page.click("#attention summary")
     page.locator("#target .word", has_text="Leiter").hover()
 
 
-def main(folder: Path) -> None:
-    """Writes one picture per theme."""
+def alternatives(page: Page) -> None:
+    """Other ways to continue from a word."""
+    translate(page)
+    page.locator("#target .word", has_text="blauen").click()
+    page.locator("#alternatives small").first.wait_for()
+
+
+def engine(page: Page) -> None:
+    """The engine while it translates for many clients."""
+    translate(page)
+    page.click("#engine summary")
+    page.wait_for_timeout(1000 * LOAD_SECONDS)
+
+
+def terms(page: Page) -> None:
+    """Terms, and how they came in."""
+    page.click("#terms summary")
+    page.fill("#terms-text", "shirt = Kittel | Kittels\nladder = Stiege")
+    translate(page)
+    page.locator("#terms-applied tr").first.wait_for()
+
+
+def files(page: Page) -> None:
+    """A translated file."""
+    page.click("#files summary")
+    page.set_input_files("#file", {"name": "dogs.txt", "mimeType": "text/plain", "buffer": SENTENCES.encode()})
+    page.get_by_role("button", name="Save", exact=True).wait_for()
+
+
+SCENES: dict[str, Callable[[Page], None]] = {
+    scene.__name__: scene for scene in (hover, attention, alternatives, engine, terms, files)
+}
+
+
+class Picture(NamedTuple):
+    """A scene in a window; its height is that of the whole page if None."""
+
+    scene: str
+    width: int
+    theme: Literal["light", "dark"]
+    height: int | None = None
+
+
+SHOWN = {
+    "page-light": Picture("attention", 1000, "light", 1000),
+    "page-dark": Picture("attention", 390, "dark", 1170),
+    "page-alternatives": Picture("alternatives", 1280, "light", 400),
+    "page-engine": Picture("engine", 390, "dark", 1280),
+}
+EVERY = {
+    f"{scene}-{width}-{theme}": Picture(scene, width, theme) for scene in SCENES for width in WIDTHS for theme in THEMES
+}
+
+
+@contextmanager
+def load(address: str) -> Iterator[None]:
+    """Translates for several clients at once."""
+    ended = threading.Event()
+    body = {"text": SENTENCES, "source_language": "en", "target_language": "de"}
+
+    def work() -> None:
+        with httpx.Client(base_url=address, timeout=60) as client:
+            while not ended.is_set():
+                client.post("/v1/translate", json=body)
+
+    clients = [threading.Thread(target=work) for _ in range(CLIENTS)]
+    for each in clients:
+        each.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for each in clients:
+            each.join()
+
+
+def take(browser: Browser, address: str, picture: Picture, path: Path) -> None:
+    """Writes one picture."""
+    scene, width, theme, height = picture
+    page = browser.new_page(viewport={"width": width, "height": height or 900}, color_scheme=theme, locale="en-US")
+    page.goto(f"{address}/#en/de/")
+    page.wait_for_function("document.querySelector('#target-language').value === 'de'")
+    with load(address) if scene == "engine" else nullcontext():
+        SCENES[scene](page)
+        page.screenshot(path=path, full_page=height is None)
+    page.close()
+
+
+def main(pictures: dict[str, Picture], folder: Path) -> None:
+    """Writes pictures into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
     with (
-        run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True) as live,
+        TemporaryDirectory() as state,
+        run_service(BUNDLE, [], load=load_engines, native=True, slots=8, engines=1, state_dir=Path(state)) as live,
         sync_playwright() as run,
     ):
         browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
-        for theme, (width, height) in SIZES.items():
-            size = {"width": width, "height": height}
-            page = browser.new_page(viewport=size, color_scheme=theme, locale="en-US")  # type: ignore[arg-type]
-            show(page, f"http://127.0.0.1:{live.service.http_port}")
-            page.screenshot(path=folder / f"page-{theme}.png")
+        for name, picture in pictures.items():
+            take(browser, f"http://127.0.0.1:{live.service.http_port}", picture, folder / f"{name}.png")
         browser.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--all", type=Path, metavar="FOLDER", help="write every scene, width and theme into this folder"
+    )
+    folder = parser.parse_args().all
+    main(EVERY if folder else SHOWN, folder or ROOT / "docs" / "images")
