@@ -29,9 +29,15 @@ from serve.bundle.manifest import first_problem
 from serve.bundle.tokenizer import load_tokenizer
 
 # Parameter names in the graph and in the model. The exporter renames `positions` where it collides with an input.
-ENCODER_NAMES = {"positions": "source_positions.table"}
+ENCODER_NAMES = {
+    "positions": "source_positions.table",
+    "embedding_norm.weight": "source_embedding_norm.weight",
+    "embedding_norm.bias": "source_embedding_norm.bias",
+}
 DECODER_NAMES = {
     "positions_1": "target_positions.table",
+    "embedding_norm.weight": "target_embedding_norm.weight",
+    "embedding_norm.bias": "target_embedding_norm.bias",
     "embedding.weight": "target_embedding.weight",
     "projection.weight": "output.weight",
     "projection.bias": "output_bias",

@@ -117,9 +117,8 @@ def test_the_parameters_of_the_paper_have_the_names_of_old_checkpoints() -> None
 
 def test_every_option_has_parameters_of_its_own() -> None:
     added = {option: set(make_model(option).state_dict()) - set(make_model().state_dict()) for option in OPTIONS}
-    assert added["pre-norm"] == {
-        f"{side}_norm.{kind}" for side in ("encoder", "decoder") for kind in ("weight", "bias")
-    }
+    norms = ("encoder_norm", "decoder_norm", "source_embedding_norm", "target_embedding_norm")
+    assert added["pre-norm"] == {f"{norm}.{kind}" for norm in norms for kind in ("weight", "bias")}
     assert added["learned"] == {"source_positions.table", "target_positions.table"}
     assert added["untied"] == {"target_embedding.weight", "output.weight"}
     assert added["output bias"] == {"output_bias"}
