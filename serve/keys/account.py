@@ -244,7 +244,8 @@ class Account:
         elif lease.free < characters:
             async with self._writing:
                 lease = self._current()
-                if lease.free < characters:  # another request may have leased meanwhile
+                # Other requests may have leased meanwhile, and may take what is free during each lease.
+                while lease.free < characters:
                     lease.free += await self._lease(self._usage, lease, characters - lease.free)
         lease.free -= characters
         lease.running += characters

@@ -78,6 +78,17 @@ async def test_a_quota_is_used_up_to_its_last_character(state: State) -> None:
     assert await used(account) == 100
 
 
+async def test_a_request_that_takes_what_is_free_during_a_lease_does_not_exceed_the_quota(state: State) -> None:
+    account = Accounts(state).of(key_of(characters=100))
+    await send(account, 1)  # leases 6
+    await asyncio.gather(send(account, 60), send(account, 5))
+    assert await used(account) == 66
+    with pytest.raises(QuotaExceededError):
+        await send(account, 35)
+    await send(account, 34)
+    assert await used(account) == 100
+
+
 async def test_the_next_period_has_the_whole_quota(state: State) -> None:
     clock = Clock()
     accounts = Accounts(state, clock)
