@@ -210,7 +210,8 @@ class Account:
                 async with self._writing:
                     if self._slots <= self._running < most:
                         row = Counted(self.key.id, SLOTS, 0, self._slots)
-                        self._slots += await ask(self._usage.lease, row, 1, 1, most)
+                        leased = await ask(self._usage.lease, row, 1, 1, most)
+                        self._slots += leased
             if self._running >= (most if self._usage is None else min(most, self._slots)):
                 raise RateLimitedError(f"the API key has {most} requests at once, expected no more")
         self._running += 1
@@ -246,7 +247,8 @@ class Account:
                 lease = self._current()
                 # Other requests may have leased meanwhile, and may take what is free during each lease.
                 while lease.free < characters:
-                    lease.free += await self._lease(self._usage, lease, characters - lease.free)
+                    leased = await self._lease(self._usage, lease, characters - lease.free)
+                    lease.free += leased
         lease.free -= characters
         lease.running += characters
         lease.changed = True
