@@ -57,7 +57,7 @@ def test_a_client_that_reads_gets_all_answers_in_order(served: tuple[LiveService
     assert kinds == ["openapi", "translations"] * 4
 
 
-def connections() -> set[int]:
+def kept_connections() -> set[int]:
     """Returns the connections that exist in this process, also those that other tests keep."""
     return {id(each) for each in gc.get_objects() if isinstance(each, Connection | TlsLayer)}
 
@@ -65,7 +65,7 @@ def connections() -> set[int]:
 def test_lost_connections_leave_nothing_to_the_garbage_collector(served: tuple[LiveService, Connect]) -> None:
     live, connect = served
     gc.collect()
-    before = connections()
+    before = kept_connections()
     gc.disable()
     try:
         for data in (b"", LARGE * 8, head("POST", "/v1/translate", "content-length: 9"), b"junk\r\n\r\n"):
@@ -74,7 +74,7 @@ def test_lost_connections_leave_nothing_to_the_garbage_collector(served: tuple[L
             client.file.close()
             client.socket.close()
         eventually(lambda: live.metric("http_connections") == 0)
-        eventually(lambda: connections() <= before)
+        eventually(lambda: kept_connections() <= before)
     finally:
         gc.enable()
 
