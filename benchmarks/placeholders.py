@@ -1,7 +1,7 @@
 """Measures placeholders: whether all come back, how, and what they cost in BLEU.
 
-Run `python -m benchmarks.placeholders BUNDLE`. The texts are sentences of Multi30k's training and validation sets with
-one or two placeholders between their words. The last line is one JSON object.
+Run `python -m benchmarks.placeholders BUNDLE`. The texts are validation sentences of Multi30k, in turn, with one or two
+placeholders before their words. The last line is one JSON object.
 """
 
 import argparse
@@ -63,10 +63,9 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--data", default="multi30k:en-de")
     parser.add_argument("--multi30k-folder", type=Path)
-    parser.add_argument("--set", default="validation", choices=["validation", "training"], dest="part")
     parser.add_argument("--texts", type=int, default=2000)
     options = parser.parse_args()
-    corpus = read_corpus(options.data, options.part, options.multi30k_folder)
+    corpus = read_corpus(options.data, "validation", options.multi30k_folder)
     pairs = [pair for pair in zip(corpus.sources, corpus.targets, strict=True) if not _FOUND.search("".join(pair))]
     random_numbers = random.Random(1)
     chosen = (pairs * (1 + options.texts // len(pairs)))[: options.texts]
