@@ -1,8 +1,8 @@
 """Measures the detection of languages: accuracy at a sentence, three words and one word, and the time per text.
 
 Run `python -m benchmarks.detection`. The texts are the validation sentences of Multi30k in four languages, their first
-three words and their middle word. `--sentences FILE` adds a table of other sentences: a column per language, whose code
-is in the first row. Tags in it are left out. The last line is one JSON object.
+three words and their middle word. `--sentences FILE` adds a table of other sentences. It has a column per language,
+with its code in the first row. Tags are left out. The last line is one JSON object.
 """
 
 import argparse

@@ -96,8 +96,8 @@ class OnlinePlan(ServersPlan):
 
     run: Path | None = Field(
         None,
-        description="training run or fp32 bundle with the model of all servers; null: a random model, whose sentences "
-        "are made up and as long as those of the data",
+        description="training run or fp32 bundle with the model of all servers; null: a random model and made-up "
+        "sentences of the data's lengths",
     )
     random: TransformerConfig = Field(BASE, description="shape of the random model")
     vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")

@@ -157,7 +157,7 @@ def _has(text: str, form: str) -> bool:
 
 
 def given_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """Returns the sentences with terms whose reference has one of their forms, and with this form alone."""
+    """Returns the sentences whose references have a form of their terms; each term keeps this form alone."""
     given = list[Sentence]()
     for each in sentences:
         forms = [

@@ -52,7 +52,7 @@ class Phases(NamedTuple):
 
 
 def ignore(_: DecodingSequence) -> None:
-    """Takes the end of a sequence whose result is not needed."""
+    """Ignores the end of a sequence."""
 
 
 class LiveNativeEngines:
