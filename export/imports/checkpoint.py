@@ -32,6 +32,8 @@ EXPECTED_SEARCH: dict[str, object] = {
     "suppress_tokens": None,
     "begin_suppress_tokens": None,
 }
+# Of models whose target language is a forced token.
+EXPECTED_MULTILINGUAL_SEARCH = {name: value for name, value in EXPECTED_SEARCH.items() if name != "forced_bos_token_id"}
 # Names of the embeddings and of the output matrix. A checkpoint stores a tied matrix under one of them or under all.
 SHARED, SOURCE, TARGET, OUTPUT = (
     "model.shared.weight",

@@ -17,7 +17,7 @@ import numpy as np
 
 from export.imports.checkpoint import (
     CONFIG_FILE,
-    EXPECTED_SEARCH,
+    EXPECTED_MULTILINGUAL_SEARCH,
     TOKENIZER_CONFIG_FILE,
     CheckpointConfig,
     read_config,
@@ -67,8 +67,6 @@ EXPECTED_FIELDS: dict[str, object] = {
     "is_encoder_decoder": True,
     "tie_word_embeddings": True,
 }
-# Each request has its own target language.
-EXPECTED_MULTILINGUAL_SEARCH = {name: value for name, value in EXPECTED_SEARCH.items() if name != "forced_bos_token_id"}
 EXPECTED_TOKENIZER: dict[str, object] = {"legacy_behaviour": False, "language_codes": "m2m100"}
 VOCABULARY_FILE = "vocab.json"
 SMALL100_FILE, SMALL100_CLASS = "tokenization_small100.py", "SMALL100Tokenizer"

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from export.imports.checkpoint import (
     CONFIG_FILE,
-    EXPECTED_SEARCH,
+    EXPECTED_MULTILINGUAL_SEARCH,
     TOKENIZER_CONFIG_FILE,
     CheckpointConfig,
     read_config,
@@ -57,7 +57,6 @@ EXPECTED_FIELDS: dict[str, object] = {
     "add_final_layer_norm": True,
     "static_position_embeddings": False,
 }
-EXPECTED_TARGET_SEARCH = {name: value for name, value in EXPECTED_SEARCH.items() if name != "forced_bos_token_id"}
 TOKENIZERS = ("MBart50Tokenizer", "MBart50TokenizerFast")
 # The first rows of the position table are not used.
 UNUSED_POSITIONS = 2
@@ -77,7 +76,7 @@ def import_mbart(folder: Path, options: ImportOptions) -> Exportable:
         ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
     """
     with importing(folder):
-        config = read_config(folder, MBartConfig, EXPECTED_FIELDS, EXPECTED_TARGET_SEARCH)
+        config = read_config(folder, MBartConfig, EXPECTED_FIELDS, EXPECTED_MULTILINGUAL_SEARCH)
         _check_tokenizer(folder, config)
         path, model_file = folder / SENTENCEPIECE_FILE, read_bytes(folder / SENTENCEPIECE_FILE)
         pieces = filled(path, [*fairseq_pieces(model_file), *MBART50_TOKENS, MASK], config.vocab_size)

@@ -142,8 +142,9 @@ class SentenceTerms:
             if places[index] is not None:
                 continue
             taken = [*filter(None, places), *self._copies(translation)]
-            placer = Placer(self.text, translation, alignment)
-            interval = (0, len(translation)) if self._is_term else placer.find_interval(_node(match), taken)
+            interval = 0, len(translation)
+            if not self._is_term:
+                interval = Placer(self.text, translation, alignment).find_interval(_node(match), taken)
             if self._is_traced(index):
                 places[index] = _whole_words(translation, interval)
                 continue

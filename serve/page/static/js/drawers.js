@@ -6,7 +6,7 @@ import { writeCode } from "./code.js";
 import { loadBetween, sumSamples } from "./engine.js";
 import { key, readMetrics, translate } from "./server.js";
 import { say } from "./strings.js";
-import { byId, element, textOf } from "./text.js";
+import { button, byId, element, textOf } from "./text.js";
 
 /** @typedef {import("./server.js").Answer} Answer */
 /** @typedef {{text: string, body: import("./server.js").Body, answer: Answer}} Shown */
@@ -65,7 +65,7 @@ function fillAttention() {
   const map = drawMap(maps[sentence], shown.text, translation.text, say("map", { number: sentence + 1 }));
   const tools = element("div", { class: "tools" });
   if (maps.length > 1) tools.append(chooseSentence(maps.length));
-  tools.append(button(say("save_svg"), () => saveSvg(map)), button(say("save_png"), () => savePng(map)));
+  tools.append(button(say("save_svg"), () => saveSvg(map), fail), button(say("save_png"), () => savePng(map), fail));
   bodyOf("attention").replaceChildren(tools, map, element("p", { class: "note" }, say("mean_heads")));
 }
 
@@ -80,13 +80,6 @@ function chooseSentence(count) {
     bodyOf("attention").querySelector("select")?.focus();
   });
   return element("label", {}, `${say("sentence")} `, list);
-}
-
-/** @param {string} text @param {() => unknown} act */
-function button(text, act) {
-  const created = element("button", { type: "button" }, text);
-  created.addEventListener("click", () => Promise.resolve(act()).catch(fail));
-  return created;
 }
 
 /** The n-best list of the first sentence. */
@@ -106,7 +99,7 @@ async function fillBest() {
       element("td", { class: "number" }, String(rank + 1)),
       element("td", {}, each.text),
       element("td", { class: "number" }, each.normalized_score.toFixed(3)),
-      element("td", {}, translation.sentences === 1 ? button(say("show_best"), () => use(each.text)) : ""),
+      element("td", {}, translation.sentences === 1 ? button(say("show_best"), () => use(each.text), fail) : ""),
     ),
   );
   const heads = [say("rank"), say("translation"), say("score"), ""];
@@ -136,7 +129,7 @@ function fillCode() {
         "div",
         { class: "tools" },
         element("strong", {}, name),
-        button(say("copy_code"), () => navigator.clipboard.writeText(code)),
+        button(say("copy_code"), () => navigator.clipboard.writeText(code), fail),
       ),
       element("pre", { tabindex: "0", "aria-label": name }, code),
     ]),

@@ -3,7 +3,7 @@
 import { chosen } from "./choices.js";
 import { ServerError, deleteDocument, readDocument, readFormats, readResult, sendFile } from "./server.js";
 import { say } from "./strings.js";
-import { byId, element, save } from "./text.js";
+import { button, byId, element, save } from "./text.js";
 
 /** @typedef {import("./server.js").Doc} Doc */
 
@@ -44,7 +44,7 @@ async function translateFile(file) {
   list.append(item);
   try {
     let found = await sendFile(file, chosen());
-    item.append(button("delete", () => remove(found.id, item)));
+    item.append(button(say("delete"), () => remove(found.id, item), fail));
     while (item.isConnected && ["queued", "translating"].includes(found.status)) {
       status.textContent = say(found.status === "queued" ? "queued" : "translating");
       bar.setAttribute("value", String(found.progress));
@@ -54,7 +54,7 @@ async function translateFile(file) {
     if (!item.isConnected) return;
     bar.remove();
     status.textContent = found.status === "done" ? say("done") : (found.error ?? say("failed"));
-    if (found.status === "done") status.after(button("save_file", () => saveResult(found)));
+    if (found.status === "done") status.after(button(say("save_file"), () => saveResult(found), fail));
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     if (!item.isConnected) return; // deleted meanwhile
@@ -74,13 +74,6 @@ async function remove(id, item) {
 /** @param {Doc} found */
 async function saveResult({ id, name }) {
   save(URL.createObjectURL(await readResult(id)), name);
-}
-
-/** @param {import("./strings.js").Key} text @param {() => Promise<void>} act */
-function button(text, act) {
-  const created = element("button", { type: "button" }, say(text));
-  created.addEventListener("click", () => act().catch(fail));
-  return created;
 }
 
 /** @param {(error: unknown) => void} onError */

@@ -40,6 +40,18 @@ export function element(name, attributes = {}, ...children) {
 }
 
 /**
+ * Creates a button.
+ * @param {string} text
+ * @param {() => unknown} act
+ * @param {(error: unknown) => void} fail called with an error of the action
+ */
+export function button(text, act, fail) {
+  const created = element("button", { type: "button" }, text);
+  created.addEventListener("click", () => Promise.resolve(act()).catch(fail));
+  return created;
+}
+
+/**
  * Saves what an address holds as a file.
  * @param {string} address of a blob or of data
  * @param {string} name
