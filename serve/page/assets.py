@@ -13,6 +13,8 @@ from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, Request, Response
 
+from serve.compression import compressed_from
+
 # Only files of this origin; no inline scripts or styles, no frames around the page (CSP Level 3).
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -62,7 +64,7 @@ class Asset:
         headers = {**HEADERS, "etag": self.tag}
         if self.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if compressed_from(request.headers) is not None:
             compressed = await asyncio.to_thread(lambda: self.compressed)
             return Response(compressed, media_type=self.media_type, headers={**headers, "content-encoding": "gzip"})
         return Response(self.content, media_type=self.media_type, headers=headers)

@@ -47,6 +47,32 @@ def test_a_long_response_is_compressed_if_the_client_accepts_it(live: LiveServic
             assert answer.json()
 
 
+@pytest.mark.parametrize("path", ["/v2/models/fake", "/page/icon.svg"])
+def test_a_client_refuses_or_requires_compression(live: LiveService, path: str) -> None:
+    for accepted, coding in (("gzip;q=0", None), ("identity, gzip;q=0.5", None), ("gzip, identity;q=0", "gzip")):
+        with live.http() as client:
+            answer = client.get(path, headers={"accept-encoding": accepted})
+        assert (answer.status_code, answer.headers.get("content-encoding")) == (200, coding)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/models"])
+def test_head_is_answered_as_get_without_a_body(live: LiveService, path: str) -> None:
+    changing = {"date", "x-request-id", "content-length"}
+    with live.http() as client:
+        whole, head, again = client.get(path), client.head(path), client.get(path)
+    assert (whole.status_code, head.status_code, again.status_code) == (200, 200, 200)
+    assert head.content == b""
+    assert int(head.headers["content-length"]) > 0
+    kept = [{name: answer.headers[name] for name in answer.headers if name not in changing} for answer in (whole, head)]
+    assert kept[0] == kept[1]
+
+
+def test_head_is_refused_where_get_is(live: LiveService) -> None:
+    with live.http() as client:
+        answers = [client.head("/v1/translate"), client.head("/unknown")]
+    assert [each.status_code for each in answers] == [405, 404]
+
+
 def test_compression_does_not_delay_a_stream(live: LiveService) -> None:
     answer = live.post({"text": TEXTS}, path="/v1/translate/stream", headers={"accept-encoding": "gzip"})
     assert len(answer.content) > 1024
