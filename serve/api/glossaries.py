@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -17,7 +16,7 @@ from serve.api.http_reader import RequestReader
 from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError, check_entries
 from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, read_entries, write_entries
-from serve.glossaries.store import Dictionary, Glossary, GlossaryStore
+from serve.glossaries.store import Dictionary, Glossaries, Glossary, GlossaryStore
 from serve.translation.fields import Fields, shown
 
 GLOSSARIES_PATH = "/v1/glossaries"
@@ -111,32 +110,33 @@ class HttpGlossaries:
     async def create(self, request: Request) -> Response:
         """Requires a state directory. All processes of the service serve the glossary at once."""
         body = await self._receive(request)
-        glossary = await self._use(lambda store: store.create(body.name, _dictionaries(body)))
+        glossary = await self._use(request, lambda stored: stored.create(body.name, _dictionaries(body)))
         return _answer(_GLOSSARY, glossary, HTTPStatus.CREATED)
 
-    async def list_all(self) -> Response:
-        """Lists the oldest first. Without a state directory there are none."""
-        found = [] if self._store is None else await asyncio.to_thread(self._store.list_all)
+    async def list_all(self, request: Request) -> Response:
+        """Lists the oldest first: those of the API key, and those that were stored without one."""
+        found = [] if self._store is None else await self._use(request, Glossaries.list_all)
         return _answer(_GLOSSARIES, {"glossaries": found})
 
-    async def get(self, glossary_id: str) -> Response:
+    async def get(self, glossary_id: str, request: Request) -> Response:
         """Returns name, times, and the number of entries of each dictionary."""
-        return _answer(_GLOSSARY, await self._use(lambda store: store.get(glossary_id)))
+        return _answer(_GLOSSARY, await self._use(request, lambda stored: stored.get(glossary_id)))
 
     async def replace(self, glossary_id: str, request: Request) -> Response:
         """Replaces all or nothing. Requests that run already use the dictionaries from before."""
         body = await self._receive(request)
-        glossary = await self._use(lambda store: store.replace(glossary_id, body.name, _dictionaries(body)))
+        glossary = await self._use(request, lambda stored: stored.replace(glossary_id, body.name, _dictionaries(body)))
         return _answer(_GLOSSARY, glossary)
 
-    async def delete(self, glossary_id: str) -> Response:
+    async def delete(self, glossary_id: str, request: Request) -> Response:
         """Deletes the glossary with all its dictionaries."""
-        await self._use(lambda store: store.delete(glossary_id))
+        await self._use(request, lambda stored: stored.delete(glossary_id))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def entries(
         self,
         glossary_id: str,
+        request: Request,
         source_language: str = "",
         target_language: str = "",
         format: str = JSON,  # noqa: A002
@@ -144,7 +144,7 @@ class HttpGlossaries:
         """Returns the entries in the order of the glossary. Files have no mark for letter case."""
         kind = _entries_format(format) if format != JSON else None
         pair = source_language, target_language
-        found = await self._use(lambda store: store.entries(glossary_id, *pair))
+        found = await self._use(request, lambda stored: stored.entries(glossary_id, *pair))
         if kind is None:
             return _answer(_ENTRIES, Entries(found))
         content = await asyncio.to_thread(write_entries, found, kind, *pair)
@@ -154,11 +154,11 @@ class HttpGlossaries:
         data, deadline_seconds = await self._reader.read(request)
         return await self._parser.parse(data, GlossaryBody, deadline_seconds)
 
-    async def _use(self, function: Callable[[GlossaryStore], T]) -> T:
-        """Returns the result of a function of the store, which runs in a thread."""
+    async def _use(self, request: Request, function: Callable[[Glossaries], T]) -> T:
+        """Returns the result of a function of the client's glossaries, which runs in a thread."""
         if self._store is None:
             raise InvalidRequestError("glossary", "expected a server with --state-dir")
-        return await asyncio.to_thread(partial(function, self._store))
+        return await asyncio.to_thread(function, self._store.of(request.state.record.account_id))
 
 
 def _answer(adapter: TypeAdapter[T], value: T, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -1,5 +1,8 @@
 """Stored glossaries: each has a dictionary per pair of languages.
 
+A glossary belongs to the API key that stored it. Other keys neither see nor use it. What is stored without a key, all
+may use, and only requests without a key change it.
+
 They are in the database of the state directory: all processes of the service see a change at once, and it outlives
 them. The index of a dictionary is made at its first use and kept until the dictionary changes. All methods may wait for
 the database.
@@ -21,6 +24,7 @@ from sqlalchemy import (
     ForeignKey,
     Integer,
     MetaData,
+    Select,
     String,
     Table,
     Text,
@@ -31,7 +35,7 @@ from sqlalchemy import (
     update,
 )
 
-from serve.errors import GlossaryNotFoundError, InvalidRequestError
+from serve.errors import ForbiddenError, GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, check_entries
 from serve.glossaries.matching import TermIndex
 from serve.state import State
@@ -41,12 +45,15 @@ MOST_DICTIONARIES = 100
 MOST_NAME_CHARACTERS = 1024
 # Dictionaries whose index stays in memory: 10,000 entries take about 10 MB.
 _MOST_INDEXES = 32
+# The account of a glossary that was stored without a key.
+SHARED = ""
 
 TABLES = MetaData()
 _GLOSSARIES = Table(
     "glossaries",
     TABLES,
     Column("id", String(36), primary_key=True),
+    Column("account", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("created_seconds", Double, nullable=False),
     Column("changed_seconds", Double, nullable=False),
@@ -100,14 +107,43 @@ class Glossary:
 
 
 class GlossaryStore:
-    """Creates, returns, changes and deletes glossaries. Thread-safe."""
+    """The glossaries of all API keys. Thread-safe."""
 
     def __init__(self, state: State) -> None:
         """Creates the tables if they are missing."""
         state.create(TABLES)
         self._state = state
+        self._indexes = _Indexes()
+
+    def of(self, account: str) -> "Glossaries":
+        """Returns what an API key may use, given its id; empty: a request without a key."""
+        return Glossaries(self._state, self._indexes, account)
+
+
+class _Indexes:
+    """The indexes of dictionaries that were used last, by revision. Thread-safe."""
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._indexes: LRUCache[str, TermIndex] = LRUCache(_MOST_INDEXES)
+
+    def get(self, revision: str) -> TermIndex | None:
+        with self._lock:
+            return self._indexes.get(revision)
+
+    def put(self, revision: str, index: TermIndex) -> None:
+        with self._lock:
+            self._indexes[revision] = index
+
+
+class Glossaries:
+    """Creates, returns, changes and deletes the glossaries of one API key. Thread-safe."""
+
+    def __init__(self, state: State, indexes: _Indexes, account: str) -> None:
+        self._state = state
+        self._indexes = indexes
+        self._account = account
+        self._usable = _GLOSSARIES.c.account.in_((account, SHARED))
 
     def create(self, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
         """Stores a new glossary and returns it.
@@ -119,18 +155,19 @@ class GlossaryStore:
         _check(name, dictionaries)
         glossary_id, now_seconds = str(uuid.uuid4()), time.time()
         with self._state.writing() as connection:
-            count = connection.execute(select(func.count()).select_from(_GLOSSARIES)).scalar_one()
+            owned = select(func.count()).where(_GLOSSARIES.c.account == self._account)
+            count = connection.execute(owned).scalar_one()
             if count >= MOST_GLOSSARIES:
                 raise InvalidRequestError("name", f"expected at most {MOST_GLOSSARIES} glossaries: delete one first")
             values = {"name": name, "created_seconds": now_seconds, "changed_seconds": now_seconds}
-            connection.execute(insert(_GLOSSARIES).values(id=glossary_id, **values))
+            connection.execute(insert(_GLOSSARIES).values(id=glossary_id, account=self._account, **values))
             _insert(connection, glossary_id, dictionaries)
-            return _glossary(connection, glossary_id)
+            return self._glossary(connection, glossary_id)
 
     def list_all(self) -> list[Glossary]:
-        """Returns all glossaries, the oldest first."""
+        """Returns all glossaries that the key may use, the oldest first."""
         with self._state.reading() as connection:
-            return _glossaries(connection)
+            return _glossaries(connection, self._usable)
 
     def get(self, glossary_id: str) -> Glossary:
         """Returns a glossary.
@@ -139,7 +176,7 @@ class GlossaryStore:
             GlossaryNotFoundError: if there is none with this id.
         """
         with self._state.reading() as connection:
-            return _glossary(connection, glossary_id)
+            return self._glossary(connection, glossary_id)
 
     def entries(self, glossary_id: str, source_language: str, target_language: str) -> tuple[Entry, ...]:
         """Returns the entries of a dictionary.
@@ -148,7 +185,7 @@ class GlossaryStore:
             GlossaryNotFoundError: if there is no such glossary or dictionary.
         """
         with self._state.reading() as connection:
-            return _entries(connection, glossary_id, source_language, target_language)
+            return self._entries(connection, glossary_id, source_language, target_language)
 
     def index(self, glossary_id: str, source_language: str, target_language: str) -> TermIndex:
         """Returns the index of a dictionary.
@@ -158,15 +195,13 @@ class GlossaryStore:
         """
         pair = glossary_id, source_language, target_language
         with self._state.reading() as connection:
-            revision = connection.execute(select(_DICTIONARIES.c.revision).where(*_is(*pair))).scalar()
-            with self._lock:
-                index = self._indexes.get(revision or "")
+            revision = connection.execute(self._find(_DICTIONARIES.c.revision, *pair)).scalar()
+            index = self._indexes.get(revision or "")
             if index is not None:
                 return index
-            entries = _entries(connection, *pair)
+            entries = self._entries(connection, *pair)
         index = TermIndex(entries)
-        with self._lock:
-            self._indexes[str(revision)] = index
+        self._indexes.put(str(revision), index)
         return index
 
     def replace(self, glossary_id: str, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
@@ -174,51 +209,51 @@ class GlossaryStore:
 
         Raises:
             InvalidRequestError, EntryError: as `create`.
-            GlossaryNotFoundError: if there is none with this id.
+            GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
         """
         _check(name, dictionaries)
         with self._state.writing() as connection:
-            _touch(connection, glossary_id, name)
+            self._touch(connection, glossary_id, name)
             connection.execute(delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
             _insert(connection, glossary_id, dictionaries)
-            return _glossary(connection, glossary_id)
+            return self._glossary(connection, glossary_id)
 
     def change(self, glossary_id: str, name: str | None = None, dictionaries: Iterable[Dictionary] = ()) -> Glossary:
         """Renames a glossary, and adds entries to its dictionaries or replaces those of the same terms.
 
         Raises:
             InvalidRequestError, EntryError: as `create`.
-            GlossaryNotFoundError: if there is none with this id.
+            GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
         """
         with self._state.writing() as connection:
-            _touch(connection, glossary_id, name)
+            self._touch(connection, glossary_id, name)
             for each in dictionaries:
-                merged = {entry.source: entry for entry in _stored(connection, glossary_id, each)}
+                merged = {entry.source: entry for entry in self._stored(connection, glossary_id, each)}
                 merged.update({entry.source: entry for entry in check_entries(each.entries)})
                 _put(connection, glossary_id, each, tuple(merged.values()))
-            return _checked(connection, glossary_id)
+            return self._checked(connection, glossary_id)
 
     def put_dictionary(self, glossary_id: str, dictionary: Dictionary) -> Glossary:
         """Replaces or adds one dictionary of a glossary.
 
         Raises:
             InvalidRequestError, EntryError: as `create`.
-            GlossaryNotFoundError: if there is none with this id.
+            GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
         """
         with self._state.writing() as connection:
-            _touch(connection, glossary_id)
+            self._touch(connection, glossary_id)
             _put(connection, glossary_id, dictionary, dictionary.entries)
-            return _checked(connection, glossary_id)
+            return self._checked(connection, glossary_id)
 
     def delete_dictionary(self, glossary_id: str, source_language: str, target_language: str) -> None:
         """Deletes a dictionary; a glossary without dictionaries remains.
 
         Raises:
-            GlossaryNotFoundError: if there is no such glossary or dictionary.
+            GlossaryNotFoundError, ForbiddenError: if there is no such dictionary that the key may change.
         """
         pair = glossary_id, source_language, target_language
         with self._state.writing() as connection:
-            _touch(connection, glossary_id)
+            self._touch(connection, glossary_id)
             if not connection.execute(delete(_DICTIONARIES).where(*_is(*pair))).rowcount:
                 raise _no_dictionary(*pair)
 
@@ -226,12 +261,56 @@ class GlossaryStore:
         """Deletes a glossary.
 
         Raises:
-            GlossaryNotFoundError: if there is none with this id.
+            GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
         """
         with self._state.writing() as connection:
+            self._touch(connection, glossary_id)
             connection.execute(delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
-            if not connection.execute(delete(_GLOSSARIES).where(_GLOSSARIES.c.id == glossary_id)).rowcount:
-                raise GlossaryNotFoundError(glossary_id)
+            connection.execute(delete(_GLOSSARIES).where(_GLOSSARIES.c.id == glossary_id))
+
+    def _glossary(self, connection: Connection, glossary_id: str) -> Glossary:
+        found = _glossaries(connection, self._usable & (_GLOSSARIES.c.id == glossary_id))
+        if not found:
+            raise GlossaryNotFoundError(glossary_id)
+        return found[0]
+
+    def _find(self, column: Column[str], *pair: str) -> Select[str]:
+        """Returns a query for a column of a dictionary, given its glossary and its languages."""
+        return select(column).select_from(_DICTIONARIES.join(_GLOSSARIES)).where(*_is(*pair), self._usable)
+
+    def _entries(self, connection: Connection, *pair: str) -> tuple[Entry, ...]:
+        text = connection.execute(self._find(_DICTIONARIES.c.entries, *pair)).scalar()
+        if text is None:
+            raise _no_dictionary(*pair)
+        return tuple(Entry(source, tuple(targets), match_case) for source, targets, match_case in json.loads(text))
+
+    def _stored(self, connection: Connection, glossary_id: str, dictionary: Dictionary) -> tuple[Entry, ...]:
+        try:
+            return self._entries(connection, glossary_id, dictionary.source_language, dictionary.target_language)
+        except GlossaryNotFoundError:
+            return ()
+
+    def _touch(self, connection: Connection, glossary_id: str, name: str | None = None) -> None:
+        """Notes a change.
+
+        Raises:
+            GlossaryNotFoundError: if there is no glossary with this id that the key may use.
+            ForbiddenError: if the key may use it, but not change it.
+        """
+        values: dict[str, object] = {"changed_seconds": time.time()}
+        if name is not None:
+            _check_name(name)
+            values["name"] = name
+        owned = (_GLOSSARIES.c.id == glossary_id) & (_GLOSSARIES.c.account == self._account)
+        if not connection.execute(update(_GLOSSARIES).where(owned).values(values)).rowcount:
+            self._glossary(connection, glossary_id)
+            raise ForbiddenError(f"glossary {glossary_id}: stored without an API key, so that no key may change it")
+
+    def _checked(self, connection: Connection, glossary_id: str) -> Glossary:
+        """Returns a changed glossary; an error undoes the change."""
+        glossary = self._glossary(connection, glossary_id)
+        _check_pairs([(each.source_language, each.target_language) for each in glossary.dictionaries])
+        return glossary
 
 
 def _check(name: str, dictionaries: Sequence[Dictionary]) -> None:
@@ -268,23 +347,16 @@ def _is(glossary_id: str, source_language: str, target_language: str) -> tuple[C
     )
 
 
-def _glossary(connection: Connection, glossary_id: str) -> Glossary:
-    found = _glossaries(connection, glossary_id)
-    if not found:
-        raise GlossaryNotFoundError(glossary_id)
-    return found[0]
-
-
-def _glossaries(connection: Connection, glossary_id: str | None = None) -> list[Glossary]:
-    """Returns all glossaries, or the one with an id."""
-    glossaries = select(_GLOSSARIES).order_by(_GLOSSARIES.c.created_seconds, _GLOSSARIES.c.id)
+def _glossaries(connection: Connection, wanted: ColumnElement[bool]) -> list[Glossary]:
+    """Returns the glossaries that meet a condition, the oldest first."""
+    glossaries = select(_GLOSSARIES).where(wanted).order_by(_GLOSSARIES.c.created_seconds, _GLOSSARIES.c.id)
     columns = _DICTIONARIES.c
-    parts = select(columns.glossary_id, columns.source_language, columns.target_language, columns.entry_count).order_by(
-        columns.position
+    parts = (
+        select(columns.glossary_id, columns.source_language, columns.target_language, columns.entry_count)
+        .select_from(_DICTIONARIES.join(_GLOSSARIES))
+        .where(wanted)
+        .order_by(columns.position)
     )
-    if glossary_id is not None:
-        glossaries = glossaries.where(_GLOSSARIES.c.id == glossary_id)
-        parts = parts.where(columns.glossary_id == glossary_id)
     dictionaries: dict[str, list[DictionarySummary]] = {}
     for owner, *summary in connection.execute(parts):
         dictionaries.setdefault(owner, []).append(DictionarySummary(*summary))
@@ -294,23 +366,8 @@ def _glossaries(connection: Connection, glossary_id: str | None = None) -> list[
     ]
 
 
-def _entries(connection: Connection, glossary_id: str, source_language: str, target_language: str) -> tuple[Entry, ...]:
-    pair = glossary_id, source_language, target_language
-    text = connection.execute(select(_DICTIONARIES.c.entries).where(*_is(*pair))).scalar()
-    if text is None:
-        raise _no_dictionary(*pair)
-    return tuple(Entry(source, tuple(targets), match_case) for source, targets, match_case in json.loads(text))
-
-
 def _no_dictionary(glossary_id: str, source_language: str, target_language: str) -> GlossaryNotFoundError:
     return GlossaryNotFoundError(glossary_id, f"has no dictionary from {source_language} into {target_language}")
-
-
-def _stored(connection: Connection, glossary_id: str, dictionary: Dictionary) -> tuple[Entry, ...]:
-    try:
-        return _entries(connection, glossary_id, dictionary.source_language, dictionary.target_language)
-    except GlossaryNotFoundError:
-        return ()
 
 
 def _insert(connection: Connection, glossary_id: str, dictionaries: Iterable[Dictionary]) -> None:
@@ -340,20 +397,3 @@ def _content(entries: Iterable[Entry]) -> dict[str, object]:
     rows = [(entry.source, entry.targets, entry.match_case) for entry in checked]
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
     return {"revision": str(uuid.uuid4()), "entry_count": len(checked), "entries": text}
-
-
-def _touch(connection: Connection, glossary_id: str, name: str | None = None) -> None:
-    """Notes a change; raises GlossaryNotFoundError if there is no glossary with this id."""
-    values: dict[str, object] = {"changed_seconds": time.time()}
-    if name is not None:
-        _check_name(name)
-        values["name"] = name
-    if not connection.execute(update(_GLOSSARIES).where(_GLOSSARIES.c.id == glossary_id).values(values)).rowcount:
-        raise GlossaryNotFoundError(glossary_id)
-
-
-def _checked(connection: Connection, glossary_id: str) -> Glossary:
-    """Returns a changed glossary; an error undoes the change."""
-    glossary = _glossary(connection, glossary_id)
-    _check_pairs([(each.source_language, each.target_language) for each in glossary.dictionaries])
-    return glossary

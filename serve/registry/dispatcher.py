@@ -235,7 +235,8 @@ class Dispatcher:
         hops = self._use(find_route(request, self._offers(request.model, record)), record, uses)
         languages = hops[0][0].direction.source, hops[-1][0].direction.target
         has_terms = request.terms or request.glossary
-        indexes = await find_indexes(request, self._glossaries, *languages) if has_terms else ()
+        stored = None if self._glossaries is None else self._glossaries.of(record.account_id)
+        indexes = await find_indexes(request, stored, *languages) if has_terms else ()
         if len(hops) == 1:
             ((hop, served),) = hops
             glossary = [TextTerms(indexes)] * len(request.text) if indexes else ()

@@ -5,7 +5,7 @@ import asyncio
 from serve.errors import InvalidRequestError
 from serve.glossaries.entry import EntryError, check_entries
 from serve.glossaries.matching import TermIndex
-from serve.glossaries.store import GlossaryStore
+from serve.glossaries.store import Glossaries
 from serve.translation.fields import shown
 from serve.translation.request import TranslateRequest
 
@@ -14,13 +14,13 @@ MOST_GLOSSARIES = 5
 
 
 async def find_indexes(
-    request: TranslateRequest, store: GlossaryStore | None, source_language: str, target_language: str
+    request: TranslateRequest, stored: Glossaries | None, source_language: str, target_language: str
 ) -> tuple[TermIndex, ...]:
     """Returns the terms of a request, those that count first.
 
     Args:
         request: with terms and glossaries.
-        store: of the glossaries; None: there are none.
+        stored: the glossaries of the client; None: there are none.
         source_language: of the texts.
         target_language: of their translations.
 
@@ -35,25 +35,25 @@ async def find_indexes(
         problem = f"{len(request.glossary)} glossaries, expected at most {MOST_GLOSSARIES}"
         raise InvalidRequestError("glossary", problem)
     for glossary_id in request.glossary:
-        if store is None:
+        if stored is None:
             problem = f"{shown(glossary_id)}, expected none: the server has no --state-dir"
             raise InvalidRequestError("glossary", problem)
         # The database may be on another machine.
-        index = await asyncio.to_thread(_load, store, glossary_id, request, (source_language, target_language))
+        index = await asyncio.to_thread(_load, stored, glossary_id, request, (source_language, target_language))
         if index is not None:
             indexes.append(index)
     return tuple(indexes)
 
 
 def _load(
-    store: GlossaryStore, glossary_id: str, request: TranslateRequest, languages: tuple[str, str]
+    stored: Glossaries, glossary_id: str, request: TranslateRequest, languages: tuple[str, str]
 ) -> TermIndex | None:
     """Returns the index of a dictionary; None: there is none for a detected language."""
     if request.source_detected:
-        pairs = ((each.source_language, each.target_language) for each in store.get(glossary_id).dictionaries)
+        pairs = ((each.source_language, each.target_language) for each in stored.get(glossary_id).dictionaries)
         if languages not in pairs:
             return None
-    return store.index(glossary_id, *languages)
+    return stored.index(glossary_id, *languages)
 
 
 def _index(request: TranslateRequest) -> TermIndex:

@@ -16,7 +16,7 @@ from serve.api.served_languages import ServedLanguages
 from serve.errors import GlossaryNotFoundError
 from serve.glossaries.entry import Entry, EntryError
 from serve.glossaries.files import EntriesFormat, read_entries
-from serve.glossaries.store import Dictionary, DictionarySummary, Glossary, GlossaryStore
+from serve.glossaries.store import Dictionary, DictionarySummary, Glossaries, Glossary, GlossaryStore
 from serve.keys.account import ask
 
 T = TypeVar("T")
@@ -74,13 +74,13 @@ class DeepLGlossaries:
         parameters, _ = await self._receive(request)
         values = {name: parameters.first(name) for name in ("source_lang", "target_lang", "entries", "entries_format")}
         dictionary = self._dictionary(values)
-        glossary = await self._use(lambda store: store.create(_name(parameters), [dictionary]))
+        glossary = await self._use(request, lambda stored: stored.create(_name(parameters), [dictionary]))
         return JSONResponse(_single(glossary), HTTPStatus.CREATED)
 
     async def list_single(self, request: Request) -> Response:
         """Lists the glossaries for one pair of languages."""
         await self._receive(request)
-        found = await self._use(lambda store: store.list_all())
+        found = await self._use(request, Glossaries.list_all)
         return JSONResponse({"glossaries": [_single(each) for each in found if len(each.dictionaries) == 1]})
 
     async def get_single(self, request: Request, glossary_id: str) -> Response:
@@ -96,7 +96,7 @@ class DeepLGlossaries:
         pairs = [(each.source_language, each.target_language) for each in glossary.dictionaries]
         if len(pairs) != 1:
             raise GlossaryNotFoundError(glossary_id)
-        found = await self._use(lambda store: store.entries(glossary_id, *pairs[0]))
+        found = await self._use(request, lambda stored: stored.entries(glossary_id, *pairs[0]))
         return Response(_text(found), media_type=f"{_TSV}; charset=utf-8")
 
     async def create(self, request: Request) -> Response:
@@ -105,13 +105,13 @@ class DeepLGlossaries:
         dictionaries = self._dictionaries(parameters)
         if not dictionaries:
             raise refuse("Glossary dictionaries must be provided.")
-        glossary = await self._use(lambda store: store.create(_name(parameters), dictionaries))
+        glossary = await self._use(request, lambda stored: stored.create(_name(parameters), dictionaries))
         return JSONResponse(_whole(glossary), HTTPStatus.CREATED)
 
     async def list_all(self, request: Request) -> Response:
         """Lists all glossaries without their entries."""
         await self._receive(request)
-        return JSONResponse({"glossaries": [_whole(each) for each in await self._use(lambda store: store.list_all())]})
+        return JSONResponse({"glossaries": [_whole(each) for each in await self._use(request, Glossaries.list_all)]})
 
     async def get(self, request: Request, glossary_id: str) -> Response:
         """Returns a glossary without its entries."""
@@ -122,19 +122,21 @@ class DeepLGlossaries:
         parameters, _ = await self._receive(request)
         dictionaries = self._dictionaries(parameters)
         name = _name(parameters) if parameters.first("name") is not None else None
-        glossary = await self._use(lambda store: store.change(checked_glossary_id(glossary_id), name, dictionaries))
+        glossary = await self._use(
+            request, lambda stored: stored.change(checked_glossary_id(glossary_id), name, dictionaries)
+        )
         return JSONResponse(_whole(glossary))
 
     async def delete(self, request: Request, glossary_id: str) -> Response:
         """Deletes a glossary with all its dictionaries."""
         await self._receive(request)
-        await self._use(lambda store: store.delete(checked_glossary_id(glossary_id)))
+        await self._use(request, lambda stored: stored.delete(checked_glossary_id(glossary_id)))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def entries(self, request: Request, glossary_id: str) -> Response:
         """Returns the entries of one dictionary."""
         pair = await self._pair(request)
-        found = await self._use(lambda store: store.entries(checked_glossary_id(glossary_id), *pair))
+        found = await self._use(request, lambda stored: stored.entries(checked_glossary_id(glossary_id), *pair))
         source, target = map(_code, pair)
         dictionary = {"source_lang": source, "target_lang": target, "entries": _text(found), "entries_format": "tsv"}
         return JSONResponse({"dictionaries": [dictionary]})
@@ -143,7 +145,9 @@ class DeepLGlossaries:
         """Adds a dictionary, or replaces the one of the same languages."""
         parameters, _ = await self._receive(request)
         dictionary = self._dictionary({name: parameters.first(name) for name in parameters.values})
-        glossary = await self._use(lambda store: store.put_dictionary(checked_glossary_id(glossary_id), dictionary))
+        glossary = await self._use(
+            request, lambda stored: stored.put_dictionary(checked_glossary_id(glossary_id), dictionary)
+        )
         pair = dictionary.source_language, dictionary.target_language
         summaries = {(each.source_language, each.target_language): each for each in glossary.dictionaries}
         return JSONResponse(_summary(summaries[pair]))
@@ -151,23 +155,23 @@ class DeepLGlossaries:
     async def delete_dictionary(self, request: Request, glossary_id: str) -> Response:
         """Deletes one dictionary."""
         pair = await self._pair(request)
-        await self._use(lambda store: store.delete_dictionary(checked_glossary_id(glossary_id), *pair))
+        await self._use(request, lambda stored: stored.delete_dictionary(checked_glossary_id(glossary_id), *pair))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _find(self, request: Request, glossary_id: str) -> Glossary:
         await self._receive(request)
-        return await self._use(lambda store: store.get(checked_glossary_id(glossary_id)))
+        return await self._use(request, lambda stored: stored.get(checked_glossary_id(glossary_id)))
 
     async def _pair(self, request: Request) -> tuple[str, str]:
         parameters, _ = await self._receive(request)
         return self._languages_of(parameters.first("source_lang"), parameters.first("target_lang"))
 
-    async def _use(self, use: Callable[[GlossaryStore], T]) -> T:
-        """Returns the result of a function of the store, which runs in a thread."""
+    async def _use(self, request: Request, use: Callable[[Glossaries], T]) -> T:
+        """Returns the result of a function of the client's glossaries, which runs in a thread."""
         if self._store is None:
             raise refuse("Glossaries are not supported by this server: it has no --state-dir.")
         try:
-            return await ask(use, self._store)
+            return await ask(use, self._store.of(request.state.record.account_id))
         except EntryError as error:
             raise _invalid_entry(error) from error
 

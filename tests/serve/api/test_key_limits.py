@@ -245,3 +245,27 @@ def test_the_openapi_document_has_the_routes_of_keys(served: LiveService) -> Non
         "/v1/keys/{name}": ["delete", "get", "patch"],
         "/v1/keys/{name}/usage": ["get"],
     }
+
+
+def test_a_glossary_belongs_to_the_key_that_stored_it(served: LiveService) -> None:
+    owner, other = (create(served, name) for name in ("glossary-owner", "glossary-other"))
+    entries = {"source_language": "en", "target_language": "de", "text": "alpha\tbeta"}
+    made = served.post({"name": "one", "dictionaries": [entries]}, path="/v1/glossaries", headers=bearer(owner))
+    path = f"/v1/glossaries/{made.json()['id']}"
+    for key, status, count in ((owner, 200, 1), (other, 404, 0)):
+        with served.http() as client:
+            client.headers.update(bearer(key))
+            statuses = [client.get(path).status_code, client.get(f"{path}/entries", params=entries).status_code]
+            assert statuses == [status] * 2
+            assert [len(client.get(f"{each}/glossaries").json()["glossaries"]) for each in ("/v1", "/v2", "/v3")] == (
+                [count] * 3
+            )
+    assert translate(served, other, glossary=made.json()["id"]).json()["reason"] == "glossary_not_found"
+    # The glossary is found, but the bundle has no alignments.
+    assert translate(served, owner, glossary=made.json()["id"]).json()["field"] == "glossary"
+    statuses = []
+    for key in (other, owner):
+        with served.http() as client:
+            client.headers.update(bearer(key))
+            statuses += [client.delete(path.replace("/v1", "/v3")).status_code, client.delete(path).status_code]
+    assert statuses == [404, 404, 204, 404]

@@ -1,15 +1,15 @@
 """The store of glossaries: changes are whole or nothing, and the index follows each change."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from serve.errors import GlossaryNotFoundError, InvalidRequestError
+from serve.errors import ForbiddenError, GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError
 from serve.glossaries.matching import find_terms
-from serve.glossaries.store import Dictionary, DictionarySummary, GlossaryStore
+from serve.glossaries.store import SHARED, Dictionary, DictionarySummary, Glossaries, GlossaryStore
 from serve.state import State
 
 HOUSE = Entry("house", ("Haus", "Hauses"))
@@ -21,13 +21,27 @@ def dictionary(*entries: Entry, target: str = "de") -> Dictionary:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[GlossaryStore]:
+def stored(tmp_path: Path) -> Iterator[GlossaryStore]:
     state = State(tmp_path)
     yield GlossaryStore(state)
     state.close()
 
 
-def test_a_glossary_is_found_as_it_was_stored(store: GlossaryStore) -> None:
+@pytest.fixture
+def store(stored: GlossaryStore) -> Glossaries:
+    return stored.of("key")
+
+
+def changes(store: Glossaries, glossary_id: str) -> Iterator[Callable[[], object]]:
+    """Yields everything that changes a glossary."""
+    yield lambda: store.replace(glossary_id, "zoo", [dictionary(DOG)])
+    yield lambda: store.change(glossary_id, "zoo", [dictionary(DOG)])
+    yield lambda: store.put_dictionary(glossary_id, dictionary(DOG))
+    yield lambda: store.delete_dictionary(glossary_id, "en", "de")
+    yield lambda: store.delete(glossary_id)
+
+
+def test_a_glossary_is_found_as_it_was_stored(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE, DOG), dictionary(HOUSE, target="fr")])
     assert made.dictionaries == (DictionarySummary("en", "de", 2), DictionarySummary("en", "fr", 1))
     assert store.get(made.id) == made
@@ -36,7 +50,7 @@ def test_a_glossary_is_found_as_it_was_stored(store: GlossaryStore) -> None:
     assert store.list_all() == [made, other]
 
 
-def test_a_deleted_glossary_is_unknown(store: GlossaryStore) -> None:
+def test_a_deleted_glossary_is_unknown(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE)])
     store.delete(made.id)
     assert store.list_all() == []
@@ -45,7 +59,7 @@ def test_a_deleted_glossary_is_unknown(store: GlossaryStore) -> None:
             use(made.id)
 
 
-def test_replacing_a_glossary_keeps_nothing_but_its_id(store: GlossaryStore) -> None:
+def test_replacing_a_glossary_keeps_nothing_but_its_id(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE), dictionary(HOUSE, target="fr")])
     replaced = store.replace(made.id, "zoo", [dictionary(DOG)])
     assert (replaced.id, replaced.name, replaced.created_seconds) == (made.id, "zoo", made.created_seconds)
@@ -54,7 +68,7 @@ def test_replacing_a_glossary_keeps_nothing_but_its_id(store: GlossaryStore) -> 
     assert store.entries(made.id, "en", "de") == (DOG,)
 
 
-def test_a_change_adds_entries_and_replaces_those_of_the_same_terms(store: GlossaryStore) -> None:
+def test_a_change_adds_entries_and_replaces_those_of_the_same_terms(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE, DOG)])
     other = Entry("house", ("Gebäude",))
     changed = store.change(made.id, "zoo", [dictionary(other, Entry("cat", ("Katze",))), dictionary(DOG, target="fr")])
@@ -63,7 +77,7 @@ def test_a_change_adds_entries_and_replaces_those_of_the_same_terms(store: Gloss
     assert store.entries(made.id, "en", "fr") == (DOG,)
 
 
-def test_one_dictionary_is_replaced_added_and_deleted(store: GlossaryStore) -> None:
+def test_one_dictionary_is_replaced_added_and_deleted(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE)])
     store.put_dictionary(made.id, dictionary(DOG))
     both = store.put_dictionary(made.id, dictionary(HOUSE, target="fr"))
@@ -77,7 +91,7 @@ def test_one_dictionary_is_replaced_added_and_deleted(store: GlossaryStore) -> N
         store.delete_dictionary(made.id, "en", "de")
 
 
-def test_an_index_follows_each_change_of_its_dictionary(store: GlossaryStore) -> None:
+def test_an_index_follows_each_change_of_its_dictionary(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE)])
     index = store.index(made.id, "en", "de")
     assert store.index(made.id, "en", "de") is index
@@ -89,7 +103,7 @@ def test_an_index_follows_each_change_of_its_dictionary(store: GlossaryStore) ->
         store.index(made.id, "en", "de")
 
 
-def test_an_invalid_change_changes_nothing(store: GlossaryStore) -> None:
+def test_an_invalid_change_changes_nothing(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE)])
     with pytest.raises(EntryError, match="entry 1: the same source as entry 0"):
         store.replace(made.id, "zoo", [dictionary(DOG, DOG)])
@@ -103,9 +117,49 @@ def test_an_invalid_change_changes_nothing(store: GlossaryStore) -> None:
     assert store.entries(made.id, "en", "de") == (HOUSE,)
 
 
+def test_another_key_neither_sees_uses_nor_changes_a_glossary(stored: GlossaryStore) -> None:
+    owned, other = stored.of("key"), stored.of("other")
+    made = owned.create("farm", [dictionary(HOUSE)])
+    owned.index(made.id, "en", "de")
+    uses: list[Callable[[], object]] = [
+        lambda: other.get(made.id),
+        lambda: other.entries(made.id, "en", "de"),
+        lambda: other.index(made.id, "en", "de"),
+    ]
+    for store in (other, stored.of(SHARED)):
+        assert store.list_all() == []
+    for use in (*uses, *changes(other, made.id), *changes(stored.of(SHARED), made.id)):
+        with pytest.raises(GlossaryNotFoundError):
+            use()
+    assert owned.list_all() == [made]
+    assert owned.entries(made.id, "en", "de") == (HOUSE,)
+
+
+def test_keys_use_but_do_not_change_what_was_stored_without_a_key(stored: GlossaryStore) -> None:
+    shared, owned = stored.of(SHARED), stored.of("key")
+    made = shared.create("farm", [dictionary(HOUSE)])
+    assert owned.list_all() == [made] == [owned.get(made.id)]
+    assert owned.entries(made.id, "en", "de") == (HOUSE,)
+    for change in changes(owned, made.id):
+        with pytest.raises(ForbiddenError):
+            change()
+    assert shared.list_all() == [made]
+    shared.delete(made.id)
+
+
+def test_a_key_with_all_its_glossaries_keeps_no_other_from_storing(
+    stored: GlossaryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.glossaries.store.MOST_GLOSSARIES", 1)
+    for key in ("key", "other", SHARED):
+        stored.of(key).create("farm", [dictionary(HOUSE)])
+        with pytest.raises(InvalidRequestError, match="at most 1 glossaries"):
+            stored.of(key).create("farm", [dictionary(HOUSE)])
+
+
 def _add(directory: Path, glossary_id: str, number: int) -> None:
     state = State(directory)
-    store = GlossaryStore(state)
+    store = GlossaryStore(state).of(SHARED)
     for index in range(10):
         store.change(glossary_id, dictionaries=[dictionary(Entry(f"term {number} {index}", ("Wort",)))])
     state.close()
@@ -113,7 +167,7 @@ def _add(directory: Path, glossary_id: str, number: int) -> None:
 
 def test_two_that_change_a_glossary_at_once_lose_nothing(tmp_path: Path) -> None:
     state = State(tmp_path)
-    store = GlossaryStore(state)
+    store = GlossaryStore(state).of(SHARED)
     made = store.create("farm", [dictionary(HOUSE)])
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda number: _add(tmp_path, made.id, number), range(2)))
@@ -121,7 +175,7 @@ def test_two_that_change_a_glossary_at_once_lose_nothing(tmp_path: Path) -> None
     state.close()
 
 
-def test_ten_thousand_entries_are_stored(store: GlossaryStore) -> None:
+def test_ten_thousand_entries_are_stored(store: Glossaries) -> None:
     entries = [Entry(f"term {number}", (f"Wort {number}",)) for number in range(10_000)]
     made = store.create("large", [dictionary(*entries)])
     assert made.dictionaries[0].entry_count == 10_000
