@@ -9,7 +9,7 @@ Shapes: S source tokens, U units of the translation.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -153,6 +153,37 @@ class _Gaps:
         return self.spans[int(crossing.argmin())]
 
 
+class _Taken:
+    """Intervals of a translation that have their element, kept text or term.
+
+    Attributes:
+        words, tokens: whether each of them overlaps an interval.
+    """
+
+    def __init__(self, words: Units, tokens: Units, intervals: Iterable[Interval] = ()) -> None:
+        self.words, self.tokens = (np.zeros(len(units.spans), np.bool_) for units in (words, tokens))
+        self._units = words, tokens
+        self._starts, self._ends = list[int](), list[int]()
+        for each in intervals:
+            self.add(each)
+
+    def add(self, interval: Interval) -> None:
+        """Adds an interval, and joins it with those that it overlaps."""
+        start, end = interval
+        first = bisect_right(self._ends, start)
+        last = max(first, bisect_left(self._starts, end))
+        self._starts[first:last] = [min([start, *self._starts[first:last]])]
+        self._ends[first:last] = [max([end, *self._ends[first:last]])]
+        words, tokens = self._units
+        self.words[words.touched(interval)] = True
+        self.tokens[tokens.touched(interval)] = True
+
+    def overlaps(self, interval: Interval) -> bool:
+        """Returns whether one overlaps an interval."""
+        place = bisect_right(self._ends, interval[0])
+        return place < len(self._starts) and self._starts[place] < interval[1]
+
+
 class Placer:
     """Finds the places for the tags of one sentence, by the alignment of its translation."""
 
@@ -164,6 +195,9 @@ class Placer:
         attention = np.array(alignment.weights, np.float64).reshape(len(tokens), len(alignment.source))
         self._words = Units.of(find_words(translation, tokens), tokens, attention)
         self._tokens = Units.of(sorted({span for span in tokens if span[0] < span[1]}), tokens, attention)
+        self._terms = _Taken(self._words, self._tokens, protected)
+        # Places of kept texts in the translation.
+        self._copies = dict[str, list[Interval]]()
         source_tokens = [(span.start, span.end) for span in alignment.source]
         self._source_words = find_words(source, source_tokens)
         # Characters of each source token, [S, 2].
@@ -174,6 +208,9 @@ class Placer:
         if not nodes:
             return ()
         spans = self._place_spans(nodes, interval)
+        if len(spans) == len(nodes):
+            placed = [self._placed(node, spans[index], ("", "")) for index, node in enumerate(nodes)]
+            return tuple(sorted(placed, key=lambda each: each.interval))
         taken = [(nodes[index], place) for index, place in spans.items()]
         taken += ((_WHOLE, each) for each in self._protected)
         words, tokens = (_Gaps.of(self._translation, units, interval, taken) for units in (self._words, self._tokens))
@@ -200,7 +237,7 @@ class Placer:
     def find_interval(self, node: Node, taken: Sequence[Interval] = ()) -> Interval:
         """Returns the interval of a node outside of taken ones, or else the end of its gap."""
         everything = 0, len(self._translation)
-        score, interval = self._largest_sum(node, everything, taken)
+        score, interval = self._largest_sum(node, everything, _Taken(self._words, self._tokens, taken))
         if score > 0:
             return interval
         gaps = _Gaps.of(self._translation, self._words, everything, [(node, each) for each in taken])
@@ -230,41 +267,61 @@ class Placer:
                 places[index] = end, interval[1]
         spanning = MarkKind.OPEN, MarkKind.KEPT
         whole = [index for index, node in enumerate(nodes) if node.kind in spanning and index not in places]
-        free = start, end
-        taken = list[Interval]()
-        scored = [(self._best_interval(nodes[index], free, taken)[0], index) for index in whole]
-        for _, index in sorted(scored, key=lambda each: (-each[0], each[1])):
-            score, place = self._best_interval(nodes[index], free, taken)
-            if score > 0:
-                places[index] = place
-                taken.append(place)
+        if whole:
+            places |= self._place_whole({index: nodes[index] for index in whole}, (start, end))
         return places
 
-    def _best_interval(self, node: Node, free: Interval, taken: Sequence[Interval]) -> tuple[float, Interval]:
+    def _place_whole(self, nodes: Mapping[int, Node], free: Interval) -> dict[int, Interval]:
+        """Returns the intervals of elements and kept texts that get one, the best first."""
+        places = dict[int, Interval]()
+        taken = _Taken(self._words, self._tokens)
+        scored = {index: self._best_interval(node, free, taken) for index, node in nodes.items()}
+        for index in sorted(scored, key=lambda each: (-scored[each][0], each)):
+            score, place = scored[index]
+            if score > 0 and taken.overlaps(place):
+                score, place = self._best_interval(nodes[index], free, taken)
+            if score > 0:
+                places[index] = place
+                taken.add(place)
+        return places
+
+    def _best_interval(self, node: Node, free: Interval, taken: _Taken) -> tuple[float, Interval]:
         """Returns the best interval outside of taken ones, and its sum, which is 0 if there is none."""
         if node.kind is not MarkKind.KEPT:
             return self._largest_sum(node, free, taken)
-        taken = (*taken, *self._protected)
-        copies = self._find_copies(node, free, taken)
-        return max(copies, key=itemgetter(0)) if copies else self._largest_sum(node, free, taken)
+        avoided = taken, self._terms
+        return self._best_copy(node, free, avoided) or self._largest_sum(node, free, *avoided)
 
-    def _find_copies(self, node: Node, free: Interval, taken: Sequence[Interval]) -> list[tuple[float, Interval]]:
-        """Returns where the translation has a kept text unchanged; each comes before all intervals by attention."""
-        kept, text = re.compile(re.escape(self._source[node.start : node.end])), self._translation
+    def _best_copy(self, node: Node, free: Interval, taken: Sequence[_Taken]) -> tuple[float, Interval] | None:
+        """Returns where the translation has a kept text unchanged; it comes before all intervals by attention."""
+        copies = self._find_copies(self._source[node.start : node.end])
+        if not copies:
+            return None
         inside = self._tokens.attention @ self._shares(node.start, node.end)  # [U]
-        return [
-            (len(text) + float(inside[self._tokens.inside(found.span())].sum()), found.span())
-            for found in kept.finditer(text, *free)
-            if not any(_splits_word(text, place) for place in found.span())
-            and not any(found.start() < end and start < found.end() for start, end in taken)
-        ]
+        sums = np.concatenate(([0.0], inside.cumsum()))
+        units = [self._tokens.inside(each) for each in copies]
+        scores = sums[[each.stop for each in units]] - sums[[each.start for each in units]]
+        for index in (-scores).argsort(kind="stable"):
+            start, end = copies[index]
+            if free[0] <= start and end <= free[1] and not any(each.overlaps((start, end)) for each in taken):
+                return len(self._translation) + float(scores[index]), (start, end)
+        return None
 
-    def _largest_sum(self, node: Node, free: Interval, taken: Sequence[Interval]) -> tuple[float, Interval]:
+    def _find_copies(self, kept: str) -> list[Interval]:
+        """Returns the places of a kept text in the translation, where it splits no word."""
+        text = self._translation
+        if kept not in self._copies:
+            found = (each.span() for each in re.finditer(re.escape(kept), text))
+            self._copies[kept] = [span for span in found if not any(_splits_word(text, place) for place in span)]
+        return self._copies[kept]
+
+    def _largest_sum(self, node: Node, free: Interval, *taken: _Taken) -> tuple[float, Interval]:
         """Returns the shortest interval of units with the largest sum, and the sum."""
         units = self._units(node)
         scores = self._scores(node, units)
         for each in taken:
-            scores[units.touched(each)] = -len(scores) - 1  # less than all others together
+            blocked = each.words if units is self._words else each.tokens
+            scores[blocked] = -len(scores) - 1  # less than all others together
         inside = units.inside(free)
         sums = np.concatenate(([0.0], scores[inside].cumsum()))
         least = np.minimum.accumulate(sums)

@@ -20,7 +20,7 @@ from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import Found, ResponseBuilder
 from serve.translation.submission import Submission
 from serve.translation.terms import Prefix
-from serve.translation.turns import Pace
+from serve.translation.turns import Steps
 
 MOST_ROUNDS = 6
 # Stands for the placeholders of a sentence, beside the indices of its terms.
@@ -79,13 +79,16 @@ class SecondPass:
         completed = list(found)
         if request.plan.options.hypotheses > 1:
             return completed
-        lacking = [(index, self._lacks(each.sentence, each.hypotheses[0])) for index, each in enumerate(completed)]
+        steps = Steps(request)
+        lacking = [
+            (index, await steps.run(self._lacks, each.sentence, each.hypotheses[0]))
+            for index, each in enumerate(completed)
+        ]
         open_sentences = {index: _Open(count) for index, count in lacking if count}
         for _ in range(MOST_ROUNDS):
-            retries, pace = list[_Retry](), Pace()
+            retries = list[_Retry]()
             for index, state in open_sentences.items():
-                retries += self._retries(request, completed[index], index, state)
-                await pace.keep()
+                retries += await steps.run(self._retries, request, completed[index], index, state)
             if not retries:
                 break
             try:
@@ -94,7 +97,8 @@ class SecondPass:
                 break
             tried = sorted(zip(retries, sequences, strict=True), key=lambda each: each[0].sentence)
             for index, group in groupby(tried, key=lambda each: each[0].sentence):
-                completed[index] = self._better(completed[index], list(group), open_sentences[index])
+                state = open_sentences[index]
+                completed[index] = await steps.run(self._better, completed[index], list(group), state)
         return completed
 
     async def _decode(self, request: ModelRequest, retries: Sequence[_Retry]) -> Sequence[DecodingSequence]:

@@ -357,9 +357,12 @@ class SegmentedRequest:
         """Returns the response for the texts, given the response for the sentences."""
         if all(text.plain for text in self.texts):
             return response
+        return replace(response, translations=tuple(join() for join in self.joins(response)))
+
+    def joins(self, response: TranslationResponse) -> list[Callable[[], Translation]]:
+        """Returns a function per text that joins its translation."""
         translations = iter(response.translations)
-        joined = (_join(text, tuple(islice(translations, len(text.sentences)))) for text in self.texts)
-        return replace(response, translations=tuple(joined))
+        return [partial(_join, text, tuple(islice(translations, len(text.sentences)))) for text in self.texts]
 
     def with_terms(self, sentences: Iterable[TextRequest]) -> "SegmentedRequest":
         """Returns the request with these sentences in place of its own."""

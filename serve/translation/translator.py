@@ -30,7 +30,7 @@ from serve.translation.response import Found, ResponseBuilder, ScoreResponse, Tr
 from serve.translation.second_pass import SecondPass
 from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
-from serve.translation.turns import SMALL_TEXT_BYTES, Pace, map_texts, normalized_bytes, run_turn
+from serve.translation.turns import SMALL_TEXT_BYTES, Pace, Steps, map_texts, normalized_bytes, run_turn
 
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
@@ -222,7 +222,7 @@ class Translator:
             with self._submission(tokenized, reservation) as submission:
                 await submission.finish()
             found = self._found(tokenized, submission.sequences)
-            scores = await _built(self._responses.score, found)
+            scores = await _built(request, self._responses.score, found)
             return self._observed(ScoreResponse(scores, _timings(tokenized, submission.sequences)))
 
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
@@ -349,7 +349,7 @@ class Translator:
         """Returns the response for the sentences and counts it."""
         started_seconds = time.monotonic()
         build = partial(self._responses.translation, plan=tokenized.request.plan)
-        translations = await _built(build, found)
+        translations = await _built(tokenized.request, build, found)
         if trace := current_trace():
             trace.add_phase("detokenize", started_seconds, time.monotonic(), {"texts": len(translations)})
         return self._observed(TranslationResponse(translations, _timings(tokenized, sequences)))
@@ -357,7 +357,9 @@ class Translator:
     async def _joined(self, segmented: SegmentedRequest, response: TranslationResponse) -> TranslationResponse:
         """Returns the response for the texts, given the response for the sentences."""
         if segmented.slow_to_join:
-            joined = await run_turn(segmented.request.deadline_seconds, segmented.join, response)
+            deadline_seconds = segmented.request.deadline_seconds
+            translations = [await run_turn(deadline_seconds, join) for join in segmented.joins(response)]
+            joined = replace(response, translations=tuple(translations))
         else:
             joined = segmented.join(response)
         least = self._least_log_probability
@@ -392,10 +394,7 @@ def _timings(tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...
     )
 
 
-async def _built(build: Callable[[Found], Result], found: Sequence[Found]) -> tuple[Result, ...]:
-    """Returns what `build` makes of each sentence."""
-    results, pace = list[Result](), Pace()
-    for each in found:
-        results.append(build(each))
-        await pace.keep()
-    return tuple(results)
+async def _built(request: ModelRequest, build: Callable[[Found], Result], found: Sequence[Found]) -> tuple[Result, ...]:
+    """Returns what `build` makes of each sentence of a request."""
+    steps = Steps(request)
+    return tuple([await steps.run(build, each) for each in found])

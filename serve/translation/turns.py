@@ -2,7 +2,7 @@
 
 Small input is prepared in the event loop, large input in turns in a thread. One thread serves the large requests of the
 process, one turn at a time, in the order of arrival. So large requests alternate, and small requests wait for none of
-them. Over time, the thread works a quarter of the time: large requests occupy at most a quarter of a core. Segmentation
+them. Over time, the thread works an eighth of the time: large requests occupy at most an eighth of a core. Segmentation
 and tokenization release the interpreter's lock.
 """
 
@@ -15,7 +15,8 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from serve.errors import DeadlineExceededError
-from serve.translation.request import TextRequest
+from serve.translation.markup import SMALL_MARKUP_BYTES
+from serve.translation.request import ModelRequest, TextRequest
 
 # Takes less than about a millisecond in the event loop; more is worth the switch to the thread.
 SMALL_TEXT_BYTES = 4096
@@ -26,8 +27,8 @@ MOST_EXPANSION = 11
 # Longest work in the event loop without a pause, up to one step.
 STRETCH_SECONDS = 0.001
 # Time from one turn to the next, per time of the turn.
-PERIODS = 4
-# Rest that may be owed: a lone request of up to 50 ms of work is not slowed down.
+PERIODS = 8
+# Rest that may be owed: a lone request of up to 25 ms of work is not slowed down.
 CREDIT_SECONDS = 0.2
 
 P = ParamSpec("P")
@@ -106,6 +107,29 @@ class Pace:
         if time.monotonic() - self._resumed_seconds > STRETCH_SECONDS:
             await asyncio.sleep(0)
             self._resumed_seconds = time.monotonic()
+
+
+class Steps:
+    """Runs the steps that follow a search, one per sentence: short ones in the event loop, others in turns."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        """Creates them for a request with sentences as texts: they take long if many have terms or placeholders."""
+        characters = sum(len(text.text) for text in request.texts)
+        self._short = not request.protects or characters <= SMALL_MARKUP_BYTES
+        self._deadline_seconds = request.deadline_seconds
+        self._pace = Pace()
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns the result of a function.
+
+        Raises:
+            DeadlineExceededError: if its turn does not end before the deadline.
+        """
+        if not self._short:
+            return await run_turn(self._deadline_seconds, function, *args, **kwargs)
+        result = function(*args, **kwargs)
+        await self._pace.keep()
+        return result
 
 
 def normalized_bytes(text: str) -> int:

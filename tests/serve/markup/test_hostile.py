@@ -31,6 +31,8 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "paragraphs": lambda size: "<p>a" * (size // 4),
     "points": lambda size: f"a {'<i></i>' * (size // 7)} b",
     "elements": lambda size: "<b>a</b> " * (size // 9),
+    "glued elements": lambda size: "<i>a</i>" * (size // 9),
+    "equal kept text": lambda size: "<b translate=no>a</b> " * (size // 22),
     "crossing": lambda size: "<b><i>a</b></i>" * (size // 15),
     "levels": lambda size: f"{'<b>' * 200}a{'</b>' * 200} b" * (size // 1500),
     "ampersands": lambda size: "&" * size,

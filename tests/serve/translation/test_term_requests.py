@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
+from serve.translation import turns
+from serve.translation.terms import SentenceTerms
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service
 from tests.support.wire import refusal_of_both, translate_over_both
@@ -42,6 +45,27 @@ def test_long_texts_have_the_terms_of_each_sentence(letters_live: LiveService) -
     assert [each["source"] for each in translation["terms"]] == ["ab", "b"]
     assert has(first, "[ab]ab") == has(second, "b") == 1
     assert end == ""
+
+
+@pytest.mark.parametrize("in_loop", [True, False])
+def test_terms_of_long_texts_do_not_block_the_event_loop(
+    letters_live: LiveService, monkeypatch: pytest.MonkeyPatch, *, in_loop: bool
+) -> None:
+    """They are sought and placed in the thread of large requests."""
+    text = "ab ba.\nba ab."
+    monkeypatch.setattr(turns, "SMALL_MARKUP_BYTES", len(text) if in_loop else 1)
+    threads: set[bool] = set()
+    places = {name: getattr(SentenceTerms, name) for name in ("lacking", "place")}
+
+    def watched(name: str, terms: SentenceTerms, *arguments: Any) -> Any:
+        threads.add(threading.current_thread().name.startswith("turns"))
+        return places[name](terms, *arguments)
+
+    for name in places:
+        monkeypatch.setattr(SentenceTerms, name, lambda terms, *arguments, name=name: watched(name, terms, *arguments))
+    answer = letters_live.post({"text": [text], "terms": TERMS, "options": OPTIONS}).json()
+    assert len(answer["translations"][0]["terms"]) == 2
+    assert threads == {not in_loop}
 
 
 @pytest.mark.parametrize(

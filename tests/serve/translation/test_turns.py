@@ -116,7 +116,7 @@ async def test_a_request_waits_for_its_turn_until_its_deadline(bench: Translator
     await bench.idle()
 
 
-async def test_the_thread_works_a_quarter_of_the_time_after_its_credit_is_spent(
+async def test_the_thread_works_an_eighth_of_the_time_after_its_credit_is_spent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = FakeClock()
@@ -137,7 +137,7 @@ async def test_the_thread_works_a_quarter_of_the_time_after_its_credit_is_spent(
     thread = TurnThread()
     for _ in range(4):
         await thread.run(math.inf, work)
-    assert started == pytest.approx([0.0, 4 - CREDIT_SECONDS, 8 - CREDIT_SECONDS, 12 - CREDIT_SECONDS])
+    assert started == pytest.approx([0.0, 8 - CREDIT_SECONDS, 16 - CREDIT_SECONDS, 24 - CREDIT_SECONDS])
     pass_time(100.0)
     await thread.run(math.inf, work)
     assert started[-1] == pytest.approx(started[-2] + 101.0)
