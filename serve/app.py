@@ -32,6 +32,8 @@ from serve.worker import Worker, WorkerPlace
 # Expected reasons why a service cannot start.
 SERVING_ERRORS = (BundleError, FileError, ListenError, OSError, StateError)
 THREAD_END_SECONDS = 0.2
+# How long the event loop may wait while another thread, such as that of large requests, computes in Python.
+SWITCH_SECONDS = 0.001
 
 log = structlog.get_logger("dragoman")
 
@@ -189,6 +191,7 @@ async def _build_unless_stopped(building: Coroutine[Any, Any, Service], stop: as
 
 async def _run(service: Service, stop: asyncio.Event) -> None:
     trim_memory()
+    sys.setswitchinterval(SWITCH_SECONDS)
     await service.listen()
     await service.run(stop)
 
