@@ -116,6 +116,15 @@ def test_a_too_large_body_is_rejected_as_by_the_server(nginx: Replicas, gated: L
     assert answer.json() == {**expected.json(), "request_id": answer.headers["x-request-id"]}
 
 
+@pytest.mark.parametrize("request_id", ['a","status":200,"b":"', "a\\", "a b", "a\x7f", "a" * 129])
+def test_no_id_of_a_request_breaks_the_json_of_an_error_document(nginx: Replicas, request_id: str) -> None:
+    headers = {"content-type": "application/json", "x-request-id": request_id}
+    with client(nginx) as rest:
+        answer = rest.post(TRANSLATE, content=b" " * (3 << 20), headers=headers)
+    assert (answer.status_code, answer.json()["status"]) == (413, 413)
+    assert answer.json()["request_id"] == answer.headers["x-request-id"] != request_id
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/metrics"), ("POST", "/v1/admin/reload")])
 def test_endpoints_of_one_replica_are_not_proxied(nginx: Replicas, method: str, path: str) -> None:
     with client(nginx) as rest:
