@@ -16,7 +16,8 @@ class CatalogModel(BaseModel):
         target: ISO 639 code.
         model: name, as `dragoman pull` takes it.
         license: SPDX identifier, in lower case as the hub writes it.
-        download_bytes: size of the files that a pull downloads.
+        download_bytes: size of the files that a pull downloads, to a megabyte.
+        facts: page of the hub on which license and sizes were read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -26,6 +27,7 @@ class CatalogModel(BaseModel):
     model: str
     license: str | None = None
     download_bytes: int | None = None
+    facts: str | None = None
 
 
 _CATALOG = TypeAdapter(tuple[CatalogModel, ...])
