@@ -31,9 +31,9 @@ from serve.bundle.manifest import (
     Manifest,
     Precision,
     Provenance,
-    TokenizerSpec,
 )
 from serve.bundle.tokenizer import write_tokenizer
+from serve.bundle.tokenizer_spec import TokenizerSpec
 
 if TYPE_CHECKING:
     from model.network.translation_model import TranslationModel

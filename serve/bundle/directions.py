@@ -130,7 +130,7 @@ class AllPairs:
         return BundleDirection(
             source=first.language,
             target=last.language,
-            source_prefix=((first if spec.before_source == "source" else last).token_id,),
+            source_prefix=(*spec.source_prefix, (first if spec.before_source == "source" else last).token_id),
             start=(last.token_id,) if spec.starts else (),
         )
 

@@ -9,9 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self, TypeGuard
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
     Field,
     StringConstraints,
     TypeAdapter,
@@ -20,15 +17,15 @@ from pydantic import (
     model_validator,
 )
 
-# No folder part: a manifest must not refer to files outside its bundle.
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=128)]
+from serve.bundle.record import FileName, Record
+from serve.bundle.tokenizer_spec import TokenizerSpec
+
 # A label of metrics, a part of paths and of health checks.
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 MODEL_NAMES = "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', the first a letter or digit"
 _MODEL_NAME = TypeAdapter(ModelName)
 # Of a tensor or a module, a library or a measurement.
 Name = Annotated[str, StringConstraints(max_length=256)]
-Piece = Annotated[str, StringConstraints(max_length=1024)]
 Text = Annotated[str, StringConstraints(max_length=100_000)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -38,55 +35,6 @@ Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
 TokenId = Annotated[int, Field(ge=0, lt=MOST_VOCABULARY)]
 TokenIds = Annotated[tuple[TokenId, ...], Field(max_length=MOST_TOKENS)]
 Size = Annotated[int, Field(gt=0, le=1 << 31)]
-
-
-class Record(BaseModel):
-    """A part of `manifest.json` or `golden.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SentencePieceSpec(Record):
-    """A tokenizer whose ids are those of a SentencePiece model, the file `model`."""
-
-    kind: Literal["sentencepiece"] = "sentencepiece"
-    model: FileName
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Names of the tokenizer's files."""
-        return (self.model,)
-
-
-class PieceSpec(Record):
-    """A tokenizer that splits text with SentencePiece models and numbers the pieces by a vocabulary.
-
-    Source and target may share a model or a vocabulary.
-
-    Attributes:
-        source_model: file of the SentencePiece model of sources.
-        target_model: file of the SentencePiece model of translations.
-        source_vocabulary: JSON list of the pieces of sources, in the order of their ids.
-        target_vocabulary: JSON list of the pieces of translations.
-        unknown_piece: replaces pieces that the source vocabulary lacks.
-        special_pieces: pieces that no text contains and that are removed from translations.
-    """
-
-    kind: Literal["pieces"] = "pieces"
-    source_model: FileName
-    target_model: FileName
-    source_vocabulary: FileName
-    target_vocabulary: FileName
-    unknown_piece: Piece
-    special_pieces: tuple[Piece, ...] = Field(max_length=10_000)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Names of the tokenizer's files."""
-        return (self.source_model, self.target_model, self.source_vocabulary, self.target_vocabulary)
-
-
-TokenizerSpec = Annotated[SentencePieceSpec | PieceSpec, Discriminator("kind")]
 
 
 # ISO 639 code, with a script where a language has several: de, ceb, zh-Hant.
@@ -159,11 +107,13 @@ class Multilingual(Record):
     """The languages of a model that translates between any two of them.
 
     Attributes:
+        source_prefix: tokens before that of the language.
         before_source: language whose token precedes the source.
         starts: whether the token of the target language starts the translation.
     """
 
     languages: tuple[LanguageToken, ...] = Field(min_length=2, max_length=1000)
+    source_prefix: TokenIds = ()
     before_source: Literal["source", "target"]
     starts: bool
 
@@ -422,8 +372,10 @@ class Manifest(Record):
         for direction in self.directions:
             self._check_in_vocabulary(f"directions: {direction}: source_prefix", direction.source_prefix)
             self._check_in_vocabulary(f"directions: {direction}: start", direction.start)
-        for each in () if self.multilingual is None else self.multilingual.languages:
-            self._check_in_vocabulary(f"multilingual: {each.language}", (each.token_id,))
+        if self.multilingual is not None:
+            self._check_in_vocabulary("multilingual: source_prefix", self.multilingual.source_prefix)
+            for each in self.multilingual.languages:
+                self._check_in_vocabulary(f"multilingual: {each.language}", (each.token_id,))
         self._check_in_vocabulary("source_suffix", self.source_suffix)
         for name in ("pad_id", "unk_id", "bos_id", "eos_id"):
             self._check_in_vocabulary(name, (getattr(self, name),))

@@ -7,11 +7,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TextTokenizer, Tokenizer, TokenizerError
+from model.tokenizer.word_tokenizer import WordTokenizer
 from serve.bundle.bundle import Bundle
 from serve.bundle.files import read_file
-from serve.bundle.manifest import PieceSpec, SentencePieceSpec
+from serve.bundle.tokenizer_spec import PieceSpec, SentencePieceSpec, TokenizerSpec, WordSpec
 
 TOKENIZER_FILE = "tokenizer.model"
+MERGES_FILE = "merges.bpe"
 
 _PIECES = TypeAdapter(tuple[str, ...])
 
@@ -31,30 +33,52 @@ def load_tokenizer(bundle: Bundle) -> TextTokenizer:
     return tokenizer
 
 
-def _read_tokenizer(bundle: Bundle) -> Tokenizer | PieceTokenizer:
+def _read_tokenizer(bundle: Bundle) -> Tokenizer | PieceTokenizer | WordTokenizer:
     spec, folder = bundle.manifest.tokenizer, bundle.folder
     if isinstance(spec, SentencePieceSpec):
         return Tokenizer(read_file(folder / spec.model))
+    source, target = _read_pieces(folder / spec.source_vocabulary), _read_pieces(folder / spec.target_vocabulary)
+    if isinstance(spec, WordSpec):
+        return WordTokenizer(
+            read_file(folder / spec.merges),
+            (spec.source_language, spec.target_language),
+            source,
+            target,
+            unknown_piece=spec.unknown_piece,
+            special_pieces=spec.special_pieces,
+        )
     return PieceTokenizer(
         read_file(folder / spec.source_model),
         read_file(folder / spec.target_model),
-        _read_pieces(folder / spec.source_vocabulary),
-        _read_pieces(folder / spec.target_vocabulary),
+        source,
+        target,
         unknown_piece=spec.unknown_piece,
         special_pieces=spec.special_pieces,
     )
 
 
-def write_tokenizer(tokenizer: Tokenizer | PieceTokenizer, folder: Path) -> SentencePieceSpec | PieceSpec:
+def write_tokenizer(tokenizer: Tokenizer | PieceTokenizer | WordTokenizer, folder: Path) -> TokenizerSpec:
     """Writes a tokenizer into a new bundle; returns its entry for the manifest."""
     if isinstance(tokenizer, Tokenizer):
         (folder / TOKENIZER_FILE).write_bytes(tokenizer.model)
         return SentencePieceSpec(model=TOKENIZER_FILE)
-    source_model, target_model = _write_sides(
-        folder, "tokenizer", "model", tokenizer.source_model, tokenizer.target_model
-    )
     source_vocabulary, target_vocabulary = _write_sides(
         folder, "vocabulary", "json", _to_json(tokenizer.source_pieces), _to_json(tokenizer.target_pieces)
+    )
+    if isinstance(tokenizer, WordTokenizer):
+        (folder / MERGES_FILE).write_bytes(tokenizer.merges)
+        source_language, target_language = tokenizer.languages
+        return WordSpec(
+            merges=MERGES_FILE,
+            source_language=source_language,
+            target_language=target_language,
+            source_vocabulary=source_vocabulary,
+            target_vocabulary=target_vocabulary,
+            unknown_piece=tokenizer.unknown_piece,
+            special_pieces=tokenizer.special_pieces,
+        )
+    source_model, target_model = _write_sides(
+        folder, "tokenizer", "model", tokenizer.source_model, tokenizer.target_model
     )
     return PieceSpec(
         source_model=source_model,

@@ -23,9 +23,9 @@ from serve.bundle.manifest import (
     GraphSignature,
     Manifest,
     Provenance,
-    SentencePieceSpec,
     StateSpec,
 )
+from serve.bundle.tokenizer_spec import SentencePieceSpec
 from serve.runtime.model import NO_ROWS, HostScores
 from serve.search.hypothesis import FinishReason
 

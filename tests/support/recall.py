@@ -14,7 +14,8 @@ from export.graphs.graphs import Graphs
 from export.graphs.to_onnx import OPSET, export_graphs
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import BundleDirection, Manifest, Provenance, SentencePieceSpec, StateSpec
+from serve.bundle.manifest import BundleDirection, Manifest, Provenance, StateSpec
+from serve.bundle.tokenizer_spec import SentencePieceSpec
 
 WIDTH = 8
 VOCABULARY = 20

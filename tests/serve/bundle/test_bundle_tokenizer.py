@@ -6,12 +6,13 @@ import pytest
 
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+from model.tokenizer.word_tokenizer import WordTokenizer
 from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import PieceSpec, SentencePieceSpec
 from serve.bundle.tokenizer import load_tokenizer, write_tokenizer
+from serve.bundle.tokenizer_spec import TokenizerSpec
 
 
-def reopen(bundle_path: Path, folder: Path, spec: SentencePieceSpec | PieceSpec) -> Bundle:
+def reopen(bundle_path: Path, folder: Path, spec: TokenizerSpec) -> Bundle:
     """Writes another tokenizer into a copy of the bundle; returns the opened copy."""
     bundle = Bundle.open(bundle_path)
     return Bundle(folder, bundle.manifest.model_copy(update={"tokenizer": spec}), bundle.golden)
@@ -23,6 +24,24 @@ def test_a_tokenizer_is_read_as_written(bundle_path: Path, tokenizer: Tokenizer,
     assert isinstance(loaded, Tokenizer)
     assert loaded.model == tokenizer.model
     assert spec.files == ("tokenizer.model",)
+
+
+def test_a_word_tokenizer_is_read_as_written(bundle_path: Path, tmp_path: Path) -> None:
+    pieces = ("<unk>", "</s>", "a@@", "b")
+    written = WordTokenizer(
+        b"#version: 0.2\na b</w>\n",
+        ("en", "de"),
+        pieces,
+        (*pieces, "ab"),
+        unknown_piece="<unk>",
+        special_pieces=("</s>",),
+    )
+    spec = write_tokenizer(written, tmp_path)
+    loaded = load_tokenizer(reopen(bundle_path, tmp_path, spec))
+    assert isinstance(loaded, WordTokenizer)
+    for name in ("merges", "languages", "source_pieces", "target_pieces", "unknown_piece", "special_pieces"):
+        assert getattr(loaded, name) == getattr(written, name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(spec.files)
 
 
 def test_a_piece_tokenizer_is_read_as_written(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
