@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model.config import InnerActivation
 from model.weights import TransformerWeights
 
 Floats = NDArray[np.float32]
@@ -71,10 +72,8 @@ class _Layers:
     def feed_forward(self, name: str, states: Floats) -> Floats:
         """Applies the feed-forward network of a layer."""
         inner = self.linear(f"{name}.inner", states)
-        if self.config.activation == "swiglu":
-            inner = _silu(self.linear(f"{name}.gate", states)) * inner
-        else:
-            inner = {"relu": _relu, "gelu": _gelu, "silu": _silu}[self.config.activation](inner)
+        activate = _ACTIVATIONS[self.config.inner_activation]
+        inner = activate(self.linear(f"{name}.gate", states)) * inner if self.config.gated else activate(inner)
         return self.linear(f"{name}.outer", inner)
 
     def split(self, states: Floats) -> Floats:
@@ -83,9 +82,18 @@ class _Layers:
         return states.reshape(rows, length, self.heads, width // self.heads).transpose(0, 2, 1, 3)
 
     def weights(self, name: str, states: Floats, keys: Floats, hidden: NDArray[np.bool_]) -> Floats:
-        """Returns the weights of [R, T, d_model] for keys [R, H, S, D], 0 where `hidden`: [R, H, T, S]."""
+        """Returns the weights of [R, T, d_model] for keys [R, H, S, D], 0 where `hidden`: [R, H, T, S].
+
+        In self-attention the last query and the last key have the same position.
+        """
         queries = self.split(self.linear(f"{name}.query", states))
-        scores = queries @ keys.transpose(0, 1, 3, 2) / np.float32(math.sqrt(queries.shape[-1]))
+        scores = queries @ keys.transpose(0, 1, 3, 2)
+        vectors, bias = (self.distances(f"{name}.{part}", *scores.shape[2:]) for part in ("keys", "bias"))
+        if vectors is not None:
+            scores += np.einsum("rhtd,tsd->rhts", queries, vectors)
+        scores /= np.float32(math.sqrt(queries.shape[-1]))
+        if bias is not None:
+            scores += bias.transpose(2, 0, 1)
         scores = np.where(hidden, np.float32(-np.inf), scores)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         normalized: Floats = weights / weights.sum(-1, keepdims=True)
@@ -98,7 +106,19 @@ class _Layers:
     def mix(self, name: str, weights: Floats, values: Floats) -> Floats:
         """Sums values [R, H, S, D] by weights [R, H, T, S] and joins the heads: [R, T, d_model]."""
         heads = (weights @ values).transpose(0, 2, 1, 3)  # [R, T, H, D]
+        vectors = self.distances(f"{name}.values", *weights.shape[2:])
+        if vectors is not None:
+            heads = heads + np.einsum("rhts,tsd->rthd", weights, vectors)
         return self.linear(f"{name}.output", heads.reshape(*heads.shape[:2], -1))
+
+    def distances(self, table: str, queries: int, keys: int) -> Floats | None:
+        """Returns what a table of self-attention has for each distance, [T, S, ...]; None if there is no such table."""
+        attention, _, part = table.rpartition(".")
+        rows = self.model.parameters.get(f"{attention}.distances.{part}")
+        if rows is None:
+            return None
+        query = np.arange(keys - queries, keys)[:, None]
+        return np.asarray(rows[np.arange(keys) - query + len(rows) // 2])
 
     def embed(self, side: str, table: Floats, token_ids: NDArray[np.int64], first: int) -> Floats:
         """Returns the input of the first layer, for positions from `first` on: [R, T] -> [R, T, d_model]."""
@@ -119,6 +139,19 @@ def _silu(states: Floats) -> Floats:
 def _gelu(states: Floats) -> Floats:
     distribution: Floats = (0.5 * (1 + _ERF(states / math.sqrt(2)))).astype(np.float32)
     return states * distribution
+
+
+def _gelu_tanh(states: Floats) -> Floats:
+    inner = np.float32(math.sqrt(2 / math.pi)) * (states + np.float32(0.044715) * states**3)
+    return np.asarray(np.float32(0.5) * states * (1 + np.tanh(inner)), np.float32)
+
+
+_ACTIVATIONS: dict[InnerActivation, Callable[[Floats], Floats]] = {
+    "relu": _relu,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "silu": _silu,
+}
 
 
 def translate_greedy(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 from model.data.corpus import CorpusError
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
+from model.tokenizer.word_tokenizer import WordTokenizer
 from model.weights import TransformerWeights
 from serve.bundle.directions import HasDirections, directions_of
 from serve.bundle.manifest import BundleDirection, Multilingual
@@ -13,6 +14,11 @@ from serve.bundle.manifest import BundleDirection, Multilingual
 if TYPE_CHECKING:
     from model.network.translation_model import TranslationModel
     from model.run import TrainedModel
+
+
+ImportedTokenizer = PieceTokenizer | WordTokenizer
+# Directions, or languages of a model that translates between any two of them.
+Languages = tuple[tuple[BundleDirection, ...], Multilingual | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class Exportable:
     """
 
     model: "TranslationModel | TransformerWeights"
-    tokenizer: Tokenizer | PieceTokenizer
+    tokenizer: Tokenizer | ImportedTokenizer
     directions: tuple[BundleDirection, ...]
     source_suffix: tuple[int, ...]
     unk_id: int
@@ -56,6 +62,30 @@ class Exportable:
             unk_id=UNK_ID,
             training=trained.config.model_dump(mode="json"),
             steps=trained.steps,
+        )
+
+    @classmethod
+    def of_import(
+        cls,
+        origin: str,
+        config: dict[str, object],
+        model: TransformerWeights,
+        tokenizer: ImportedTokenizer,
+        languages: Languages,
+        *,
+        source_suffix: tuple[int, ...],
+    ) -> Self:
+        """Returns an imported model; `origin` and `config` are the kind and the configuration of its files."""
+        directions, multilingual = languages
+        return cls(
+            model=model,
+            tokenizer=tokenizer,
+            directions=directions,
+            multilingual=multilingual,
+            source_suffix=source_suffix,
+            unk_id=tokenizer.unk_id,
+            training={"imported_from": origin, "config": config},
+            steps=0,
         )
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hub.names import HubError
-from hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind
+from hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind, kind_of
 from hub.store import Store
 from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
 from serve.bundle.files import sha256_of
@@ -59,9 +59,9 @@ class Source:
         """What the files are; raises HubError if they are no model that can be converted."""
         if self.path.is_file() or (self.path / "metadata.json").is_file() or (self.path / "model.bin").is_file():
             return "ctranslate2"
-        if (self.path / "sentencepiece.bpe.model").is_file() and (self.path / "config.json").is_file():
-            return "multilingual"
-        if (self.path / "config.json").is_file() or any(self.path.glob("*.npz")):
+        if (self.path / "config.json").is_file():
+            return kind_of({path.name for path in self.path.iterdir()})
+        if any(self.path.glob("*.npz")):
             return "marian"
         if any(self.path.glob("*.intgemm*.bin")):
             raise HubError(f"{self.path}: a model of Firefox Translations, with a recurrent decoder: {SUPPORTED}")

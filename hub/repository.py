@@ -17,7 +17,7 @@ from serve.bundle.files import read_json
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
 
-Kind = Literal["marian", "multilingual", "ctranslate2"]
+Kind = Literal["marian", "multilingual", "t5", "ctranslate2"]
 
 CONFIG = "config.json"
 # Each group holds files of which a repository needs one, the preferred one first.
@@ -25,22 +25,35 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {
     "marian": ((CONFIG,), ("vocab.json",), ("source.spm",), ("target.spm",), WEIGHTS),
     "multilingual": ((CONFIG,), ("sentencepiece.bpe.model",), WEIGHTS),
+    "t5": ((CONFIG,), ("spiece.model",), WEIGHTS),
     "ctranslate2": ((CONFIG,), ("model.bin",)),
 }
 OPTIONAL: dict[Kind, tuple[str, ...]] = {
     "marian": ("generation_config.json", "tokenizer_config.json", "target_vocab.json"),
     "multilingual": ("generation_config.json", "tokenizer_config.json", "vocab.json", "tokenization_small100.py"),
+    "t5": ("generation_config.json", "tokenizer_config.json"),
     "ctranslate2": (
         *(f"{each}_vocabulary.{suffix}" for each in ("shared", "source", "target") for suffix in ("json", "txt")),
         *("source.spm", "target.spm", "sentencepiece.model", "sentencepiece.bpe.model", "tokenizer.model", "spm.model"),
+        "spiece.model",
     ),
+}
+# Files that tell the kind of a model, the deciding one first.
+KIND_OF_FILE: dict[str, Kind] = {
+    "model.bin": "ctranslate2",
+    "sentencepiece.bpe.model": "multilingual",
+    "spiece.model": "t5",
 }
 FULL_COMMIT = 40
 # The `model_type` in the configuration of a checkpoint.
-MODEL_TYPES: dict[Kind, tuple[str, ...]] = {"marian": ("marian",), "multilingual": ("m2m_100", "mbart")}
+MODEL_TYPES: dict[Kind, tuple[str, ...]] = {
+    "marian": ("marian",),
+    "multilingual": ("m2m_100", "mbart"),
+    "t5": ("t5", "mt5"),
+}
 SUPPORTED = (
-    "expected a Marian checkpoint, as OPUS-MT has, a checkpoint of M2M100, NLLB-200, SMaLL-100 or mBART-50, or a "
-    "CTranslate2 model; see docs/import.md"
+    "expected a Marian checkpoint, as OPUS-MT has, a checkpoint of M2M100, NLLB-200, SMaLL-100, mBART-50, T5 or "
+    "MADLAD-400, or a CTranslate2 model; see docs/import.md"
 )
 
 
@@ -111,12 +124,16 @@ def _license(card: object) -> str | None:
 
 
 def _kind(reference: RepositoryModel, names: Collection[str]) -> Kind:
-    checkpoint: Kind = "multilingual" if "sentencepiece.bpe.model" in names else "marian"
-    kind: Kind = "ctranslate2" if "model.bin" in names else checkpoint
+    kind = kind_of(names)
     for group in NEEDED[kind]:
         if not any(name in names for name in group):
             raise HubError(f"{reference}: has no file {' or '.join(group)}: {SUPPORTED}")
     return kind
+
+
+def kind_of(names: Collection[str]) -> Kind:
+    """Returns the kind of a model with a configuration of these files."""
+    return next((kind for file, kind in KIND_OF_FILE.items() if file in names), "marian")
 
 
 def _wanted(kind: Kind, names: Collection[str]) -> Iterator[str]:

@@ -27,6 +27,13 @@ class SequenceLimits(Section):
     max_target_tokens: int = Field(256, gt=1, description="longest translation in tokens, EOS excluded")
 
 
+# Activations of all feed-forward networks; `gelu_tanh` is the approximation of GELU by tanh.
+InnerActivation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+# bias: a number per head is added to each score (Raffel et al. 2020, arXiv:1910.10683, section 2.1).
+# vectors: a vector is added to keys and one to values (Shaw et al. 2018, arXiv:1803.02155, equations 3 and 4).
+Distances = Literal["none", "bias", "vectors"]
+
+
 class TransformerConfig(SequenceLimits):
     """Shape of a Transformer. The defaults are the base model of Vaswani et al. 2017, Table 3."""
 
@@ -60,6 +67,31 @@ class TransformerConfig(SequenceLimits):
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.d_model // self.heads
+
+    @property
+    def attention_width(self) -> int:
+        """Width of all attention heads together."""
+        return self.heads * self.head_size
+
+    @property
+    def inner_activation(self) -> InnerActivation:
+        """Activation of the feed-forward network or of its gate."""
+        return "silu" if self.activation == "swiglu" else self.activation
+
+    @property
+    def gated(self) -> bool:
+        """Whether a gate multiplies the inner layer of the feed-forward network."""
+        return self.activation == "swiglu"
+
+    @property
+    def distances(self) -> Distances:
+        """How self-attention depends on the distance of two positions."""
+        return "none"
+
+    @property
+    def needs_standard_graphs(self) -> bool:
+        """Whether neither PyTorch nor the native operators compute the model, only graphs of standard operators."""
+        return False
 
 
 class RecurrentConfig(SequenceLimits):

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config import TransformerConfig
+from model.config import Distances, TransformerConfig
 
+# The tables of a self-attention that depends on distances.
+DISTANCE_TABLES: Mapping[Distances, tuple[str, ...]] = {"none": (), "bias": ("bias",), "vectors": ("keys", "values")}
 Parameters = Mapping[str, NDArray[np.float32]]
 Shape = tuple[int, ...]
 
@@ -53,10 +55,15 @@ class TransformerWeights:
         return self.parameters["embedding.weight" if self.config.tie_embeddings else "output.weight"]
 
 
+def position_count(config: TransformerConfig) -> int:
+    """Returns the number of positions of the longer side; BOS takes one target position."""
+    return max(config.max_source_tokens, config.max_target_tokens + 1)
+
+
 def parameter_shapes(config: TransformerConfig, vocabulary_size: int) -> dict[str, Shape]:
     """Returns the shape of every parameter, with tables of positions."""
     width, table = config.d_model, (vocabulary_size, config.d_model)
-    positions = (max(config.max_source_tokens, config.max_target_tokens + 1), width)
+    positions = (position_count(config), width)
     shapes: dict[str, Shape] = {"embedding.weight": table}
     if not config.tie_embeddings:
         shapes |= {"target_embedding.weight": table, "output.weight": table}
@@ -73,13 +80,16 @@ def parameter_shapes(config: TransformerConfig, vocabulary_size: int) -> dict[st
 
 
 def _layer_shapes(config: TransformerConfig, name: str, *, decoder: bool) -> Iterator[tuple[str, Shape]]:
-    width, inner = config.d_model, config.d_ff
+    width, inner, heads = config.d_model, config.d_ff, config.attention_width
     for attention in ("self_attention", "cross_attention") if decoder else ("self_attention",):
-        for part in ("query", "key", "value", "output"):
-            yield f"{name}.{attention}.{part}.weight", (width, width)
-            yield f"{name}.{attention}.{part}.bias", (width,)
+        for part in ("query", "key", "value"):
+            yield f"{name}.{attention}.{part}.weight", (heads, width)
+            yield f"{name}.{attention}.{part}.bias", (heads,)
+        yield f"{name}.{attention}.output.weight", (width, heads)
+        yield f"{name}.{attention}.output.bias", (width,)
         yield from _norm_shapes(config, f"{name}.{attention}_residual.norm")
-    gated = config.activation == "swiglu"
+    yield from _distance_shapes(config, f"{name}.self_attention")
+    gated = config.gated
     sizes = {"gate": (inner, width), "inner": (inner, width), "outer": (width, inner)}
     for part, (outputs, inputs) in sizes.items():
         if part == "gate" and not gated:
@@ -88,6 +98,14 @@ def _layer_shapes(config: TransformerConfig, name: str, *, decoder: bool) -> Ite
         if not gated:
             yield f"{name}.feed_forward.{part}.bias", (outputs,)
     yield from _norm_shapes(config, f"{name}.feed_forward_residual.norm")
+
+
+def _distance_shapes(config: TransformerConfig, name: str) -> Iterator[tuple[str, Shape]]:
+    """Yields the tables of a self-attention: a row per distance, key minus query, the smallest distance first."""
+    rows = 2 * position_count(config) - 1
+    width = {"none": 0, "bias": config.heads, "vectors": config.head_size}[config.distances]
+    for part in DISTANCE_TABLES[config.distances]:
+        yield f"{name}.distances.{part}", (rows, width)
 
 
 def _norm_shapes(config: TransformerConfig, name: str) -> Iterator[tuple[str, Shape]]:

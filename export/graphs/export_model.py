@@ -26,9 +26,10 @@ def export_model(
     Raises:
         UnsupportedGraphError: if the architecture has no such graphs or heads.
     """
+    if isinstance(model, TransformerWeights):
+        check_options(model.config, variant, precision, alignment_heads)
     if variant != "cpu" or not isinstance(model, TransformerWeights):
         return _export_torch(model, variant, precision, alignment_heads, folder)
-    check_options(model.config, variant, precision, alignment_heads)
     return write_native(model, precision, alignment_heads, folder)
 
 

@@ -23,6 +23,9 @@ def check_options(
         if chosen.layer >= layers or chosen.head >= heads:
             expected = f"a layer below {layers} and a head below {heads}, LAYER:HEAD"
             raise UnsupportedGraphError(f"align: {chosen}: expected {expected}")
+    if config.needs_standard_graphs and variant != "cpu":
+        problem = "expected cpu for a model with other heads, gates or positions than training offers"
+        raise UnsupportedGraphError(f"variant: {variant}: {problem}")
     if (variant == "cuda") != (precision == "fp16"):
         expected = "fp16 exactly if the variant is cuda"
         raise UnsupportedGraphError(f"precision: {precision} with the variant {variant}: expected {expected}")

@@ -47,10 +47,17 @@ def _first_eos(value: object) -> object:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-class CheckpointConfig(BaseModel):
-    """The fields of config.json that determine the computation of every such model."""
+class StoredConfig(BaseModel):
+    """The fields of config.json that determine the computation of a model."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def check(self, path: Path) -> None:
+        """Checks that the fields fit together; raises ImportedModelError naming the field."""
+
+
+class CheckpointConfig(StoredConfig):
+    """The fields that every descendant of BART has."""
 
     d_model: int = Field(gt=0)
     encoder_layers: int = Field(gt=0)
@@ -105,7 +112,7 @@ class CheckpointConfig(BaseModel):
                 raise ImportedModelError(f"{path}: {name}: {getattr(self, name)}: expected an id below {size}")
 
 
-Config = TypeVar("Config", bound=CheckpointConfig)
+Config = TypeVar("Config", bound=StoredConfig)
 
 
 def read_config(

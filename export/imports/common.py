@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from model.config import TransformerConfig
+from model.imported_config import ImportedConfig
 from model.tokenizer.tokenizer import TokenizerError
 from model.weights import TransformerWeights, parameter_shapes
 from serve.bundle import files
@@ -194,10 +195,11 @@ def build_transformer(
     """Returns a Transformer with float32 parameters.
 
     Raises:
-        ImportedModelError: if `fields` are not a supported `TransformerConfig`, or a shape differs.
+        ImportedModelError: if `fields` are no `TransformerConfig` or `ImportedConfig`, or a shape differs.
     """
     try:
-        config = TransformerConfig.model_validate({"dropout": 0.0, **fields})
+        kind = ImportedConfig if "width_of_head" in fields else TransformerConfig
+        config = kind.model_validate({"dropout": 0.0, **fields})
     except ValidationError as error:
         raise ImportedModelError(first_problem(error)) from error
     for name, shape in parameter_shapes(config, vocabulary_size).items():
@@ -286,6 +288,13 @@ class Tensors:
     def has(self, name: str) -> bool:
         """Returns True if the tensor exists and is not yet taken."""
         return name in self._left
+
+    def columns(self, name: str) -> int:
+        """Returns the last size of a tensor that is not yet taken; raises ImportedModelError if it is missing."""
+        tensor = self._left.get(name)
+        if not isinstance(tensor, np.ndarray) or not tensor.ndim:
+            raise ImportedModelError(f"{self._path}: {name}: missing tensor")
+        return int(tensor.shape[-1])
 
     def take_matrix(self, name: str) -> Array:
         """Takes a matrix as float32; raises ImportedModelError if it is missing or has another rank."""

@@ -24,7 +24,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BufferedReader
@@ -39,15 +39,10 @@ from export.imports.common import (
     ImportedModelError,
     ImportOptions,
     check_pieces,
-    find_piece,
-    language_pieces,
     read_bytes,
     read_fields,
     read_json,
-    tokenizer_refused,
 )
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_AXES
 
@@ -99,7 +94,7 @@ def dequantized(path: Path, variables: dict[str, Variable]) -> dict[str, Variabl
     Raises:
         ImportedModelError: if a scale is missing or has a wrong shape.
     """
-    plain = {name: value for name, value in variables.items() if not name.endswith("_scale") or value.ndim > 1}
+    plain = {name: value for name, value in variables.items() if not name.endswith("/weight_scale") or value.ndim > 1}
     seen: dict[int, Variable] = {}  # by id: an alias stays the same array object
     for name, value in plain.items():
         if value.dtype not in (np.int8, np.int16) or value.ndim == 0 or not name.endswith("/weight"):
@@ -325,9 +320,9 @@ TOKENIZERS = (
     ("sentencepiece.bpe.model", "sentencepiece.bpe.model"),
     ("tokenizer.model", "tokenizer.model"),
     ("spm.model", "spm.model"),
+    ("spiece.model", "spiece.model"),
 )
-PAD_PIECES = ("<blank>", "<pad>")
-# The members of a package that are read, and those by whose presence a model is refused.
+# The members of a package that are read.
 IN_FOLDER = (BPE_FILE, *{name for pair in TOKENIZERS for name in pair})
 MEMBERS = (
     METADATA_FILE,
@@ -394,43 +389,6 @@ def read_vocabularies(folder: Path) -> Vocabularies:
             f"{folder}: expected shared_vocabulary, or source_vocabulary and target_vocabulary, as .json or .txt"
         )
     return Vocabularies(source, _read_vocabulary(source), target, _read_vocabulary(target))
-
-
-def read_tokenizer(
-    folder: Path, config: Config, vocabularies: Vocabularies, languages: Iterable[int]
-) -> PieceTokenizer:
-    """Reads the SentencePiece models of a model; raises ImportedModelError if there are none.
-
-    `languages` are the tokens that stand for target languages.
-    """
-    source, target = vocabularies.source, vocabularies.target
-    special = {config.bos, config.eos, *PAD_PIECES, *language_pieces(source)}
-    special |= {target[number] for number in languages}
-    special |= {config.start or config.bos}
-    find_piece(vocabularies.source_path, source, config.unk)
-    source_model, target_model = _find_tokenizers(folder)
-    try:
-        return PieceTokenizer(
-            read_bytes(source_model),
-            read_bytes(target_model),
-            source,
-            target,
-            unknown_piece=config.unk,
-            special_pieces=sorted(special),
-        )
-    except TokenizerError as error:
-        raise tokenizer_refused(folder, error) from error
-
-
-def _find_tokenizers(folder: Path) -> tuple[Path, Path]:
-    for place in (folder, folder.parent):
-        if (place / BPE_FILE).exists():
-            raise ImportedModelError(f"{place / BPE_FILE}: byte pair encoding of words, expected a SentencePiece model")
-        for source, target in TOKENIZERS:
-            if (place / source).is_file() and (place / target).is_file():
-                return place / source, place / target
-    names = ", ".join(dict.fromkeys(" and ".join(dict.fromkeys(pair)) for pair in TOKENIZERS))
-    raise ImportedModelError(f"{folder}: expected a SentencePiece model in the folder or its parent, one of {names}")
 
 
 def _find_vocabulary(folder: Path, name: str) -> Path | None:

@@ -39,7 +39,7 @@ def multilingual_tokenizer(
 ) -> PieceTokenizer:
     """Returns a tokenizer that never reads language tokens from a text; raises ImportedModelError if it cannot."""
     special = {*FAIRSEQ_PIECES, MASK, *(pieces[number] for number in languages.values())} - {UNKNOWN}
-    special |= {piece for piece in pieces if _FILLER.fullmatch(piece)}
+    special |= {piece for piece in pieces if FILLER.fullmatch(piece)}
     try:
         return PieceTokenizer(
             model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=sorted(special & set(pieces))
@@ -49,7 +49,7 @@ def multilingual_tokenizer(
 
 
 # Rows without a piece, which training has never used.
-_FILLER = re.compile(r"madeupword\d{4,}")
+FILLER = re.compile(r"madeupword\d{4,}")
 
 
 def filled(path: Path, pieces: list[str], size: int) -> list[str]:

@@ -9,6 +9,7 @@ from export.imports.common import ImportedModelError, ImportOptions, read_fields
 from export.imports.m2m100 import import_m2m100
 from export.imports.marian import import_marian
 from export.imports.mbart import import_mbart
+from export.imports.t5 import import_t5
 from export.source_model import Exportable
 
 # By `model_type`.
@@ -16,6 +17,8 @@ IMPORTERS: dict[str, Callable[[Path, ImportOptions], Exportable]] = {
     "marian": import_marian,
     "m2m_100": import_m2m100,
     "mbart": import_mbart,
+    "t5": import_t5,
+    "mt5": import_t5,
 }
 
 

@@ -93,16 +93,13 @@ def import_m2m100(folder: Path, options: ImportOptions) -> Exportable:
         model_file = read_bytes(folder / SENTENCEPIECE_FILE)
         vocabulary = _read_vocabulary(folder, config, model_file)
         tokenizer = multilingual_tokenizer(folder, model_file, vocabulary.pieces, vocabulary.languages)
-        directions, multilingual = select_directions(vocabulary.languages, vocabulary.rules, options)
-        return Exportable(
-            model=_model(folder, config, options),
-            tokenizer=tokenizer,
-            directions=directions,
-            multilingual=multilingual,
+        return Exportable.of_import(
+            MODEL_TYPE,
+            read_optional_fields(folder / CONFIG_FILE),
+            _model(folder, config, options),
+            tokenizer,
+            select_directions(vocabulary.languages, vocabulary.rules, options),
             source_suffix=(find_piece(folder / SENTENCEPIECE_FILE, tokenizer.source_pieces, EOS),),
-            unk_id=tokenizer.unk_id,
-            training={"imported_from": MODEL_TYPE, "config": read_optional_fields(folder / CONFIG_FILE)},
-            steps=0,
         )
 
 

@@ -106,20 +106,15 @@ def import_marian(folder: Path, options: ImportOptions) -> Exportable:
         tokenizer = _tokenizer(folder, config, settings)
         model = _model(folder, config, options)
         eos = special_piece(settings, "eos_token", "</s>")
-        return Exportable(
-            model=model,
-            tokenizer=tokenizer,
-            directions=find_directions(
-                tokenizer.source_pieces,
-                options,
-                source=_text(settings.get("source_lang")),
-                target=_text(settings.get("target_lang")),
-            ),
-            source_suffix=(find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),),
-            unk_id=tokenizer.unk_id,
-            training={"imported_from": "marian", "config": read_fields(folder / CONFIG_FILE)},
-            steps=0,
+        directions = find_directions(
+            tokenizer.source_pieces,
+            options,
+            source=_text(settings.get("source_lang")),
+            target=_text(settings.get("target_lang")),
         )
+        suffix = (find_piece(folder / "vocab.json", tokenizer.source_pieces, eos),)
+        fields = read_fields(folder / CONFIG_FILE)
+        return Exportable.of_import("marian", fields, model, tokenizer, (directions, None), source_suffix=suffix)
 
 
 def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) -> PieceTokenizer:

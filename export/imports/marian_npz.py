@@ -85,15 +85,9 @@ def import_marian_npz(folder: Path, options: ImportOptions) -> Exportable:
         sizes, eos = (len(source), len(target)), find_piece(paths[1], target, EOS)
         model = _model(Tensors(path, tensors), _fields(path, config), sizes, limits, eos)
         tokenizer = _tokenizer(folder, source, target)
-        return Exportable(
-            model=model,
-            tokenizer=tokenizer,
-            directions=find_directions(source, options, source=None, target=None),
-            source_suffix=(find_piece(paths[0], source, EOS),),
-            unk_id=tokenizer.unk_id,
-            training={"imported_from": "marian", "config": dict(config)},
-            steps=0,
-        )
+        directions = find_directions(source, options, source=None, target=None)
+        suffix = (find_piece(paths[0], source, EOS),)
+        return Exportable.of_import("marian", dict(config), model, tokenizer, (directions, None), source_suffix=suffix)
 
 
 def _only(folder: Path, pattern: str) -> Path:

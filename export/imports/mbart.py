@@ -85,16 +85,13 @@ def import_mbart(folder: Path, options: ImportOptions) -> Exportable:
         if options.target_language is None:
             options = replace(options, target_language=only)
         tokenizer = multilingual_tokenizer(folder, model_file, pieces, languages)
-        directions, multilingual = select_directions(languages, FROM_SOURCE, options)
-        return Exportable(
-            model=_model(folder, config, options),
-            tokenizer=tokenizer,
-            directions=directions,
-            multilingual=multilingual,
+        return Exportable.of_import(
+            MODEL_TYPE,
+            read_optional_fields(folder / CONFIG_FILE),
+            _model(folder, config, options),
+            tokenizer,
+            select_directions(languages, FROM_SOURCE, options),
             source_suffix=(find_piece(path, tokenizer.source_pieces, EOS),),
-            unk_id=tokenizer.unk_id,
-            training={"imported_from": MODEL_TYPE, "config": read_optional_fields(folder / CONFIG_FILE)},
-            steps=0,
         )
 
 

@@ -9,12 +9,14 @@ from serve.bundle.directions import AllPairs
 from serve.bundle.language_codes import language_code
 from serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
 
-# Language tokens of M2M100, NLLB-200 and mBART: __de__, deu_Latn, de_DE.
+# Language tokens of M2M100, NLLB-200, mBART and MADLAD-400: __de__, deu_Latn, de_DE, <2de>.
+MADLAD_TOKEN = re.compile(r"<2([a-z]{2,3}(?:_[A-Z][a-z]{3})?)>")
 M2M100_TOKEN = re.compile(r"__([a-z]{2,3})__")
 _TOKENS = (
     M2M100_TOKEN,
     re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"),
     re.compile(r"([a-z]{2}_[A-Z]{2})"),
+    MADLAD_TOKEN,
 )
 _M2M100 = """
 af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu
@@ -37,6 +39,7 @@ class LanguageRules(NamedTuple):
 
     before_source: Literal["source", "target"]
     starts: bool
+    source_prefix: tuple[int, ...] = ()
 
 
 FROM_SOURCE = LanguageRules(before_source="source", starts=True)
@@ -55,7 +58,7 @@ def find_languages(pieces: Sequence[str]) -> dict[str, int]:
     for pattern in _TOKENS:
         found = {match[1]: number for number, piece in enumerate(pieces) if (match := pattern.fullmatch(piece))}
         if len(found) > 1:
-            return {language_code(language): number for language, number in found.items()}
+            return {language_code(language).replace("_", "-"): number for language, number in found.items()}
     return {}
 
 
@@ -74,7 +77,7 @@ def select_directions(
         if language is not None and language not in languages:
             raise ImportedModelError(f"{option}: {language}: expected one of {', '.join(sorted(languages))}")
     tokens = tuple(LanguageToken(language=name, token_id=languages[name]) for name in sorted(languages))
-    multilingual = Multilingual(languages=tokens, before_source=rules.before_source, starts=rules.starts)
+    multilingual = Multilingual(languages=tokens, **rules._asdict())
     if source is None and target is None:
         return (), multilingual
     directions = tuple(AllPairs(multilingual).matching(source or "", target or ""))

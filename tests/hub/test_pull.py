@@ -22,6 +22,7 @@ from tests.hub.conftest import NAME
 from tests.support.ctranslate2_models import write_model, write_package
 from tests.support.fake_hub import SMALLEST_LFS_BYTES, TOKEN, FakeHub, Repository
 from tests.support.multilingual import write_mbart50, write_nllb
+from tests.support.t5 import MADLAD_LANGUAGES, write_t5
 from tests.support.toy import random_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
@@ -257,15 +258,23 @@ def _fail(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("write", "languages"), [(write_nllb, 202), (write_mbart50, 52)])
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        (write_nllb, (202, "sentencepiece.bpe.model")),
+        (write_mbart50, (52, "sentencepiece.bpe.model")),
+        (lambda folder: write_t5(folder, "madlad"), (len(MADLAD_LANGUAGES), "spiece.model")),
+    ],
+)
 def test_a_multilingual_model_is_pulled_with_all_its_languages(
-    write: Callable[[Path], Any], languages: int, fake_hub: FakeHub, store: Store, tmp_path: Path
+    write: Callable[[Path], Any], expected: tuple[int, str], fake_hub: FakeHub, store: Store, tmp_path: Path
 ) -> None:
+    languages, tokenizer = expected
     write(tmp_path / "m")
     repository = Repository()
     repository.commit({path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()})
     fake_hub.repositories["facebook/many"] = repository
     installed = install(store, "facebook/many")
     assert installed.directions == (f"any two of {languages} languages",)
-    assert "sentencepiece.bpe.model" in pulled_files(fake_hub)
+    assert tokenizer in pulled_files(fake_hub)
     assert Bundle.open(store.bundle(installed.key)).golden

@@ -51,13 +51,15 @@ def translate(
     return [result.hypotheses[0] for result in results]
 
 
-def write_package(path: Path, model: Path, tokenizer: bytes, **metadata: object) -> Path:
+def write_package(
+    path: Path, model: Path, tokenizer: bytes, tokenizer_file: str = "sentencepiece.model", /, **metadata: object
+) -> Path:
     """Writes an Argos package of a model."""
     content = {"package_version": "1.0", "argos_version": "1.5", "from_code": "en", "to_code": "de", **metadata}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("en_de/metadata.json", json.dumps(content))
         archive.writestr("en_de/README.md", "A model of ours.")
-        archive.writestr("en_de/sentencepiece.model", tokenizer)
+        archive.writestr(f"en_de/{tokenizer_file}", tokenizer)
         for file in sorted(model.iterdir()):
             if file.name != "sentencepiece.model":
                 archive.write(file, f"en_de/model/{file.name}")

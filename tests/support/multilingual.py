@@ -138,17 +138,25 @@ def write_mbart50(folder: Path, seed: int = 3, **options: Any) -> Any:
 
 @torch.inference_mode()
 def generate(
-    model: Any, sources: Sequence[Sequence[int]], beam_size: int, limit: int, start: Sequence[int]
+    model: Any,
+    sources: Sequence[Sequence[int]],
+    beam_size: int,
+    limit: int,
+    start: Sequence[int],
+    *,
+    special: tuple[int, int] = (PAD_ID, EOS_ID),
 ) -> list[tuple[int, ...]]:
     """Returns the translations of `transformers` without special tokens; `start` is the forced language token.
 
-    The settings make its search equal to ours; see `tests.support.marian.generate`.
+    `special` are the tokens for padding and for the end. The settings make its search equal to ours; see
+    `tests.support.marian.generate`.
     """
-    source = fill(sources, PAD_ID)
+    pad_id, eos_id = special
+    source = fill(sources, pad_id)
     options: dict[str, Any] = {"early_stopping": True, "length_penalty": 1.0} if beam_size > 1 else {}
     found = model.generate(
         input_ids=source,
-        attention_mask=source != PAD_ID,
+        attention_mask=source != pad_id,
         num_beams=beam_size,
         max_length=limit + 1 + len(start),
         forced_bos_token_id=start[0] if start else None,
@@ -158,7 +166,7 @@ def generate(
     )
     rows = found[:, 1 + len(start) :].tolist()
     # A random model also generates the padding token, so padding ends nothing.
-    return [tuple(row[: row.index(EOS_ID)] if EOS_ID in row else row) for row in rows]
+    return [tuple(row[: row.index(eos_id)] if eos_id in row else row) for row in rows]
 
 
 def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path) -> None:
@@ -178,7 +186,13 @@ def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path) -> None:
 
 
 def translate(
-    folder: Path, sources: Sequence[Sequence[str]], beam_size: int, limit: int, start: Sequence[str]
+    folder: Path,
+    sources: Sequence[Sequence[str]],
+    beam_size: int,
+    limit: int,
+    start: Sequence[str],
+    *,
+    shortest: int = 1,
 ) -> list[list[str]]:
     """Returns the translations of CTranslate2 in float32 without the start tokens."""
     translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
@@ -187,6 +201,7 @@ def translate(
         target_prefix=[list(start) for _ in sources],
         beam_size=beam_size,
         max_decoding_length=limit + len(start),
+        min_decoding_length=shortest,
         length_penalty=1.0,
     )
     return [result.hypotheses[0][len(start) :] for result in results]

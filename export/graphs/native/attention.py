@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from export.graphs.native.body import Body
+from export.graphs.native.distances import LayerDistances
 from export.graphs.native.layers import round_to
 from export.graphs.native.layout import LANES, LARGEST
 from model.config import TransformerConfig
@@ -55,13 +56,14 @@ class Attention(ABC):
         """Rounds float keys and values of any number of positions as the cache keeps them."""
 
     @abstractmethod
-    def attend(self, query: str, blocks: KeysValues, valid: str) -> Attended:
+    def attend(self, query: str, blocks: KeysValues, valid: str, distances: LayerDistances | None = None) -> Attended:
         """Returns softmax(Q K^T / sqrt(D)) V.
 
         Args:
             query: float [B, 1, H, T, D].
             blocks: keys and values; those of positions that are not valid may be anything.
             valid: bool [B, n, 1, 1, 16].
+            distances: what self-attention adds to scores and values; None: nothing.
         """
 
     def softmax(self, scores: str, valid: str) -> tuple[str, str]:
@@ -99,14 +101,20 @@ class FloatAttention(Attention):
         """Changes nothing."""
         return blocks
 
-    def attend(self, query: str, blocks: KeysValues, valid: str) -> Attended:
+    def attend(self, query: str, blocks: KeysValues, valid: str, distances: LayerDistances | None = None) -> Attended:
         """Multiplies floats."""
         body = self.body
-        scores = body.add("MatMul", body.add("Mul", query, body.number(self.factor)), blocks.keys)
+        scaled = body.add("Mul", query, body.number(self.factor))
+        scores = body.add("MatMul", scaled, blocks.keys)
+        if distances is not None:
+            scores = distances.add_scores(scores, scaled)
         weights, sums = self.softmax(scores, valid)
         values = self.where_valid(body.transpose(valid, 0, 1, 2, 4, 3), blocks.values)
-        products = body.total(body.add("MatMul", weights, values), BLOCKS)
-        return Attended(body.add("Div", products, sums), body.add("Div", weights, sums))
+        products = body.add("MatMul", weights, values)
+        states = body.add("Div", body.total(products, BLOCKS), sums)
+        if distances is not None:
+            states = distances.add_mean(states, weights, sums)
+        return Attended(states, body.add("Div", weights, sums))
 
 
 class IntegerAttention(Attention):
@@ -118,7 +126,7 @@ class IntegerAttention(Attention):
         values, value_scale = round_to(self.body, blocks.values, LARGEST, 4)
         return KeysValues(keys, values, (key_scale, self.body.transpose(value_scale, 0, 1, 2, 4, 3)))
 
-    def attend(self, query: str, blocks: KeysValues, valid: str) -> Attended:
+    def attend(self, query: str, blocks: KeysValues, valid: str, distances: LayerDistances | None = None) -> Attended:
         """Rounds the query per head, and the weights times the scales of the values."""
         body = self.body
         key_scales, value_scales = blocks.scales
@@ -126,11 +134,15 @@ class IntegerAttention(Attention):
         factor = body.add("Mul", rounded.scale, body.number(self.factor))
         products = body.add("MatMul", rounded.integers, blocks.keys)
         scores = body.add("Mul", products, body.add("Mul", factor, key_scales))
+        if distances is not None:
+            scores = distances.add_scores(scores, body.add("Mul", query, body.number(self.factor)))
         weights, sums = self.softmax(scores, valid)
         scaled = body.add("Mul", weights, self.where_valid(valid, value_scales))
         shares = round_to(body, scaled, LARGEST_UNSIGNED, BLOCKS, POSITIONS)
         total = body.total(body.add("MatMul", shares.integers, blocks.values), BLOCKS)
         states = body.add("Mul", total, body.add("Div", shares.scale, sums))
+        if distances is not None:
+            states = distances.add_mean(states, weights, sums)
         return Attended(states, body.add("Div", weights, sums))
 
 

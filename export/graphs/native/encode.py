@@ -11,6 +11,7 @@ from onnx import TensorProto
 from export.graphs.native.attention import FloatAttention, attention_of
 from export.graphs.native.body import Body
 from export.graphs.native.cache import Cache, block_numbers
+from export.graphs.native.distances import Distances
 from export.graphs.native.layers import layers_of
 from export.graphs.native.layout import LANES
 from model.weights import TransformerWeights
@@ -35,6 +36,8 @@ class _Encoder:
         self._layers = layers_of(body, model.config, spec)
         self._attention = FloatAttention(body, model.config)
         self._packing = _Packing(body)
+        positions = self._packing.padded_positions
+        self._distances = Distances(body, model.config, positions, positions, (1, 1, -1, 1))
 
     def encode(self) -> str:
         """Returns the memory, float [N, d_model]."""
@@ -50,25 +53,25 @@ class _Encoder:
 
     def _attend(self, name: str, states: str) -> str:
         """Applies self-attention."""
-        body, width = self.body, self._config.d_model
-        qkv = self._layers.linear(states, f"{name}.qkv", width, 3 * width)
+        body, width, heads_width = self.body, self._config.d_model, self._config.attention_width
+        qkv = self._layers.linear(states, f"{name}.qkv", width, 3 * heads_width)
         query, key, value = body.split(self._packing.pad(qkv), 3, 2)
         heads = body.reshape(query, 0, 0, 1, self._config.heads, self._config.head_size)
         blocks = self._attention.new_blocks(key, value)
         queries = body.transpose(heads, 0, 2, 3, 1, 4)  # [B, 1, H, 16 n, D]
-        attended = self._attention.attend(queries, blocks, self._packing.valid).states
-        rows = body.reshape(body.transpose(attended, 0, 3, 1, 2, 4), 0, 0, width)
-        return self._layers.linear(self._packing.pack(rows), f"{name}.output", width, width)
+        attended = self._attention.attend(queries, blocks, self._packing.valid, self._distances.of(name)).states
+        rows = body.reshape(body.transpose(attended, 0, 3, 1, 2, 4), 0, 0, heads_width)
+        return self._layers.linear(self._packing.pack(rows), f"{name}.output", heads_width, width)
 
     def write(self, memory: str) -> None:
         """Writes keys and values of the memory to the source cache."""
-        body, width = self.body, self._config.d_model
+        body, config = self.body, self._config
         attention = attention_of(body, self._config, self._spec)
         cache = Cache(body, self._spec, "source")
         places = cache.places(body.cast("source_slots", TensorProto.INT64), self._packing.blocks)
         for number in range(self._config.decoder_layers):
             name = f"decoder.{number}.cross_attention.key_value"
-            projected = self._layers.linear(memory, name, width, 2 * width)
+            projected = self._layers.linear(memory, name, config.d_model, 2 * config.attention_width)
             key, value = body.split(self._packing.pad(projected), 2, 2)
             cache.write(places, number, attention.round(attention.new_blocks(key, value)))
         cache.end()
@@ -79,6 +82,7 @@ class _Packing:
 
     Attributes:
         positions: position of each token in its source, int64 [N].
+        padded_positions: int64 [16 n].
         blocks: numbers of the blocks, int64 [n].
         valid: bool [B, n, 1, 1, 16].
     """
@@ -89,6 +93,7 @@ class _Packing:
         lengths = body.unsqueeze(body.cast("source_lengths", TensorProto.INT64), 1)  # [B, 1]
         self.blocks = block_numbers(body, lengths)
         position = body.add("Range", zero, body.add("Mul", body.add("Size", self.blocks), lanes), one)  # [16 n]
+        self.padded_positions = position
         valid = body.add("Less", position, lengths)  # [B, 16 n]
         self.valid = body.reshape(valid, 0, -1, 1, 1, LANES)
         # Padding repeats the last token of its own source: another one could hold NaN.

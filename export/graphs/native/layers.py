@@ -51,20 +51,22 @@ class Layers(ABC):
 
     def feed_forward(self, name: str, states: str) -> str:
         """Applies a feed-forward network."""
-        activation, width = self.config.activation, self.config.d_ff
-        inner = self.linear(states, f"{name}.inner", self.config.d_model, width)
-        if activation == "swiglu":
-            inner = self.body.add(
-                "Mul", self._silu(self.linear(states, f"{name}.gate", self.config.d_model, width)), inner
-            )
-        elif activation == "silu":
-            inner = self._silu(inner)
+        config, width = self.config, self.config.d_ff
+        inner = self.linear(states, f"{name}.inner", config.d_model, width)
+        if config.gated:
+            gate = self._activate(self.linear(states, f"{name}.gate", config.d_model, width))
+            inner = self.body.add("Mul", gate, inner)
         else:
-            inner = self.body.add({"relu": "Relu", "gelu": "Gelu"}[activation], inner)
-        return self.linear(inner, f"{name}.outer", width, self.config.d_model)
+            inner = self._activate(inner)
+        return self.linear(inner, f"{name}.outer", width, config.d_model)
 
-    def _silu(self, states: str) -> str:
-        return self.body.add("Mul", states, self.body.add("Sigmoid", states))
+    def _activate(self, states: str) -> str:
+        body, activation = self.body, self.config.inner_activation
+        if activation == "silu":
+            return body.add("Mul", states, body.add("Sigmoid", states))
+        if activation == "gelu_tanh":
+            return body.add("Gelu", states, approximate="tanh")
+        return body.add({"relu": "Relu", "gelu": "Gelu"}[activation], states)
 
     def cut(self, value: str, outputs: int, axis: int) -> str:
         """Returns a padded axis without its padding."""

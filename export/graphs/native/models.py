@@ -1,9 +1,14 @@
-"""The native graphs of a Transformer: each is one node of an operator of Dragoman, whose function is the fallback."""
+"""The native graphs of a Transformer: each is one node of an operator of Dragoman, whose function is the fallback.
 
+Operators of models that the library does not compute have a domain of their own: ONNX Runtime takes the function.
+"""
+
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
@@ -33,6 +38,8 @@ from serve.bundle.manifest import (
 
 OPSET = 24
 DOMAIN, DOMAIN_VERSION = "dragoman", 1
+# Operators that are functions of standard operators alone; the library registers none of this domain.
+STANDARD_DOMAIN = "dragoman.standard"
 FLOAT, INT8, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64
 # Inputs that are not int32.
 INT64_INPUTS = ("source_ids", "token_ids")
@@ -66,12 +73,8 @@ def write_native(
 
 def encoder_graph(model: TransformerWeights, precision: Precision, cache: CacheSpec) -> onnx.ModelProto:
     """Returns the graph of `Encode`."""
-    operator = Operator(
-        "Encode",
-        encode_body(model, cache),
-        encoder_weights(model, precision),
-        _attributes(model, precision) | {"layers": model.config.encoder_layers},
-    )
+    attributes = _attributes(model, precision) | {"layers": model.config.encoder_layers}
+    operator = _operator("Encode", model, encode_body(model, cache), encoder_weights(model, precision), attributes)
     sources = _caches(cache, "source", model.config.max_source_tokens)
     return operator.graph([*_inputs(ENCODE_INPUTS, "sources"), *sources], _presents(sources))
 
@@ -81,17 +84,12 @@ def decoder_graph(
 ) -> onnx.ModelProto:
     """Returns the graph of `Step`."""
     config = model.config
-    attributes = {
+    attributes = _attributes(model, precision) | {
         "layers": config.decoder_layers,
         "vocabulary": model.vocabulary_size,
         "alignment_heads": [number for place in heads for number in (place.layer, place.head)],
     }
-    operator = Operator(
-        "Step",
-        step_body(model, cache, heads),
-        decoder_weights(model, precision),
-        _attributes(model, precision) | attributes,
-    )
+    operator = _operator("Step", model, step_body(model, cache, heads), decoder_weights(model, precision), attributes)
     targets = _caches(cache, "target", config.max_target_tokens)
     sources = _caches(cache, "source", config.max_source_tokens)
     outputs = [
@@ -116,27 +114,30 @@ class Operator(NamedTuple):
     body: Body
     weights: Weights
     attributes: Mapping[str, object]
+    domain: str = DOMAIN
 
     def graph(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
         """Returns a graph of this one node; equal weights are one tensor."""
+        identities = [_identity(array) for array in self.weights.values()]
         stored: dict[tuple[object, ...], onnx.TensorProto] = {}
-        for name, array in self.weights.items():
-            stored.setdefault(_identity(array), numpy_helper.from_array(array, name))
+        for identity, (name, array) in zip(identities, self.weights.items(), strict=True):
+            if identity not in stored:
+                stored[identity] = numpy_helper.from_array(array, name)
         dynamic, results = [value.name for value in inputs], [value.name for value in outputs]
-        given = [*dynamic, *(stored[_identity(array)].name for array in self.weights.values())]
-        node = helper.make_node(self.name, given, results, domain=DOMAIN, name=self.name)
+        given = [*dynamic, *(stored[identity].name for identity in identities)]
+        node = helper.make_node(self.name, given, results, domain=self.domain, name=self.name)
         node.attribute.extend(_attribute(name, value) for name, value in self.attributes.items())
-        standard, own = helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, DOMAIN_VERSION)
+        standard, own = helper.make_opsetid("", OPSET), helper.make_opsetid(self.domain, DOMAIN_VERSION)
         names = [*dynamic, *self.weights]
         function = helper.make_function(
-            DOMAIN, self.name, names, results, self.body.nodes, [standard], list(self.attributes)
+            self.domain, self.name, names, results, self.body.nodes, [standard], list(self.attributes)
         )
         graph = helper.make_graph([node], self.name.lower(), inputs, outputs, list(stored.values()))
         return helper.make_model(graph, functions=[function], opset_imports=[standard, own], ir_version=IR_VERSION)
 
 
 def _identity(array: NDArray[Any]) -> tuple[object, ...]:
-    return array.dtype, array.shape, array.tobytes()
+    return array.dtype, array.shape, hashlib.sha256(np.ascontiguousarray(array).data).digest()
 
 
 def _attribute(name: str, value: object) -> onnx.AttributeProto:
@@ -159,6 +160,15 @@ def read_native(path: Path) -> Weights:
         for name, given in zip(function.input, node.input, strict=True)
         if given in stored
     }
+
+
+def _operator(
+    name: str, model: TransformerWeights, body: Body, weights: Weights, attributes: Mapping[str, object]
+) -> Operator:
+    """Returns an operator of the library, or a function alone, which needs no attributes."""
+    if model.config.needs_standard_graphs:
+        return Operator(name, body, weights, {}, STANDARD_DOMAIN)
+    return Operator(name, body, weights, attributes)
 
 
 def _attributes(model: TransformerWeights, precision: Precision) -> dict[str, object]:

@@ -9,8 +9,10 @@ from export.graphs.native.attention import Attention, KeysValues, attention_of
 from export.graphs.native.body import Body
 from export.graphs.native.cache import Cache, block_numbers, positions_of
 from export.graphs.native.choose import choose
+from export.graphs.native.distances import Distances
 from export.graphs.native.layers import layers_of
 from export.graphs.native.layout import LANES, rounded_up
+from model.config import TransformerConfig
 from model.weights import TransformerWeights
 from serve.bundle.manifest import ALIGNMENTS, LOGITS, AttentionHead, CacheSpec
 
@@ -35,8 +37,9 @@ class _Decoder:
         self._layers = layers_of(body, model.config, spec)
         attention = attention_of(body, model.config, spec)
         self._positions = body.cast("positions", TensorProto.INT64)
-        self._target = _Target(body, spec, attention, self._positions)
+        self._target = _Target(body, model.config, spec, attention, self._positions)
         self._source = _Source(body, spec, attention)
+        self._widths = model.config.d_model, model.config.attention_width
 
     def decode(self) -> str:
         """Returns the logits of all rows, float [R, V], and writes the target cache."""
@@ -53,14 +56,22 @@ class _Decoder:
         return layers.linear(layers.final_norm(states, "decoder_norm"), "output", width, self._model.vocabulary_size)
 
     def _attend_to_target(self, number: int, states: str) -> str:
-        name, width = f"decoder.{number}.self_attention", self._config.d_model
-        parts = self.body.split(self._layers.linear(states, f"{name}.qkv", width, 3 * width), 3, 1)
-        return self._layers.linear(self._target.attend(number, *parts), f"{name}.output", width, width)
+        name, width, heads_width = (
+            f"decoder.{number}.self_attention",
+            self._config.d_model,
+            self._config.attention_width,
+        )
+        parts = self.body.split(self._layers.linear(states, f"{name}.qkv", width, 3 * heads_width), 3, 1)
+        return self._layers.linear(self._target.attend(number, *parts), f"{name}.output", heads_width, width)
 
     def _attend_to_source(self, number: int, states: str) -> str:
-        name, width = f"decoder.{number}.cross_attention", self._config.d_model
-        query = self._layers.linear(states, f"{name}.query", width, width)
-        return self._layers.linear(self._source.attend(number, query), f"{name}.output", width, width)
+        name, width, heads_width = (
+            f"decoder.{number}.cross_attention",
+            self._config.d_model,
+            self._config.attention_width,
+        )
+        query = self._layers.linear(states, f"{name}.query", width, heads_width)
+        return self._layers.linear(self._source.attend(number, query), f"{name}.output", heads_width, width)
 
     def align(self, heads: Sequence[AttentionHead], capacity: int) -> None:
         """Makes the output of the alignments, float [R, A, capacity], without rows if they are not wanted."""
@@ -84,7 +95,9 @@ class _Decoder:
 class _Target:
     """Self-attention: the cache with the new position of each row."""
 
-    def __init__(self, body: Body, spec: CacheSpec, attention: Attention, positions: str) -> None:
+    def __init__(
+        self, body: Body, config: TransformerConfig, spec: CacheSpec, attention: Attention, positions: str
+    ) -> None:
         self._body, self._attention, self._cache = body, attention, Cache(body, spec, "target")
         self._width = spec.heads * spec.head_size
         slots = body.cast("target_slots", TensorProto.INT64)
@@ -96,6 +109,7 @@ class _Target:
         position, row = positions_of(body, blocks), body.unsqueeze(rows, 2, 3, 4)  # [n, 1, 1, 16], [R, 1, 1, 1, 1]
         self._valid = body.add("LessOrEqual", position, row)
         self._new = body.add("Equal", position, row)
+        self._distances = Distances(body, config, position, rows, (-1, 1, 1, 1))
 
     def attend(self, layer: int, query: str, key: str, value: str) -> str:
         """Adds the new position and attends; float [R, H * D] each."""
@@ -108,7 +122,8 @@ class _Target:
             tuple(body.add("Where", self._new, *each) for each in zip(new.scales, blocks.scales, strict=True)),
         )
         self._cache.write(self._written, layer, self._current(blocks))
-        attended = self._attention.attend(self._attention.query(query), blocks, self._valid)
+        distances = self._distances.of(f"decoder.{layer}.self_attention")
+        attended = self._attention.attend(self._attention.query(query), blocks, self._valid, distances)
         return body.reshape(attended.states, -1, self._width)
 
     def _current(self, blocks: KeysValues) -> KeysValues:

@@ -20,7 +20,7 @@ from export.graphs.native.layout import (
     rounded_up,
     unpack_floats,
 )
-from model.weights import TransformerWeights
+from model.weights import DISTANCE_TABLES, TransformerWeights
 from serve.bundle.manifest import Precision
 
 # Arrays by name; their order is that of the operator's inputs.
@@ -83,16 +83,22 @@ class WeightWriter:
 
     def feed_forward(self, layer: str) -> None:
         """Adds the feed-forward network of a layer, the gate first, and its normalization."""
-        parts = ("gate", "inner", "outer") if self._config.activation == "swiglu" else ("inner", "outer")
+        parts = ("gate", "inner", "outer") if self._config.gated else ("inner", "outer")
         for part in parts:
             self.module(f"{layer}.feed_forward.{part}")
         self.norm(f"{layer}.feed_forward_residual.norm")
 
     def self_attention(self, layer: str) -> None:
-        """Adds the projections of queries, keys and values as one, that of the result, and the normalization."""
+        """Adds the projections of queries, keys and values as one, that of the result, and the normalization.
+
+        Then follow the tables of distances, if there are any.
+        """
         self.packed(f"{layer}.self_attention", "qkv")
         self.module(f"{layer}.self_attention.output")
         self.norm(f"{layer}.self_attention_residual.norm")
+        for part in DISTANCE_TABLES[self._config.distances]:
+            name = f"{layer}.self_attention.distances.{part}"
+            self.weights[name] = np.ascontiguousarray(self._parameters[name])
 
     def _matrix(self, name: str, matrix: NDArray[np.float32], *, with_offset: bool) -> None:
         if self._precision == "fp32":

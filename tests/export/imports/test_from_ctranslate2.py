@@ -255,13 +255,7 @@ def refuse_spec(tmp_path: Path, tokenizer: Tokenizer, spec: TransformerSpec) -> 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"with_relative_position": True}, "relative_position_keys"),
-        ({"relative_attention_bias": True}, "relative_attention_"),
-        ({"no_final_norm": True}, "encoder/layer_norm/gamma: missing"),
-        ({"multi_query_attention": True}, "attention/num_heads_kv: 1: expected no such option"),
-        ({"activation": 4}, "encoder/activation: GELU by sigmoid: expected ReLU, Swish, GELU"),
-        ({"activation": 1}, "encoder/activation: GELU by tanh: expected "),
-        ({"ffn_glu": True}, "expected Swish in gated layers"),
+        ({"activation": 4}, "encoder/activation: GELU by sigmoid: expected ReLU, GELU by tanh, Swish, GELU"),
     ],
 )
 def test_unsupported_computations_are_refused_by_name(
@@ -347,9 +341,8 @@ def write(name: str, content: bytes) -> Callable[[Path], object]:
         (write("shared_vocabulary.json", b"{}"), "shared_vocabulary.json: expected a list of pieces"),
         (write("shared_vocabulary.json", b'["<unk>", "<s>", "</s>"]'), "shared_vocabulary.json: 3 pieces, expected "),
         (write("source_1_vocabulary.json", b"[]"), ": source_1_vocabulary: several source features, expected one"),
-        (delete("sentencepiece.model"), ": expected a SentencePiece model"),
+        (delete("sentencepiece.model"), ": expected bpe.model or a SentencePiece model"),
         (write("sentencepiece.model", b"none"), ": source: not a SentencePiece model"),
-        (write("bpe.model", b""), "bpe.model: "),
     ],
 )
 def test_damaged_files_are_named(folder: Path, damage: Callable[[Path], object], expected: str) -> None:
@@ -502,7 +495,7 @@ def test_another_revision_is_refused(folder: Path, revision: int) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("encoder/layer_0/self_attention/linear_0/weight", np.zeros((5, 64)), "a multiple of 3 rows"),
+        ("encoder/layer_0/self_attention/linear_0/weight", np.zeros((5, 64)), "shape is (5, 64): expected 192 rows"),
         ("encoder/layer_0/self_attention/linear_0/bias", np.zeros(2), "linear_0/bias: shape is (2,), expected (192,)"),
         ("decoder/layer_1/ffn/linear_1/weight", np.zeros(64), "linear_1/weight: shape is (64,), expected a matrix"),
         ("decoder/layer_1/ffn/linear_1/weight", np.zeros((64, 5)), "feed_forward.outer.weight: shape is (64, 5)"),

@@ -185,7 +185,7 @@ def test_a_model_that_forces_a_language_translates_into_that_alone(tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"model_type": "t5"}, 'model_type: "t5": expected one of marian, m2m_100, mbart'),
+        ({"model_type": "bart"}, 'model_type: "bart": expected one of marian, m2m_100, mbart, t5, mt5'),
         ({"normalize_embedding": False}, "normalize_embedding: False: expected True"),
         ({"tokenizer_class": "MBartTokenizer"}, "tokenizer_class: MBartTokenizer: expected MBart50Tokenizer"),
     ],

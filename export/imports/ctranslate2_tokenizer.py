@@ -1,0 +1,84 @@
+"""Reads the tokenizer next to a CTranslate2 model: SentencePiece models, or merges of byte pair encoding."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from export.imports.common import (
+    ImportedModelError,
+    ImportOptions,
+    find_piece,
+    language_pieces,
+    read_bytes,
+    tokenizer_refused,
+)
+from export.imports.ctranslate2_files import BPE_FILE, TOKENIZERS, Config, Vocabularies
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+from model.tokenizer.tokenizer import TokenizerError
+from model.tokenizer.word_tokenizer import WordTokenizer
+
+PAD_PIECES = ("<blank>", "<pad>")
+
+
+def read_tokenizer(
+    folder: Path, config: Config, vocabularies: Vocabularies, tokens: Iterable[int], asked: ImportOptions
+) -> PieceTokenizer | WordTokenizer:
+    """Reads the tokenizer in the folder of a model or its parent.
+
+    Args:
+        folder: folder of the model.
+        config: names the special pieces.
+        vocabularies: pieces of both sides.
+        tokens: those that stand for target languages.
+        asked: the languages of the model, whose rules merges need.
+
+    Raises:
+        ImportedModelError: if there is none, or it is damaged.
+    """
+    source, target = vocabularies.source, vocabularies.target
+    special = {config.bos, config.eos, *PAD_PIECES, *language_pieces(source)}
+    special |= {target[number] for number in tokens}
+    special |= {config.start or config.bos}
+    find_piece(vocabularies.source_path, source, config.unk)
+    paths, special_pieces = _find_files(folder), sorted(special)
+    try:
+        if len(paths) == 1:
+            languages = _languages(paths[0], asked)
+            return WordTokenizer(
+                read_bytes(paths[0]),
+                languages,
+                source,
+                target,
+                unknown_piece=config.unk,
+                special_pieces=special_pieces,
+            )
+        source_model, target_model = paths
+        return PieceTokenizer(
+            read_bytes(source_model),
+            read_bytes(target_model),
+            source,
+            target,
+            unknown_piece=config.unk,
+            special_pieces=special_pieces,
+        )
+    except TokenizerError as error:
+        raise tokenizer_refused(folder, error) from error
+
+
+def _languages(path: Path, asked: ImportOptions) -> tuple[str, str]:
+    if asked.source_language is None or asked.target_language is None:
+        problem = "expected both languages, whose rules cut text into words"
+        raise ImportedModelError(f"{path}: source-language, target-language: {problem}")
+    return asked.source_language, asked.target_language
+
+
+def _find_files(folder: Path) -> tuple[Path] | tuple[Path, Path]:
+    """Returns the file of merges, or the SentencePiece models of source and target."""
+    for place in (folder, folder.parent):
+        for source, target in TOKENIZERS:
+            if (place / source).is_file() and (place / target).is_file():
+                return place / source, place / target
+        if (place / BPE_FILE).is_file():
+            return (place / BPE_FILE,)
+    names = ", ".join(dict.fromkeys(" and ".join(dict.fromkeys(pair)) for pair in TOKENIZERS))
+    expected = f"expected {BPE_FILE} or a SentencePiece model, one of {names}"
+    raise ImportedModelError(f"{folder}: {expected}, in the folder or its parent")

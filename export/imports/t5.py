@@ -1,0 +1,256 @@
+"""Imports T5, mT5 and MADLAD-400 checkpoints in Hugging Face format.
+
+    model       source                                   directions
+    T5          translate English to German: text </s>   from the tasks in config.json
+    MADLAD-400  <2de> text </s>                          any two languages
+    others      text </s>                                from the options
+
+All have relative positions, RMS normalization and attention without a scale. The scale that graphs apply is undone in
+the weights of the queries. Source: the model `t5` of the library `transformers`.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from export.imports.checkpoint import (
+    CONFIG_FILE,
+    EXPECTED_SEARCH,
+    StoredConfig,
+    read_config,
+    read_optional_fields,
+    read_tensors,
+)
+from export.imports.common import (
+    Array,
+    ImportedModelError,
+    ImportOptions,
+    Limits,
+    SpecialIds,
+    Tensors,
+    build_transformer,
+    find_directions,
+    find_limits,
+    importing,
+    read_bytes,
+    tokenizer_refused,
+)
+from export.imports.distances import bias_per_distance
+from export.imports.fairseq import FILLER, filled
+from export.imports.multilingual import find_languages, select_directions
+from export.imports.t5_sources import madlad_rules
+from export.source_model import Exportable, Languages
+from model.config import InnerActivation
+from model.imported_config import attention_fields
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+from model.tokenizer.tokenizer import TokenizerError
+from model.weights import TransformerWeights
+from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection
+
+SENTENCEPIECE_FILE = "spiece.model"
+UNKNOWN = "<unk>"
+# By `feed_forward_proj`: activation, and whether there is a gate.
+ACTIVATIONS: dict[str, tuple[InnerActivation, bool]] = {
+    "relu": ("relu", False),
+    "gelu": ("gelu", False),
+    "gelu_new": ("gelu_tanh", False),
+    "silu": ("silu", False),
+    "gated-relu": ("relu", True),
+    "gated-gelu": ("gelu_tanh", True),
+    "gated-gelu_new": ("gelu_tanh", True),
+    "gated-silu": ("silu", True),
+}
+TASK = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")
+SHARED, OUTPUT = "shared.weight", "lm_head.weight"
+EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+# The first checkpoints of T5 have this table; no version of the library reads it.
+UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+ATTENTION_PARTS = {"query": "q", "key": "k", "value": "v", "output": "o"}
+
+
+class T5Config(StoredConfig):
+    """The fields of config.json that determine the computation."""
+
+    d_model: int = Field(gt=0)
+    d_kv: int = Field(gt=0)
+    d_ff: int = Field(gt=0)
+    num_heads: int = Field(gt=0)
+    num_layers: int = Field(gt=0)
+    num_decoder_layers: int | None = Field(None, gt=0)
+    feed_forward_proj: str = "relu"
+    layer_norm_epsilon: float = Field(1e-6, gt=0)
+    relative_attention_num_buckets: int = Field(32, gt=3, le=1 << 16)
+    relative_attention_max_distance: int = Field(128, gt=1)
+    vocab_size: int = Field(gt=0, le=MOST_VOCABULARY)
+    pad_token_id: int = Field(0, ge=0)
+    eos_token_id: int = Field(1, ge=0)
+    decoder_start_token_id: int = Field(0, ge=0)
+    model_type: str = "t5"
+    tie_word_embeddings: bool = True
+    task_specific_params: dict[str, object] | None = None
+
+    @property
+    def output_scale(self) -> float:
+        """Factor of the decoder's result; mT5 has none."""
+        return self.d_model**-0.5 if self.tie_word_embeddings and self.model_type == "t5" else 1.0
+
+    def check(self, path: Path) -> None:
+        """Checks that the fields fit together; raises ImportedModelError naming the field."""
+        if self.feed_forward_proj not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise ImportedModelError(f"{path}: feed_forward_proj: {self.feed_forward_proj}: expected one of {known}")
+        if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
+            given, expected = self.relative_attention_max_distance, "more than half of relative_attention_num_buckets"
+            raise ImportedModelError(f"{path}: relative_attention_max_distance: {given}: expected {expected}")
+        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+            if getattr(self, name) >= self.vocab_size:
+                raise ImportedModelError(f"{path}: {name}: {getattr(self, name)}: expected below {self.vocab_size}")
+
+
+def import_t5(folder: Path, options: ImportOptions) -> Exportable:
+    """Returns the model of a checkpoint.
+
+    Raises:
+        ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
+    """
+    with importing(folder):
+        config = read_config(folder, T5Config, {"is_encoder_decoder": True}, EXPECTED_SEARCH)
+        path = folder / SENTENCEPIECE_FILE
+        model_file = read_bytes(path)
+        pieces = filled(path, _pieces(model_file), config.vocab_size)
+        tokenizer = _tokenizer(folder, config, model_file, pieces)
+        return Exportable.of_import(
+            config.model_type,
+            read_optional_fields(folder / CONFIG_FILE),
+            _model(folder, config, options),
+            tokenizer,
+            _languages(folder, config, tokenizer, options),
+            source_suffix=(config.eos_token_id,),
+        )
+
+
+def _pieces(model_file: bytes) -> list[str]:
+    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
+
+    processor = SentencePieceProcessor(model_proto=model_file)
+    return [str(processor.id_to_piece(number)) for number in range(processor.vocab_size())]
+
+
+def _tokenizer(folder: Path, config: T5Config, model_file: bytes, pieces: list[str]) -> PieceTokenizer:
+    """Returns a tokenizer that never reads special tokens or those of languages from a text."""
+    special = {pieces[number] for number in (config.pad_token_id, config.eos_token_id)}
+    special |= {pieces[number] for number in find_languages(pieces).values()} | {
+        piece for piece in pieces if FILLER.fullmatch(piece)
+    }
+    try:
+        return PieceTokenizer(
+            model_file, model_file, pieces, pieces, unknown_piece=UNKNOWN, special_pieces=sorted(special)
+        )
+    except TokenizerError as error:
+        raise tokenizer_refused(folder, error) from error
+
+
+def _languages(folder: Path, config: T5Config, tokenizer: PieceTokenizer, options: ImportOptions) -> Languages:
+    languages = find_languages(tokenizer.source_pieces)
+    if languages:
+        rules = madlad_rules(folder / SENTENCEPIECE_FILE, tokenizer, languages)
+        return select_directions(languages, rules, options)
+    tasks = dict(_tasks(config, tokenizer))
+    asked = options.source_language, options.target_language
+    found = tuple(
+        BundleDirection(source=source, target=target, source_prefix=prefix)
+        for (source, target), prefix in tasks.items()
+        if asked[0] in (None, source) and asked[1] in (None, target)
+    )
+    return found or find_directions((), options, source=None, target=None), None
+
+
+def _tasks(config: T5Config, tokenizer: PieceTokenizer) -> Iterator[tuple[tuple[str, str], tuple[int, ...]]]:
+    """Yields the languages of the translation tasks, and the tokens of their instructions."""
+    for name, task in (config.task_specific_params or {}).items():
+        match = TASK.fullmatch(name)
+        prefix = task.get("prefix") if isinstance(task, Mapping) else None
+        if match and isinstance(prefix, str):
+            yield (match[1], match[2]), tuple(tokenizer.encode(prefix))
+
+
+def _model(folder: Path, config: T5Config, options: ImportOptions) -> TransformerWeights:
+    limits = find_limits(options, None)
+    with read_tensors(folder) as tensors:
+        tensors.take_optional(UNUSED)
+        parameters = {**_embeddings(tensors), **dict(_layers(tensors, config, limits))}
+    parameters["decoder_norm.weight"] = parameters["decoder_norm.weight"] * np.float32(config.output_scale)
+    zeros = np.zeros((limits.positions, config.d_model), np.float32)
+    parameters |= {f"{side}_positions.table": zeros for side in ("source", "target")}
+    activation = ACTIVATIONS[config.feed_forward_proj]
+    fields = {
+        **attention_fields(config.d_model, config.num_heads, config.d_kv, activation, "bias"),
+        "d_ff": config.d_ff,
+        "encoder_layers": config.num_layers,
+        "decoder_layers": config.num_decoder_layers or config.num_layers,
+        "norm": "rms",
+        "norm_position": "pre",
+        "norm_epsilon": config.layer_norm_epsilon,
+        "positions": "learned",
+        "scale_embeddings": False,
+        "tie_embeddings": "output.weight" not in parameters,
+        "max_source_tokens": limits.max_source_tokens,
+        "max_target_tokens": limits.max_target_tokens,
+    }
+    special = SpecialIds(pad=config.pad_token_id, bos=config.decoder_start_token_id, eos=config.eos_token_id)
+    return build_transformer(fields, config.vocab_size, special, parameters)
+
+
+def _embeddings(tensors: Tensors) -> dict[str, Array]:
+    """Takes the embeddings, and the output matrix if it is not tied to them."""
+    shared, output, *sides = (tensors.take_optional(name) for name in (SHARED, OUTPUT, *EMBEDDINGS))
+    source, target = (shared if side is None else side for side in sides)
+    if source is None or target is None:
+        raise ImportedModelError(f"{SHARED}: missing tensor")
+    output = target if output is None else output
+    if np.array_equal(source, target) and np.array_equal(source, output):
+        return {"embedding.weight": source}
+    return {"embedding.weight": source, "target_embedding.weight": target, "output.weight": output}
+
+
+def _layers(tensors: Tensors, config: T5Config, limits: Limits) -> Iterator[tuple[str, Array]]:
+    """Yields the parameters of all layers; the first one of a stack has the biases of all."""
+    for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers or config.num_layers)):
+        buckets = tensors.take(
+            f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+            (config.relative_attention_num_buckets, config.num_heads),
+        )
+        farthest, both = config.relative_attention_max_distance, stack == "encoder"
+        bias = bias_per_distance(buckets, limits.positions, farthest, bidirectional=both)
+        for number in range(layers):
+            ours, theirs = f"{stack}.{number}", f"{stack}.block.{number}.layer"
+            yield f"{ours}.self_attention.distances.bias", bias
+            yield from _attention(tensors, config, f"{ours}.self_attention", f"{theirs}.0", "SelfAttention")
+            if stack == "decoder":
+                yield from _attention(tensors, config, f"{ours}.cross_attention", f"{theirs}.1", "EncDecAttention")
+            last = {"encoder": 1, "decoder": 2}[stack]
+            yield from _feed_forward(tensors, config, f"{ours}.feed_forward", f"{theirs}.{last}")
+        yield f"{stack}_norm.weight", tensors.take(f"{stack}.final_layer_norm.weight")
+
+
+def _attention(tensors: Tensors, config: T5Config, ours: str, layer: str, kind: str) -> Iterator[tuple[str, Array]]:
+    for part, name in ATTENTION_PARTS.items():
+        weight = tensors.take_matrix(f"{layer}.{kind}.{name}.weight")
+        yield f"{ours}.{part}.weight", weight * np.float32(math.sqrt(config.d_kv)) if part == "query" else weight
+        yield f"{ours}.{part}.bias", np.zeros(len(weight), np.float32)
+    yield f"{ours}_residual.norm.weight", tensors.take(f"{layer}.layer_norm.weight")
+
+
+def _feed_forward(tensors: Tensors, config: T5Config, ours: str, layer: str) -> Iterator[tuple[str, Array]]:
+    _, gated = ACTIVATIONS[config.feed_forward_proj]
+    names = {"gate": "wi_0", "inner": "wi_1"} if gated else {"inner": "wi"}
+    for part, name in {**names, "outer": "wo"}.items():
+        weight = tensors.take_matrix(f"{layer}.DenseReluDense.{name}.weight")
+        yield f"{ours}.{part}.weight", weight
+        if not gated:
+            yield f"{ours}.{part}.bias", np.zeros(len(weight), np.float32)
+    yield f"{ours}_residual.norm.weight", tensors.take(f"{layer}.layer_norm.weight")

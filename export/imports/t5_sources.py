@@ -1,0 +1,37 @@
+"""What precedes the sources of T5 and MADLAD-400: an instruction in words, or the token of the target language."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from export.imports.common import ImportedModelError
+from export.imports.multilingual import FROM_TARGET, LanguageRules
+from export.source_model import ImportedTokenizer
+from model.tokenizer.piece_tokenizer import PieceTokenizer
+
+# The languages into which T5 was trained to translate from English (Raffel et al. 2020, appendix D).
+TARGETS = {"de": "German", "fr": "French", "ro": "Romanian"}
+
+
+def instruction(tokenizer: ImportedTokenizer, source: str, target: str) -> tuple[int, ...]:
+    """Returns the tokens of T5's instruction for two languages; none if T5 has no such task."""
+    if source != "en" or target not in TARGETS:
+        return ()
+    return tuple(tokenizer.encode(f"translate English to {TARGETS[target]}: "))
+
+
+def madlad_rules(path: Path, tokenizer: ImportedTokenizer, languages: Mapping[str, int]) -> LanguageRules:
+    """Returns where MADLAD-400 expects language tokens: before the source, usually after the token of a space.
+
+    Raises:
+        ImportedModelError: if SentencePiece does not read the token of a language as one piece.
+    """
+    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
+
+    piece = tokenizer.source_pieces[min(languages.values())]
+    if not isinstance(tokenizer, PieceTokenizer):
+        raise ImportedModelError(f"{path}: {piece}: expected a SentencePiece model with this piece")
+    read = SentencePieceProcessor(model_proto=tokenizer.source_model).encode(f"{piece} a", out_type=str)
+    if piece not in read:
+        raise ImportedModelError(f"{path}: {piece}: expected one piece, SentencePiece reads {' '.join(read)}")
+    prefix = tuple(tokenizer.source_pieces.index(each) for each in read[: read.index(piece)])
+    return FROM_TARGET._replace(source_prefix=prefix)

@@ -1,0 +1,63 @@
+"""An Argos package with merges of byte pair encoding reads words as Argos Translate and translates like CTranslate2."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.systems.ctranslate2_system import spec_of
+from export.imports.common import ImportedModelError, ImportOptions
+from export.imports.ctranslate2 import import_ctranslate2
+from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.verify.sync_engine import SyncEngine
+from model.config import Direction
+from model.tokenizer.word_tokenizer import WordTokenizer
+from serve.bundle.tokenizer import load_tokenizer
+from serve.runtime.sessions import load_sessions
+from serve.scheduler.sequence import SequenceSpec
+from serve.search.options import SearchOptions
+from tests.support.comparisons import ignore
+from tests.support.ctranslate2_models import translate, write_model, write_package
+from tests.support.toy import random_model
+
+MERGES = b"#version: 0.2\nh o\nho u\nhou s\nr i\n"
+PIECES = ("<blank>", "<unk>", "<s>", "</s>", "hous@@", "e", "ri@@", "v@@", "r", "e@@", ".")
+TEXT, UNITS = "house river.", ["hous@@", "e", "ri@@", "v@@", "e@@", "r", "."]
+LIMIT = 20
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A folder of CTranslate2 without a tokenizer."""
+    network = random_model(7, len(PIECES), d_model=64, heads=4, max_target_tokens=LIMIT)
+    return write_model(tmp_path / "m", spec_of(network, PIECES, add_source_eos=False))
+
+
+def test_a_package_translates_like_argos_translate(model: Path, tmp_path: Path) -> None:
+    path = write_package(tmp_path / "en_de.argosmodel", model, MERGES, "bpe.model")
+    exportable = import_ctranslate2(path, ImportOptions(max_target_tokens=LIMIT))
+    assert isinstance(exportable.tokenizer, WordTokenizer)
+    assert exportable.tokenizer.languages == ("en", "de")
+    ids = exportable.tokenizer.encode(TEXT)
+    assert [PIECES[number] for number in ids] == UNITS
+    samples = [Sample(Direction(source="en", target="de"), "house river .")]
+    bundle = write_bundle(exportable, samples, tmp_path / "bundle", BundleOptions("words"))
+    tokenizer = load_tokenizer(bundle)
+    assert tokenizer.encode(TEXT) == ids
+    engine = SyncEngine(load_sessions(bundle, threads=1), 1)
+    options = SearchOptions(max_target_tokens=LIMIT)
+    (found,) = engine.translate([SequenceSpec(tuple(ids), options)], 1, ignore)
+    assert [[PIECES[number] for number in found.target_ids]] == translate(model, [UNITS], 1, LIMIT)
+
+
+def test_merges_need_the_languages_of_a_model(model: Path) -> None:
+    (model / "bpe.model").write_bytes(MERGES)
+    with pytest.raises(
+        ImportedModelError, match=r"bpe.model: source-language, target-language: expected both languages"
+    ):
+        import_ctranslate2(model, ImportOptions("en"))
+
+
+def test_damaged_merges_are_refused_by_their_line(model: Path) -> None:
+    (model / "bpe.model").write_bytes(MERGES + b"a b c\n")
+    with pytest.raises(ImportedModelError, match="merges: line 6: expected two symbols"):
+        import_ctranslate2(model, ImportOptions("en", "de"))

@@ -1,0 +1,150 @@
+"""An imported T5, mT5 or MADLAD-400 checkpoint reads and generates the tokens of its own libraries."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file, save_file
+from sentencepiece import SentencePieceProcessor
+from transformers import T5Tokenizer
+
+from export.imports.common import ImportedModelError, ImportOptions
+from export.imports.ctranslate2 import import_ctranslate2
+from export.imports.golden import golden_samples
+from export.imports.hugging_face import import_checkpoint
+from export.make_bundle import BundleOptions, write_bundle
+from export.source_model import Exportable, find_direction
+from export.verify.sync_engine import SyncEngine
+from serve.bundle.bundle import Bundle
+from serve.runtime.sessions import load_sessions
+from serve.scheduler.sequence import SequenceSpec
+from serve.search.options import SearchOptions
+from tests.support.comparisons import ignore
+from tests.support.marian import make_texts
+from tests.support.multilingual import generate, translate
+from tests.support.t5 import INSTRUCTION, write_ctranslate2, write_t5
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
+LIMIT = 20
+OPTIONS = ImportOptions("en", "de", max_source_tokens=40, max_target_tokens=LIMIT)
+KINDS = ("t5", "t5-1.1", "mt5", "madlad")
+SPECIAL = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
+    return make_texts(5, 200 if pytestconfig.getoption("thorough") else 40)
+
+
+def write(exportable: Exportable, folder: Path, **options: Any) -> Bundle:
+    return write_bundle(exportable, golden_samples(exportable), folder, BundleOptions("t5", **options))
+
+
+def sources_of(exportable: Exportable, texts: tuple[str, ...]) -> list[tuple[int, ...]]:
+    direction = find_direction(exportable, ("en", "de"))
+    return [exportable.source_ids(direction.source_prefix, text) for text in texts]
+
+
+def targets(bundle: Bundle, sources: list[tuple[int, ...]], beam_size: int) -> list[tuple[int, ...]]:
+    engine = SyncEngine(load_sessions(bundle, threads=1), 200)
+    options = SearchOptions(max_target_tokens=LIMIT, beam_size=beam_size)
+    found = engine.translate([SequenceSpec(each, options) for each in sources], 200 // beam_size, ignore)
+    return [each.target_ids for each in found]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+    model = write_t5(tmp_path / "m", kind)
+    exportable = import_checkpoint(tmp_path / "m", OPTIONS)
+    bundle, sources = write(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
+    for beam_size in (1, 4):
+        ours = targets(bundle, sources, beam_size)
+        assert ours == generate(model, sources, beam_size, LIMIT, (), special=SPECIAL)
+        assert len(set(ours)) > len(texts) / 4, "otherwise the translations tell nothing"
+
+
+@pytest.mark.parametrize("kind", ["t5", "madlad"])
+def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+    model = write_t5(tmp_path / "m", kind)
+    pieces = import_checkpoint(tmp_path / "m", OPTIONS).tokenizer.source_pieces
+    write_ctranslate2(model, pieces, tmp_path / "ct2", (tmp_path / "m" / "spiece.model").read_bytes(), kind == "t5")
+    exportable = import_ctranslate2(tmp_path / "ct2", OPTIONS)
+    assert find_direction(exportable, ("en", "de")) == find_direction(
+        import_checkpoint(tmp_path / "m", OPTIONS), ("en", "de")
+    )
+    bundle, sources = write(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
+    for beam_size in (1, 4):
+        given = [[pieces[token] for token in source] for source in sources]
+        expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, (), shortest=0)
+        assert [[pieces[token] for token in target] for target in targets(bundle, sources, beam_size)] == expected
+
+
+def test_a_source_of_t5_has_the_tokens_of_transformers(texts: tuple[str, ...], tmp_path: Path) -> None:
+    write_t5(tmp_path, "t5")
+    exportable, theirs = import_checkpoint(tmp_path, OPTIONS), T5Tokenizer.from_pretrained(tmp_path)
+    for text, ours in zip(texts, sources_of(exportable, texts), strict=True):
+        assert list(ours) == theirs(INSTRUCTION + text).input_ids
+
+
+def test_a_source_of_madlad_has_the_tokens_of_sentencepiece(texts: tuple[str, ...], tmp_path: Path) -> None:
+    """As in training; newer versions of `transformers` omit the token of the space before that of the language."""
+    write_t5(tmp_path, "madlad")
+    exportable = import_checkpoint(tmp_path, OPTIONS)
+    processor = SentencePieceProcessor(model_file=str(tmp_path / "spiece.model"))
+    for text, ours in zip(texts, sources_of(exportable, texts), strict=True):
+        assert list(ours) == [*processor.encode(f"<2de> {text}"), 1]
+
+
+def test_madlad_translates_between_any_two_languages_and_texts_select_none(tmp_path: Path) -> None:
+    write_t5(tmp_path, "madlad")
+    exportable = import_checkpoint(tmp_path, ImportOptions())
+    assert exportable.multilingual is not None
+    codes = {each.language for each in exportable.multilingual.languages}
+    assert codes == {"de", "en", "fr", "zh", "yue", "zh-Hant"}
+    tokenizer = exportable.tokenizer
+    token = tokenizer.source_pieces.index("<2de>")
+    assert find_direction(exportable, ("fr", "de")).source_prefix[-1] == token
+    assert token not in tokenizer.encode("<2de> bakoli")
+
+
+def test_tasks_of_t5_are_directions_with_an_instruction(tmp_path: Path) -> None:
+    write_t5(tmp_path, "t5")
+    exportable = import_checkpoint(tmp_path, ImportOptions())
+    assert [str(each) for each in exportable.directions] == ["en-de", "en-fr"]
+    assert exportable.directions[0].source_prefix == tuple(exportable.tokenizer.encode(INSTRUCTION))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"model_type": "umt5"}, 'model_type: "umt5": expected one of'),
+        ({"feed_forward_proj": "gated-tanh"}, "feed_forward_proj: gated-tanh: expected one of relu"),
+        ({"d_kv": 20}, "width_of_head: expected a multiple of 8, got 20"),
+        ({"relative_attention_num_buckets": 9}, "shape is (8, 4), expected (9, 4)"),
+        ({"relative_attention_max_distance": 4}, "relative_attention_max_distance: 4: expected more than half"),
+        ({"decoder_start_token_id": 4000}, "decoder_start_token_id: 4000: expected below"),
+        ({"repetition_penalty": 1.2}, "repetition_penalty: 1.2: expected 1.0"),
+    ],
+)
+def test_other_models_are_refused_by_the_field(change: dict[str, object], expected: str, tmp_path: Path) -> None:
+    write_t5(tmp_path, "t5-1.1")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ImportedModelError) as refused:
+        import_checkpoint(tmp_path, OPTIONS)
+    assert expected in str(refused.value)
+
+
+def test_unknown_and_missing_tensors_are_refused_by_name(tmp_path: Path) -> None:
+    write_t5(tmp_path, "t5-1.1")
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    name = "encoder.block.1.layer.0.SelfAttention.q.weight"
+    for changed, expected in (
+        ({**tensors, "adapter.weight": tensors[name]}, "adapter.weight: unsupported tensor"),
+        ({each: value for each, value in tensors.items() if each != name}, f"{name}: missing tensor"),
+    ):
+        save_file(changed, path)
+        with pytest.raises(ImportedModelError, match=expected):
+            import_checkpoint(tmp_path, OPTIONS)

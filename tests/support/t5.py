@@ -1,0 +1,100 @@
+"""T5, mT5 and MADLAD-400 checkpoints of Hugging Face, written by its library with random weights."""
+
+import io
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+from ctranslate2.converters.transformers import _MODEL_LOADERS
+from transformers import GenerationConfig, MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
+
+from tests.support.marian import make_texts, pieces_of, translate_words
+from tests.support.multilingual import shuffle_weights
+
+MADLAD_LANGUAGES = ("de", "en", "fr", "zh", "yue", "zh_Hant")
+INSTRUCTION = "translate English to German: "
+TASKS = {
+    "translation_en_to_de": {"prefix": INSTRUCTION, "num_beams": 4},
+    "translation_en_to_fr": {"prefix": "translate English to French: ", "num_beams": 4},
+    "summarization": {"prefix": "summarize: "},
+}
+# Widths of heads that do not add up to that of the model, as in T5 1.1 and MADLAD-400.
+SMALL: dict[str, Any] = {
+    "d_model": 64,
+    "d_kv": 24,
+    "d_ff": 96,
+    "num_heads": 4,
+    "num_layers": 2,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+    "dropout_rate": 0.0,
+}
+
+
+@cache
+def t5_pieces(*languages: str) -> bytes:
+    """Returns a SentencePiece model with the special tokens of T5, and tokens of languages as MADLAD-400 has them."""
+    texts = make_texts(1, 200)
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter((*texts, *map(translate_words, texts), INSTRUCTION)),
+        model_writer=model,
+        vocab_size=90 + len(languages),
+        hard_vocab_limit=False,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        user_defined_symbols=[f"<2{language}>" for language in languages],
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def write_t5(folder: Path, kind: str, seed: int = 3, **options: Any) -> Any:
+    """Writes a checkpoint of the kind t5, t5-1.1, mt5 or madlad into a folder and returns its model."""
+    pieces = t5_pieces(*(MADLAD_LANGUAGES if kind == "madlad" else ()))
+    fields: dict[str, Any] = {**SMALL, "vocab_size": len(pieces_of(pieces)) + 6}
+    if kind == "t5":
+        fields |= {"task_specific_params": TASKS, "d_kv": 16}
+    else:
+        fields |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    mt5 = kind == "mt5"
+    config = (MT5Config if mt5 else T5Config)(**{**fields, **options})
+    model = (MT5ForConditionalGeneration if mt5 else T5ForConditionalGeneration)(config)
+    if kind != "t5":
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    shuffle_weights(model, seed)
+    special = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    model.generation_config = GenerationConfig(max_length=200, **special)
+    model.eval().save_pretrained(folder)
+    # The library writes true for every model, and reads false as that of T5 1.1.
+    path = folder / "config.json"
+    stored = json.loads(path.read_text()) | {"tie_word_embeddings": kind == "t5"}
+    path.write_text(json.dumps(stored))
+    (folder / "spiece.model").write_bytes(pieces)
+    return model
+
+
+def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path, model_file: bytes, tied: bool) -> None:
+    """Writes a model in CTranslate2's format, as its converter does, which needs the tokenizer of the library.
+
+    The converter scales the output of models that are tied according to the library, which are all since its version 5.
+    """
+    model.config.tie_word_embeddings = tied
+    loader = _MODEL_LOADERS[type(model.config).__name__]
+    spec = loader.get_model_spec(model)
+    spec.register_source_vocabulary(list(pieces))
+    spec.register_target_vocabulary(list(pieces))
+    tokens = {"decoder_start_token": "<pad>", "bos_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    for name, token in tokens.items():
+        setattr(spec.config, name, token)
+    spec.validate()
+    spec.optimize()
+    folder.mkdir()
+    spec.save(str(folder))
+    (folder / "spiece.model").write_bytes(model_file)
