@@ -13,6 +13,7 @@ from serve.api.body_parser import BodyParser
 from serve.api.http_body import TermBody, inlined_schema
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
+from serve.api.route_table import add_routes, route
 from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError, check_entries
 from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, read_entries, write_entries
@@ -69,43 +70,26 @@ class HttpGlossaries:
 
     def build(self) -> APIRouter:
         """Returns the routes."""
-        router = APIRouter()
         content = {"application/json": {"schema": inlined_schema(GlossaryBody)}}
         body: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
-        failures, unknown = problem_documentation(), problem_documentation(InvalidRequestError, GlossaryNotFoundError)
-        one = f"{GLOSSARIES_PATH}/{{glossary_id}}"
-        router.post(
-            GLOSSARIES_PATH,
-            summary="Stores a glossary",
-            status_code=HTTPStatus.CREATED,
-            response_model=Glossary,
-            responses=failures,
-            openapi_extra=body,
-        )(self.create)
-        router.get(GLOSSARIES_PATH, summary="Lists the stored glossaries", response_model=dict[str, list[Glossary]])(
-            self.list_all
-        )
-        router.get(one, summary="Returns a glossary without its entries", response_model=Glossary, responses=unknown)(
-            self.get
-        )
-        router.put(
-            one,
-            summary="Replaces name and dictionaries of a glossary",
-            response_model=Glossary,
-            responses=failures,
-            openapi_extra=body,
-        )(self.replace)
-        router.delete(
-            one, summary="Deletes a glossary", status_code=HTTPStatus.NO_CONTENT, response_model=None, responses=unknown
-        )(self.delete)
+        stored = {"response_model": Glossary, "responses": problem_documentation(), "openapi_extra": body}
+        unknown = problem_documentation(InvalidRequestError, GlossaryNotFoundError)
         files = {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
-        router.get(
-            f"{one}/entries",
-            summary="Returns the entries of a dictionary as JSON, TSV, CSV or TBX",
-            response_model=Entries,
-            responses={**unknown, int(HTTPStatus.OK): {"description": "The entries.", "content": files}},
-        )(self.entries)
-        return router
+        written = {**unknown, int(HTTPStatus.OK): {"description": "The entries.", "content": files}}
+        path, one = GLOSSARIES_PATH, f"{GLOSSARIES_PATH}/{{glossary_id}}"
+        found, listed = {"response_model": Glossary, "responses": unknown}, dict[str, list[Glossary]]
+        deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_model": None, "responses": unknown}
+        entries = {"response_model": Entries, "responses": written}
+        summary = "Returns the entries of a dictionary as JSON, TSV, CSV or TBX"
+        routes = (
+            route("POST", path, self.create, "Stores a glossary", status_code=HTTPStatus.CREATED, **stored),
+            route("GET", path, self.list_all, "Lists the stored glossaries", response_model=listed),
+            route("GET", one, self.get, "Returns a glossary without its entries", **found),
+            route("PUT", one, self.replace, "Replaces name and dictionaries of a glossary", **stored),
+            route("DELETE", one, self.delete, "Deletes a glossary", **deleted),
+            route("GET", f"{one}/entries", self.entries, summary, **entries),
+        )
+        return add_routes(APIRouter(), routes)
 
     async def create(self, request: Request) -> Response:
         """Requires a state directory. All processes of the service serve the glossary at once."""

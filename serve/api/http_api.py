@@ -4,7 +4,7 @@ Errors travel as exceptions to `RequestRecorder`, which records every request, a
 errors in the format of the called interface.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -52,6 +52,7 @@ from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.retry_after import RETRY_AFTER_HEADER
+from serve.api.route_table import Route, add_routes, route
 from serve.api.sse import TRANSLATION_EVENTS, EventStream
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
 from serve.keys.account import Account
@@ -87,26 +88,19 @@ class HttpModels:
 
     def build(self) -> APIRouter:
         """Returns the routes."""
-        router = APIRouter()
-        router.get(
-            MODELS_PATH,
-            summary="Lists the models in the order in which requests without a model name select them",
-            response_model=dict[str, tuple[ModelDescription, ...]],
-        )(self.list_models)
-        router.get(
-            f"{MODELS_PATH}/{{name:path}}",
-            summary="Returns one model",
-            response_model=ModelDescription,
-            responses=problem_documentation(InvalidRequestError, ModelNotFoundError),
-        )(self.get_model)
+        listed = dict[str, tuple[ModelDescription, ...]]
+        summary = "Lists the models in the order in which requests without a model name select them"
+        unknown = problem_documentation(InvalidRequestError, ModelNotFoundError)
+        found = {"response_model": ModelDescription, "responses": unknown}
+        routes = [
+            route("GET", MODELS_PATH, self.list_models, summary, response_model=listed),
+            route("GET", f"{MODELS_PATH}/{{name:path}}", self.get_model, "Returns one model", **found),
+        ]
         if self._reloads:
-            router.post(
-                RELOAD_PATH,
-                summary="Reloads the models; requires the header `Authorization: Bearer KEY`",
-                response_model=ReloadReport,
-                responses=problem_documentation(UnauthorizedError),
-            )(self.reload)
-        return router
+            summary = "Reloads the models; requires the header `Authorization: Bearer KEY`"
+            report = {"response_model": ReloadReport, "responses": problem_documentation(UnauthorizedError)}
+            routes.append(route("POST", RELOAD_PATH, self.reload, summary, **report))
+        return add_routes(APIRouter(), routes)
 
     async def list_models(self) -> Response:
         """Lists models that exist at startup even while they load, and models added later once they are ready."""
@@ -340,35 +334,7 @@ class HttpApi:
             telemetry={"tracing": False, "metrics": False, "logs": False},
             exception_handlers={HTTPException: answer_http_exception},
         )
-        direction = next(iter(next(iter(self._models)).pipeline.directions))
-        app.post(
-            TRANSLATE_PATH,
-            summary="Translates all texts of the request",
-            response_model=TranslationResponse,
-            responses=problem_documentation(),
-            openapi_extra=translate_documentation(direction),
-        )(self.translate)
-        app.post(
-            STREAM_PATH,
-            summary="Translates all texts of the request and streams the translations as they grow",
-            response_class=StreamingResponse,
-            responses={**stream_documentation(), **problem_documentation()},
-            openapi_extra=translate_documentation(direction),
-        )(self.translate_stream)
-        app.post(
-            SCORE_PATH,
-            summary="Scores given translations",
-            response_model=ScoreResponse,
-            responses=problem_documentation(),
-            openapi_extra=score_documentation(direction),
-        )(self.score)
-        app.post(
-            DETECT_PATH,
-            summary="Detects the languages of texts among the source languages of the models",
-            response_model=DetectResponse,
-            responses=problem_documentation(),
-            openapi_extra=detect_documentation(),
-        )(self.detect)
+        add_routes(app.router, self._routes())
         routers = list(self._routers)
         if self._deepl is not None:
             routers.append(self._deepl.build())
@@ -376,13 +342,33 @@ class HttpApi:
             routers.append(self._libretranslate.build(app))
         for router in routers:
             app.include_router(router)
-        app.get("/healthz", summary="Liveness: the process responds")(self.healthz)
-        app.get("/readyz", summary="Readiness: the server can translate now")(self.readyz)
-        app.get(METRICS_PATH, summary="Metrics in Prometheus text format", response_class=PlainTextResponse)(
-            self.read_metrics
+        probes = (
+            route("GET", "/healthz", self.healthz, "Liveness: the process responds"),
+            route("GET", "/readyz", self.readyz, "Readiness: the server can translate now"),
+            route(
+                *("GET", METRICS_PATH, self.read_metrics, "Metrics in Prometheus text format"),
+                response_class=PlainTextResponse,
+            ),
         )
+        add_routes(app.router, probes)
         add_documentation(app)
         return self._guarded(Routes(app, (app.router, *routers), answer_http_exception))
+
+    def _routes(self) -> Iterator[Route]:
+        direction = next(iter(next(iter(self._models)).pipeline.directions))
+        failures = problem_documentation()
+        texts = translate_documentation(direction)
+        stream = {"response_class": StreamingResponse, "responses": {**stream_documentation(), **failures}}
+        detected = {"response_model": DetectResponse, "openapi_extra": detect_documentation()}
+        scored = {"response_model": ScoreResponse, "openapi_extra": score_documentation(direction)}
+        translated = {"response_model": TranslationResponse, "openapi_extra": texts}
+        summary = "Translates all texts of the request"
+        yield route("POST", TRANSLATE_PATH, self.translate, summary, **translated, responses=failures)
+        summary = "Translates all texts of the request and streams the translations as they grow"
+        yield route("POST", STREAM_PATH, self.translate_stream, summary, **stream, openapi_extra=texts)
+        yield route("POST", SCORE_PATH, self.score, "Scores given translations", **scored, responses=failures)
+        summary = "Detects the languages of texts among the source languages of the models"
+        yield route("POST", DETECT_PATH, self.detect, summary, **detected, responses=failures)
 
     def _guarded(self, app: ASGIApp) -> ASGIApp:
         """Returns an application behind everything that happens around a request."""

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from serve.api.auth import Security
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
+from serve.api.route_table import Route, add_routes, route
 from serve.errors import InvalidRequestError, UnauthorizedError
 from serve.keys.account import ask
 from serve.keys.description import describe_key, time_text
@@ -43,18 +44,15 @@ class HttpKeys:
         """Returns the routes."""
         router = APIRouter(prefix=KEYS_PATH, responses=problem_documentation(UnauthorizedError, InvalidRequestError))
         one = "/{name}"
-        routes: tuple[tuple[str, str, Callable[..., Any], str, type[BaseModel] | None], ...] = (
-            ("GET", "", self.list_keys, "Lists the API keys without their secrets", None),
-            ("POST", "", self.create, "Creates an API key; only this answer ever holds it", KeyBody),
-            ("GET", one, self.get, "Returns an API key without its secret", None),
-            ("PATCH", one, self.change, "Changes the given limits of an API key", KeyLimits),
-            ("DELETE", one, self.revoke, "Revokes an API key for ever", None),
-            ("GET", f"{one}/usage", self.usage, "Returns the used characters of the current period", None),
+        routes = (
+            _route("GET", "", self.list_keys, "Lists the API keys without their secrets"),
+            _route("POST", "", self.create, "Creates an API key; only this answer ever holds it", KeyBody),
+            _route("GET", one, self.get, "Returns an API key without its secret"),
+            _route("PATCH", one, self.change, "Changes the given limits of an API key", KeyLimits),
+            _route("DELETE", one, self.revoke, "Revokes an API key for ever"),
+            _route("GET", f"{one}/usage", self.usage, "Returns the used characters of the current period"),
         )
-        for method, path, handler, summary, body in routes:
-            extra = None if body is None else _documentation(body)
-            router.add_api_route(path, handler, methods=[method], summary=f"{summary}{_ADMIN}", openapi_extra=extra)
-        return router
+        return add_routes(router, routes)
 
     async def list_keys(self) -> Response:
         """Lists revoked keys too."""
@@ -121,5 +119,11 @@ def _limits(body: KeyBody) -> KeyLimits:
     return KeyLimits.model_validate(body.model_dump(exclude={"name"}))
 
 
-def _documentation(body: type[BaseModel]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": body.model_json_schema()}}}}
+def _route(
+    method: str, path: str, handler: Callable[..., Any], summary: str, body: type[BaseModel] | None = None
+) -> Route:
+    if body is None:
+        return route(method, path, handler, f"{summary}{_ADMIN}")
+    content = {"application/json": {"schema": body.model_json_schema()}}
+    documentation = {"requestBody": {"required": True, "content": content}}
+    return route(method, path, handler, f"{summary}{_ADMIN}", openapi_extra=documentation)

@@ -15,6 +15,7 @@ from serve.api.documents.translator import SegmentTranslator, request_for
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
 from serve.api.parameters import MULTIPART, Parameters, parse_parameters
+from serve.api.route_table import add_routes, route
 from serve.documents.formats import FORMATS
 from serve.documents.job import Job, JobOptions, JobStatus
 from serve.documents.jobs import DocumentJobs
@@ -108,44 +109,24 @@ class HttpDocuments:
 
     def build(self) -> APIRouter:
         """Returns the routes."""
-        router = APIRouter(tags=["documents"])
-        router.post(
-            DOCUMENTS_PATH,
-            summary="Stores a document for translation",
-            status_code=HTTPStatus.CREATED,
-            response_model=JobDescription,
-            responses=problem_documentation(),
-            openapi_extra=create_documentation(JobOptions),
-        )(self.create)
-        router.get(
-            f"{DOCUMENTS_PATH}/formats",
-            summary="Returns which documents the server translates",
-            response_model=DocumentFormats,
-            responses=problem_documentation(InvalidRequestError, DocumentNotFoundError),
-        )(self.formats)
-        router.get(
-            f"{DOCUMENTS_PATH}/{{document_id}}",
-            summary="Returns the status of a document",
-            response_model=JobDescription,
-            responses=problem_documentation(InvalidRequestError, DocumentNotFoundError),
-        )(self.get)
-        router.get(
-            f"{DOCUMENTS_PATH}/{{document_id}}/result",
-            summary="Returns the translated document",
-            response_class=Response,
-            responses={
-                **result_documentation(),
-                **problem_documentation(InvalidRequestError, DocumentNotFoundError, DocumentNotReadyError),
-            },
-        )(self.result)
-        router.delete(
-            f"{DOCUMENTS_PATH}/{{document_id}}",
-            summary="Deletes a document and its translation",
-            status_code=HTTPStatus.NO_CONTENT,
-            response_class=Response,
-            responses=problem_documentation(InvalidRequestError, DocumentNotFoundError),
-        )(self.delete)
-        return router
+        unknown = problem_documentation(InvalidRequestError, DocumentNotFoundError)
+        unready = problem_documentation(InvalidRequestError, DocumentNotFoundError, DocumentNotReadyError)
+        created = {"status_code": HTTPStatus.CREATED, "openapi_extra": create_documentation(JobOptions)}
+        described = {"response_model": JobDescription, "responses": unknown}
+        taken = {"response_class": Response, "responses": {**result_documentation(), **unready}}
+        deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_class": Response, "responses": unknown}
+        known = {"response_model": DocumentFormats, "responses": unknown}
+        path, one = DOCUMENTS_PATH, f"{DOCUMENTS_PATH}/{{document_id}}"
+        summary = "Stores a document for translation"
+        failures = {"response_model": JobDescription, "responses": problem_documentation()}
+        routes = (
+            route("POST", path, self.create, summary, **created, **failures),
+            route("GET", f"{path}/formats", self.formats, "Returns which documents the server translates", **known),
+            route("GET", one, self.get, "Returns the status of a document", **described),
+            route("GET", f"{one}/result", self.result, "Returns the translated document", **taken),
+            route("DELETE", one, self.delete, "Deletes a document and its translation", **deleted),
+        )
+        return add_routes(APIRouter(tags=["documents"]), routes)
 
     async def create(self, request: Request) -> Response:
         """Takes the file as the part `file` of a form, or as the body, with the other fields in the query.

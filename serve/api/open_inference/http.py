@@ -54,6 +54,7 @@ from serve.api.open_inference.protocol import (
     OpenInference,
     Parameters,
 )
+from serve.api.route_table import Route, add_routes
 from serve.api.sse import EventForm, EventStream
 from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
 from serve.observability.logs import RequestRecord
@@ -179,10 +180,11 @@ class OpenInferenceHttp:
 
     def build(self) -> APIRouter:
         """Returns the routes."""
-        router = APIRouter(tags=["Open Inference Protocol"])
-        for method, path, handler in self._routes():
-            router.add_api_route(path, handler, methods=[method], **route_documentation(handler.__name__, path))
-        return router
+        routes = (
+            Route(method, path, handler, route_documentation(handler.__name__, path))
+            for method, path, handler in self._routes()
+        )
+        return add_routes(APIRouter(tags=["Open Inference Protocol"]), routes)
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         yield from (("GET", PREFIX, self.server), ("POST", f"{PREFIX}/repository/index", self.index))
