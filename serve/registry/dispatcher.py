@@ -173,7 +173,7 @@ class Dispatcher:
             ServiceError: if no model that the client may use has the direction.
         """
         offers = self._offers(request.model, record)
-        if self._detects(request, record):
+        if request.source_language == AUTO or has_several_sources(request, offers):
             return find_sources(request, offers)
         hops = find_route(request, offers)
         return hops[-1].direction.target, (hops[0].direction.source,)
