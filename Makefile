@@ -159,6 +159,6 @@ LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --
   --no-emit-index-url --no-emit-find-links --constraint constraints.txt
 # Hashes of every file that the images may install, in the versions of constraints.txt.
 locks: setup
-	for set in "cpu tracing" "cuda tracing"; do \
+	for set in "cpu tracing postgresql" "cuda tracing postgresql"; do \
 	  $(BIN)/python deploy/requirements.py $$set | $(LOCK) --output-file deploy/locks/$${set%% *}.txt -; done
 	echo hatchling ziglang | tr ' ' '\n' | $(LOCK) --output-file deploy/locks/build.txt -

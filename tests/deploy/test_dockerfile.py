@@ -139,7 +139,8 @@ def test_a_serving_image_installs_one_runtime_tracing_and_no_torch_by_hash(targe
 
 
 @pytest.mark.parametrize(
-    ("name", "extras"), [("cpu", ["cpu", "tracing"]), ("cuda", ["cuda", "tracing"]), ("build", [])]
+    ("name", "extras"),
+    [("cpu", ["cpu", "tracing", "postgresql"]), ("cuda", ["cuda", "tracing", "postgresql"]), ("build", [])],
 )
 def test_locked_versions_are_those_of_the_constraints(name: str, extras: list[str]) -> None:
     """`make locks` writes the lists again."""
