@@ -25,6 +25,16 @@ deepl.Translator._DEEPL_SERVER_URL = sys.argv.pop(1)
 from deepl_i18n.cli import main
 sys.exit(main())
 """
+DEEPL_HAYSTACK = f"""
+import sys, deepl
+deepl.Translator._DEEPL_SERVER_URL = sys.argv[1]
+from deepl_haystack import DeepLDocumentTranslator, DeepLTextTranslator
+from haystack import Document
+from haystack.utils import Secret
+options = {{"api_key": Secret.from_token("any"), "source_lang": "EN", "target_lang": "DE"}}
+print(DeepLTextTranslator(**options).run({TEXT!r})["translation"])
+print(DeepLDocumentTranslator(**options).run([Document(content={TEXT!r})])["documents"][0].content)
+"""
 OLDER_DEEPL = f"""
 import sys, deepl
 assert deepl.__version__ == "1.30.0"
@@ -134,6 +144,12 @@ def test_deepl_i18n_translates_a_file_of_messages(served: LiveService, expected:
     program = (sys.executable, "-c", DEEPL_I18N, served.http_url, "po", "de.po", "--source-lang", "EN")
     output = run("deepl-i18n-1.0.0", *program, folder=tmp_path, DEEPL_API_KEY="any")
     assert f'msgstr "{expected}"' in (tmp_path / "de.po").read_text(), output
+
+
+def test_deepl_haystack_translates_texts_and_documents(served: LiveService, expected: str, tmp_path: Path) -> None:
+    program = (sys.executable, "-c", DEEPL_HAYSTACK, served.http_url)
+    output = run("deepl-haystack-0.4.2", *program, folder=tmp_path, HAYSTACK_TELEMETRY_ENABLED="False")
+    assert output.splitlines() == [expected, expected]
 
 
 @pytest.mark.parametrize("script", [LIBRETRANSLATE, TRANSLATE], ids=["libretranslate", "translate"])
