@@ -35,6 +35,7 @@ from serve.api.http_limits import HttpLimits, affordable_connections
 from serve.api.http_reader import RequestReader
 from serve.api.http_server import HttpServer, ListenError, open_port
 from serve.api.libretranslate.http import LibreTranslateHttp
+from serve.api.libretranslate.suggestions import SuggestionStore
 from serve.api.load_shedding import LoadShedder, Processor
 from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
@@ -42,6 +43,7 @@ from serve.api.open_inference.protocol import OpenInference
 from serve.api.parameters import ParameterReader
 from serve.api.server import channel_options, write_metrics
 from serve.api.value_limit import most_values
+from serve.files import FileError
 from serve.glossaries.store import GlossaryStore
 from serve.keys.accounts import KeyMetrics
 from serve.observability.log_writer import LOG_WRITER
@@ -225,8 +227,16 @@ class Service:
             prefix=path.rstrip("/"),
             public_url=self._settings.public_url,
             most_alternatives=self._settings.libretranslate_alternatives,
+            suggestions=self._suggestions(),
             open_to_pages=not self._settings.cors_origins,
         )
+
+    def _suggestions(self) -> SuggestionStore | None:
+        if not self._settings.libretranslate_suggestions:
+            return None
+        if self._state is None:
+            raise FileError("--libretranslate-suggestions: expected --state-dir too")
+        return SuggestionStore(self._state)
 
     def grpc_handler(self, method: str, authorization: str) -> Any:
         """Returns the handler of a gRPC call; see `GrpcApi.handler`."""

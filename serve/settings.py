@@ -313,6 +313,9 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     libretranslate_alternatives: int = Field(
         5, ge=0, le=100, description="Most alternatives of a text over LibreTranslate's /translate"
     )
+    libretranslate_suggestions: bool = Field(
+        False, description="Store translations that clients suggest over LibreTranslate's /suggest; needs --state-dir"
+    )
     public_url: str | None = Field(
         None,
         pattern=r"^https?://[!-~]+$",

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from fastapi import Response
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from serve.errors import ServiceError
@@ -35,6 +36,11 @@ def error_documentation(
     statuses: dict[int, str] = {HTTPStatus.BAD_REQUEST: invalid, HTTPStatus.FORBIDDEN: forbidden, **_STATUSES, **more}
     content = {"application/json": {"schema": schema}}
     return {int(status): {"description": text, "content": content} for status, text in statuses.items()}
+
+
+def json_response(content: object) -> Response:
+    """Returns a response with JSON. `JSONResponse` would make an encoder for each one."""
+    return Response(to_json(content), media_type="application/json")
 
 
 # Method, path and handler of each route.

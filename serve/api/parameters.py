@@ -86,15 +86,15 @@ def parse_parameters(data: bytes, content_type: str, query: bytes, most_values: 
     Raises:
         InvalidRequestError: if the body or the query is malformed or has too many values.
     """
-    raw_type, options = parse_options_header(content_type)
-    media_type = raw_type.decode("latin-1").lower()
+    media_type = content_type.partition(";")[0].strip().lower()
     if media_type == JSON or (media_type.startswith("application/") and media_type.endswith("+json")):
         return Parameters(typed=True, values=_parse_json(data, most_values))
     pairs, uploads = _parse_pairs("query", query, most_values), dict[str, Upload]()
     if media_type == FORM:
         pairs += _parse_pairs("body", data, most_values)
     elif media_type == MULTIPART:
-        fields, uploads = _parse_multipart(data, options.get(b"boundary", b""), most_values)
+        boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
+        fields, uploads = _parse_multipart(data, boundary, most_values)
         pairs += fields
     values: dict[str, list[object]] = {}
     for name, value in pairs:

@@ -1,12 +1,13 @@
 """The languages that the served models translate, directly or through a third language."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from serve.bundle.language_codes import language_code
 from serve.languages.names import served_codes
 from serve.registry.registry import ModelRegistry
 from serve.registry.route import Offers
 from serve.translation.detection import DetectedLanguage, best_guess, detect_languages
+from serve.translation.request import AUTO
 
 
 class ServedLanguages:
@@ -51,14 +52,42 @@ class ServedLanguages:
         known = (language_code(code).lower(), language_code(code.lower()), *served_codes(code), *more)
         return next((self._by_lower_case[each] for each in known if each in self._by_lower_case), None)
 
-    async def detect(
-        self, texts: Sequence[str], target: str, deadline_seconds: float, *, markup: bool
+    def find_pair(
+        self,
+        source: str | None,
+        target: str,
+        unserved: Callable[[str, str], Exception],
+        variants: Callable[[str], Collection[str]] = lambda _: (),
+    ) -> tuple[str, str]:
+        """Returns the served codes of two languages; `AUTO`: the source is to be detected.
+
+        Args:
+            source: code from a client; None: to be detected.
+            target: code from a client.
+            unserved: returns the error for a language that is not served, given `source` or `target` and its code.
+            variants: returns the codes to try last.
+
+        Raises:
+            Exception: of `unserved`.
+        """
+        found = AUTO if source is None else self.find(source, variants(source))
+        if found is None:
+            raise unserved("source", str(source))
+        into = self.find(target, variants(target))
+        if into is None:
+            raise unserved("target", target)
+        return found, into
+
+    async def languages_of(
+        self, texts: Sequence[str], source: str, target: str, deadline_seconds: float, *, markup: bool
     ) -> list[DetectedLanguage]:
-        """Returns the language of each text, among the sources and the target of the request.
+        """Returns the language of each text: the source, or with `AUTO` one of the sources and the target.
 
         Raises:
             DeadlineExceededError: if the deadline passes.
         """
+        if source != AUTO:
+            return [DetectedLanguage(source, 1.0)] * len(texts)
         candidates = (*self.sources, target)
         found = await detect_languages(texts, candidates, deadline_seconds, markup=markup)
         return [best_guess(each, candidates) for each in found]

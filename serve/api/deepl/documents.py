@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
-from serve.api.deepl.request import check_formality, glossary_ids, refuse, unsupported
+from serve.api.deepl.request import check_formality, check_names, glossary_ids, refuse, unserved
 from serve.api.documents.parts import DocumentParts
 from serve.api.documents.translator import request_for
 from serve.api.interface import Routes
@@ -18,7 +18,6 @@ from serve.api.served_languages import ServedLanguages
 from serve.documents.job import Job, JobOptions, JobStatus
 from serve.documents.jobs import DocumentJobs
 from serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError
-from serve.translation.request import AUTO
 
 DOCUMENT = "/v2/document"
 _STATUSES = {
@@ -112,26 +111,18 @@ class DeepLDocuments:
         return job
 
     def _languages_of(self, parameters: Parameters) -> tuple[str, str]:
-        for name in parameters.values:
-            if name not in _PARAMETERS:
-                raise refuse(f"Parameter '{name[:64]}' is unknown.")
+        check_names(parameters, _PARAMETERS)
         target = parameters.first("target_lang")
         if not target:
             raise refuse("Parameter 'target_lang' not specified.")
         check_formality(parameters, str(target))
         if parameters.first("output_format"):
             raise refuse("Parameter 'output_format' is not supported by this server.")
-        found, source = self._languages.find(str(target)), parameters.first("source_lang")
-        if found is None:
-            raise unsupported("target_lang")
-        if not source:
-            return AUTO, found
-        given = self._languages.find(str(source))
-        if given is None:
-            raise unsupported("source_lang")
-        if given == found:
+        source = parameters.first("source_lang")
+        pair = self._languages.find_pair(str(source) if source else None, str(target), unserved)
+        if pair[0] == pair[1]:
             raise refuse("Source and target language are equal.")
-        return given, found
+        return pair
 
 
 def _status(job: Job) -> JobStatus:

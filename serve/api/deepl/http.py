@@ -21,11 +21,13 @@ from serve.api.deepl.languages import (
     written_code,
     written_time,
 )
-from serve.api.deepl.request import QUALITY, RefusedError, TranslateParameters, refuse, unsupported
+from serve.api.deepl.request import QUALITY, RefusedError, TranslateParameters, refuse, unserved, unsupported
 from serve.api.documents.parts import DocumentParts
 from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
+from serve.api.interface import json_response
 from serve.api.parameters import ParameterReader, Parameters
+from serve.api.route_table import Route, add_routes
 from serve.api.served_languages import ServedLanguages
 from serve.errors import (
     DocumentNotReadyError,
@@ -40,7 +42,7 @@ from serve.observability.metrics import Method
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry
-from serve.translation.fields import SearchFields
+from serve.translation.fields import DEFAULT_SEARCH, SearchFields
 from serve.translation.markup import PLAIN
 from serve.translation.request import TranslateRequest
 from serve.translation.response import Translation
@@ -92,11 +94,12 @@ class DeepLHttp:
         self._large_reader = documents.reader
         self._glossaries = DeepLGlossaries(glossaries, self._languages, self._receive_large)
         self._documents = DeepLDocuments(documents, self._languages, self._receive_large)
-        self._paths = tuple(f"{prefix}{path}" for path in {*_OWN_PATHS, *(path for _, path, _ in self._routes())})
+        self._paths = frozenset(f"{prefix}{path}" for path in (*_OWN_PATHS, *(path for _, path, _ in self._routes())))
+        self._below = tuple(f"{path}/" for path in self._paths)
 
     def owns(self, path: str) -> bool:
         """Returns whether a path is one of DeepL's, also if this server lacks its function."""
-        return any(path == own or path.startswith(f"{own}/") for own in self._paths)
+        return path in self._paths or path.startswith(self._below)
 
     def find_method(self, path: str) -> Method | None:
         """Returns the label of translations."""
@@ -126,11 +129,11 @@ class DeepLHttp:
 
     def build(self) -> APIRouter:
         """Returns the routes."""
-        router = APIRouter(tags=[TAG])
-        for method, path, handler in self._routes():
-            documentation = route_documentation(handler.__name__, method)
-            router.add_api_route(f"{self._prefix}{path}", handler, methods=[method], **documentation)
-        return router
+        routes = (
+            Route(method, f"{self._prefix}{path}", handler, route_documentation(handler.__name__, method))
+            for method, path, handler in self._routes()
+        )
+        return add_routes(APIRouter(tags=[TAG]), routes)
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         for method in ("GET", "POST"):
@@ -146,8 +149,10 @@ class DeepLHttp:
         """Translates each text independently of the others."""
         parameters, deadline_seconds = await self._receive(request)
         asked = TranslateParameters.parse(parameters, self._dispatcher.check_texts)
-        target, sources = await self._find_languages(asked, deadline_seconds)
-        texts = [SourceText(text, source) for text, source in zip(asked.texts, sources, strict=True)]
+        source, target = self._languages.find_pair(asked.source or None, asked.target, unserved)
+        markup = asked.text_format != PLAIN
+        found = await self._languages.languages_of(asked.texts, source, target, deadline_seconds, markup=markup)
+        texts = [SourceText(text, each.code) for text, each in zip(asked.texts, found, strict=True)]
         self._check_pairs(texts, target, given=bool(asked.source))
         order = TranslateRequest(
             target_language=target,
@@ -167,7 +172,7 @@ class DeepLHttp:
         async with self._dispatcher.charge(request.state.record, asked.texts):
             translations = await unless_disconnected(request, translate_texts(parts, texts, order))
         answers = [_answer(asked, *each) for each in zip(texts, translations, strict=True)]
-        return JSONResponse({"translations": answers})
+        return json_response({"translations": answers})
 
     async def languages(self, request: Request) -> Response:
         """Lists source languages, or target languages with `type=target`."""
@@ -221,20 +226,6 @@ class DeepLHttp:
         request.state.record.account = self._authenticator.check_key(*map(_as_bearer, headers))
         return parameters, deadline_seconds
 
-    async def _find_languages(self, asked: TranslateParameters, deadline_seconds: float) -> tuple[str, list[str]]:
-        """Returns the target, and the source of each text."""
-        target = self._languages.find(asked.target)
-        if target is None:
-            raise unsupported("target_lang")
-        if asked.source:
-            source = self._languages.find(asked.source)
-            if source is None:
-                raise unsupported("source_lang")
-            return target, [source] * len(asked.texts)
-        markup = asked.text_format != PLAIN
-        found = await self._languages.detect(asked.texts, target, deadline_seconds, markup=markup)
-        return target, [each.code for each in found]
-
     def _check_pairs(self, texts: Sequence[SourceText], target: str, *, given: bool) -> None:
         for each in texts:
             if each.language == target and given:
@@ -249,7 +240,7 @@ class DeepLHttp:
     def _search(self, model_type: str) -> SearchFields:
         """Returns a wide search for quality, as far as it fits into the slots of each model."""
         if model_type not in QUALITY:
-            return SearchFields()
+            return DEFAULT_SEARCH
         slots = min(each.pipeline.settings.slots for each in self._models)
         return SearchFields(beam_size=min(_BEAM_SIZE, slots))
 

@@ -1,7 +1,7 @@
 """Parameters of DeepL's translations: their types and values. One table describes all of them."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -43,6 +43,11 @@ def refuse(text: str, status: int = HTTPStatus.BAD_REQUEST, detail: str = "") ->
 def unsupported(name: str) -> RefusedError:
     """Returns the error for an invalid value."""
     return refuse(f"Value for '{name}' not supported.")
+
+
+def unserved(side: str, _: str) -> RefusedError:
+    """Returns the error for a language that is not served; `side`: `source` or `target`."""
+    return unsupported(f"{side}_lang")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +97,15 @@ PARAMETERS = {
     "ignore_tags": _names("Tags whose content is not translated."),
     "show_billed_characters": _boolean("Accepted; the answer always has them."),
     "enable_beta_languages": _boolean("Accepted without effect."),
+    "debug": _text("Accepted without effect."),
     "glossary_id": _text("Id of a glossary; needs `source_lang`."),
     "glossary_ids": _names("Ids of up to five glossaries, in place of `glossary_id`."),
     "auth_key": _text("API key, if no header has it."),
 }
 _BOOLEANS = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type"] == "boolean")
+_SINGLE = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type"] == "string")
 _LISTS = ("splitting_tags", "non_splitting_tags", "ignore_tags")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MANY = (*_LISTS, "glossary_ids", "text")
 # Of paid functions that this server lacks.
 _REFUSED = ("custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold")
 MOST_GLOSSARIES = 5
@@ -140,13 +146,10 @@ class TranslateParameters:
         Raises:
             HTTPException: for the first unknown, missing or invalid one.
         """
-        for name in parameters.values:
-            if name not in PARAMETERS:
-                what = "not supported by this server" if name in _REFUSED else "unknown"
-                raise refuse(f"Parameter '{_shown(name)}' is {what}.")
+        check_names(parameters, PARAMETERS)
         texts = _texts(parameters)
         check_texts(texts)
-        given = {name: _single(parameters, name) for name in PARAMETERS if name not in (*_MANY, *_BOOLEANS)}
+        given = {name: _single(parameters, name) for name in _SINGLE}
         if not given["target_lang"]:
             raise refuse("Parameter 'target_lang' not specified.")
         check_formality(parameters, given["target_lang"])
@@ -177,10 +180,18 @@ def _joined_lines(blanks: re.Match[str]) -> str:
     return " " if _LINE_END.search(blanks[0]) else blanks[0]
 
 
+def check_names(parameters: Parameters, known: Container[str]) -> None:
+    """Raises HTTPException for the first parameter that is not known."""
+    for name in parameters.values:
+        if name not in known:
+            what = "not supported by this server" if name in _REFUSED else "unknown"
+            raise refuse(f"Parameter '{_shown(name)}' is {what}.")
+
+
 def check_formality(parameters: Parameters, target: str) -> None:
     """Raises HTTPException if the formality is invalid, or no model has it."""
     if _single(parameters, "formality") in _STRICT_FORMALITIES:
-        raise refuse(f"'formality' is not supported for given 'target_lang' {_shown(target)}.")
+        raise refuse(f"Target language {_shown(target)} does not support formality.")
 
 
 def glossary_ids(parameters: Parameters) -> tuple[str, ...]:

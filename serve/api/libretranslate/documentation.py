@@ -74,7 +74,7 @@ _ROUTES = {
         _object("q", q=_TEXT, api_key=_KEY),
     ),
     "suggest": _route(
-        "Refuses suggestions of better translations",
+        "Stores a better translation, if the server takes any",
         _object("success", success={"type": "boolean"}),
         _object("q s source target", q=_TEXT, s=_TEXT, source=_LANGUAGE, target=_LANGUAGE, api_key=_KEY),
     ),

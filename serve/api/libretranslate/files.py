@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from serve.api.documents.parts import DocumentParts
 from serve.api.documents.translator import request_for
 from serve.api.http_reader import unless_disconnected
-from serve.api.libretranslate.request import AUTO, refuse, required, stand_ins, unsupported
+from serve.api.libretranslate.request import find_pair, refuse, required
 from serve.api.parameters import Receive
 from serve.api.served_languages import ServedLanguages
 from serve.documents.formats import FORMATS
@@ -65,7 +65,8 @@ class LibreTranslateFiles:
         upload = parameters.uploads.get("file")
         if upload is None:
             raise refuse("Invalid request: missing file parameter")
-        source, target = self._languages_of(required(parameters, "source"), required(parameters, "target"))
+        given = required(parameters, "source"), required(parameters, "target")
+        source, target = find_pair(self._languages, *given)
         if not upload.name or not upload.data:
             raise refuse("Invalid request: empty file")
         if PurePath(upload.name).suffix.lower() not in FORMATS:
@@ -94,15 +95,6 @@ class LibreTranslateFiles:
             "x-content-type-options": "nosniff",
         }
         return Response(translated.data, headers=headers, media_type="application/octet-stream")
-
-    def _languages_of(self, source: str, target: str) -> tuple[str, str]:
-        found = AUTO if source == AUTO else self._languages.find(source, stand_ins(source))
-        if found is None:
-            raise unsupported(source)
-        into = self._languages.find(target, stand_ins(target))
-        if into is None:
-            raise unsupported(target)
-        return found, into
 
     async def _wait(self, jobs: DocumentJobs, job: Job, deadline_seconds: float) -> Job:
         """Returns the job once it has ended."""

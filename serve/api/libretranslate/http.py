@@ -15,21 +15,23 @@ from serve.api.auth import Authenticator
 from serve.api.documents.parts import DocumentParts
 from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
+from serve.api.interface import json_response
 from serve.api.libretranslate.documentation import TAG, route_documentation
 from serve.api.libretranslate.files import DOWNLOAD, LibreTranslateFiles
 from serve.api.libretranslate.request import (
-    AUTO,
     TranslateParameters,
+    check_lengths,
+    find_pair,
     refuse,
     required,
-    stand_ins,
     unavailable,
-    unsupported,
     written_code,
 )
+from serve.api.libretranslate.suggestions import Suggestion, SuggestionStore
 from serve.api.parameters import ParameterReader, Parameters
 from serve.api.served_languages import ServedLanguages
 from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
+from serve.keys.account import ask
 from serve.languages.names import language_name
 from serve.observability.metrics import Method
 from serve.registry.dispatcher import Dispatcher
@@ -37,7 +39,7 @@ from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry
 from serve.translation.detection import DetectedLanguage, best_guess
 from serve.translation.fields import SearchFields
-from serve.translation.request import TranslateRequest
+from serve.translation.request import AUTO, TranslateRequest
 from serve.translation.response import Translation
 
 _FRONTEND_TIMEOUT_MS = 500
@@ -73,6 +75,7 @@ class LibreTranslateHttp:
         prefix: str,
         public_url: str | None,
         most_alternatives: int,
+        suggestions: SuggestionStore | None,
         open_to_pages: bool,
     ) -> None:
         """Creates the interface.
@@ -86,6 +89,7 @@ class LibreTranslateHttp:
             prefix: before every path; empty: none.
             public_url: address of the server for its clients; None: that of the request.
             most_alternatives: further translations per text.
+            suggestions: None: they are refused.
             open_to_pages: pages of any origin may call the routes.
         """
         self._dispatcher = dispatcher
@@ -99,6 +103,7 @@ class LibreTranslateHttp:
             documents, self._languages, self._receive_large, prefix=prefix, public_url=public_url
         )
         self._most_alternatives = most_alternatives
+        self._suggestions = suggestions
         self._headers = _CORS if open_to_pages else MappingProxyType({})
         self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
 
@@ -167,9 +172,10 @@ class LibreTranslateHttp:
         """Translates a text or a list of texts, each independently of the others."""
         parameters, deadline_seconds = await self._receive(request)
         asked = TranslateParameters.parse(parameters, self._alternatives_limit())
-        limits = [each.pipeline.limits for each in self._models]
-        asked.check_lengths(max(each.max_texts for each in limits), max(each.max_text_characters for each in limits))
-        target, detected = await self._find_languages(asked, deadline_seconds)
+        check_lengths(asked.texts, *self._limits())
+        source, target = find_pair(self._languages, asked.source, asked.target)
+        markup = asked.text_format == "html"
+        detected = await self._languages.languages_of(asked.texts, source, target, deadline_seconds, markup=markup)
         asked.check_format(html=any(each.pipeline.settings.alignments for each in self._models))
         sources = [SourceText(text, each.code) for text, each in zip(asked.texts, detected, strict=True)]
         for each in sources:
@@ -181,7 +187,7 @@ class LibreTranslateHttp:
         async with self._dispatcher.charge(request.state.record, asked.texts):
             work = self._translate(sources, order, asked.alternatives, request)
             translations = await unless_disconnected(request, work)
-        return JSONResponse(_answer(asked, translations, detected))
+        return json_response(_answer(asked, translations, detected))
 
     async def detect(self, request: Request) -> Response:
         """Detects the language of a text among the served ones."""
@@ -192,9 +198,16 @@ class LibreTranslateHttp:
         return JSONResponse([_detection(each) for each in likely])
 
     async def suggest(self, request: Request) -> Response:
-        """Refuses suggestions of better translations: the server does not keep them."""
-        await self._receive(request)
-        raise refuse("Suggestions are disabled on this server.", HTTPStatus.FORBIDDEN)
+        """Stores a better translation for the operator. Nothing else reads it."""
+        parameters, _ = await self._receive(request)
+        if self._suggestions is None:
+            raise refuse("Suggestions are disabled on this server.", HTTPStatus.FORBIDDEN)
+        text, better, source, target = (required(parameters, name) for name in ("q", "s", "source", "target"))
+        check_lengths([text, better], 2, self._limits()[1])
+        pair = find_pair(self._languages, source, target)
+        if not await ask(self._suggestions.add, Suggestion(text, better, *pair)):
+            raise refuse("Suggestions are disabled on this server: it has enough.", HTTPStatus.FORBIDDEN)
+        return JSONResponse({"success": True})
 
     async def languages(self) -> Response:
         """Lists the languages with the targets of each."""
@@ -217,11 +230,11 @@ class LibreTranslateHttp:
         targets = self._languages.targets
         target = "en" if "en" in targets else targets[0]
         settings = {
-            "charLimit": max(each.pipeline.limits.max_text_characters for each in self._models),
+            "charLimit": self._limits()[1],
             "frontendTimeout": _FRONTEND_TIMEOUT_MS,
             "apiKeys": self._authenticator.has_keys,
             "keyRequired": self._authenticator.has_keys,
-            "suggestions": False,
+            "suggestions": self._suggestions is not None,
             "filesTranslation": bool(self._files.formats),
             "supportedFilesFormat": self._files.formats,
             "language": {
@@ -251,25 +264,15 @@ class LibreTranslateHttp:
             raise MissingKeyError("Please contact the server operator to get an API key") from error
         return parameters, deadline_seconds
 
+    def _limits(self) -> tuple[int, int]:
+        """Returns the most texts of a request, and the most characters of a text."""
+        limits = [each.pipeline.limits for each in self._models]
+        return max(each.max_texts for each in limits), max(each.max_text_characters for each in limits)
+
     def _alternatives_limit(self) -> int:
         """Returns how many alternatives a search finds: a text must fit into the slots of one engine."""
         slots = min(each.pipeline.settings.slots for each in self._models)
         return min(self._most_alternatives, slots - 1)
-
-    async def _find_languages(
-        self, asked: TranslateParameters, deadline_seconds: float
-    ) -> tuple[str, list[DetectedLanguage]]:
-        """Returns the target, and the source of each text."""
-        source = None if asked.source == AUTO else self._languages.find(asked.source, stand_ins(asked.source))
-        if source is None and asked.source != AUTO:
-            raise unsupported(asked.source)
-        target = self._languages.find(asked.target, stand_ins(asked.target))
-        if target is None:
-            raise unsupported(asked.target)
-        if source is not None:
-            return target, [DetectedLanguage(source, 1.0)] * len(asked.texts)
-        markup = asked.text_format == "html"
-        return target, await self._languages.detect(asked.texts, target, deadline_seconds, markup=markup)
 
     async def _translate(
         self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request

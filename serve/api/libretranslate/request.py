@@ -1,15 +1,17 @@
 """Parameters of LibreTranslate's routes, with the checks, their order and the error texts that its clients know."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 
 from serve.api.parameters import Parameters
+from serve.api.served_languages import ServedLanguages
 from serve.languages.names import language_name
+from serve.translation.request import AUTO
 
-AUTO = "auto"
 FORMATS = ("text", "html")
 # Codes that this interface writes in place of those of the models.
 _WRITTEN = {"no": "nb", "pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
@@ -65,6 +67,23 @@ def required(parameters: Parameters, name: str) -> str:
     return value
 
 
+def find_pair(languages: ServedLanguages, source: str, target: str) -> tuple[str, str]:
+    """Returns the served codes of two languages; a source that is `auto` stays.
+
+    Raises:
+        HTTPException: if one of them is not served.
+    """
+    given = None if source == AUTO else source
+    return languages.find_pair(given, target, lambda _, code: unsupported(code), stand_ins)
+
+
+def check_lengths(texts: Sequence[str], max_texts: int, max_text_characters: int) -> None:
+    """Raises HTTPException if there are too many texts, or one is too long."""
+    for size, limit in ((len(texts), max_texts), *((len(text), max_text_characters) for text in texts)):
+        if size > limit:
+            raise refuse(f"Invalid request: request ({size}) exceeds text limit ({limit})")
+
+
 @dataclass(frozen=True, slots=True)
 class TranslateParameters:
     """Parameters of a translation, before the languages are known.
@@ -96,12 +115,6 @@ class TranslateParameters:
         source, target = required(parameters, "source"), required(parameters, "target")
         alternatives = _alternatives(parameters.first("alternatives"), most_alternatives)
         return cls(texts, batch, source, target, str(parameters.first("format") or "text"), alternatives)
-
-    def check_lengths(self, max_texts: int, max_text_characters: int) -> None:
-        """Raises HTTPException if there are too many texts, or one is too long."""
-        for size, limit in ((len(self.texts), max_texts), *((len(text), max_text_characters) for text in self.texts)):
-            if size > limit:
-                raise refuse(f"Invalid request: request ({size}) exceeds text limit ({limit})")
 
     def check_format(self, *, html: bool) -> None:
         """Raises HTTPException if the format is unknown, or HTML on a server without `html`."""

@@ -40,6 +40,18 @@ def test_mastodon_translates_a_post(served: LiveService) -> None:
     assert served.post({**asked, "api_key": "wrong"}, path="/translate").status_code == 403
 
 
+def test_mastodon_translates_a_post_over_deepl(served: LiveService) -> None:
+    with served.http() as client:
+        client.headers.update(KEY)
+        for side, code in (("source", "EN"), ("target", "DE")):
+            assert code in [each["language"] for each in client.get(f"/v2/languages?type={side}").json()]
+        # The language of a post may be unknown.
+        form = {"text": ["<p>ab ba</p>", "c"], "source_lang": "", "target_lang": "de", "tag_handling": "html"}
+        translations = client.post("/v2/translate", data=form).json()["translations"]
+    assert {each["detected_source_language"] for each in translations} <= {"EN", "DE"}
+    assert translations[0]["text"].startswith("<p>")
+
+
 def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: LiveService) -> None:
     with served.http() as client:
         client.headers.update(KEY)
@@ -76,15 +88,25 @@ def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: Liv
 
 
 def test_weblate_translates_with_libretranslate(served: LiveService) -> None:
-    form = {"api_key": "secret", "q": "ab ba", "source": "en", "target": "de"}
-    assert served.post(path="/translate", data=form).json()["translatedText"]
+    answer = as_libretranslate(served, {"q": ["ab ba", "c"], "source": "en", "target": "de"})
+    assert len(answer["translatedText"]) == 2
 
 
 def test_nextcloud_lists_detects_and_translates(served: LiveService) -> None:
-    form = {"api_key": "secret", "q": "ab ba", "source": "en", "target": "de"}
-    assert {each["code"] for each in served.get("/languages").json()} == {"de", "en"}
-    assert served.post(path="/detect", data={"api_key": "secret", "q": "ab ba"}).json()[0]["language"] == "en"
-    assert served.post(path="/translate", data=form).json()["translatedText"]
+    """Its library sends multipart data, in requests without parameters too: an empty form has the last line only."""
+    empty: dict[str, Any] = {
+        "content": "--------------------------1--\r\n",
+        "headers": {"content-type": "multipart/form-data; boundary=------------------------1"},
+    }
+    with served.http() as client:
+        assert client.post("/", **empty).status_code < 500
+        assert client.request("GET", "/frontend/settings", **empty).json()["keyRequired"]
+        assert {each["code"] for each in client.request("GET", "/languages", **empty).json()} == {"de", "en"}
+        detected = client.post("/detect", params={"q": "ab ba", "api_key": "secret"}, **empty).json()
+        assert detected[0]["language"] == "en"
+        form = {"q": "ab ba", "format": "html", "source": "en", "target": "de", "api_key": "secret"}
+        answer = client.post("/translate", files={name: (None, value) for name, value in form.items()})
+        assert answer.json()["translatedText"]
 
 
 def test_subtitle_edit_translates_a_line(served: LiveService) -> None:
@@ -92,6 +114,12 @@ def test_subtitle_edit_translates_a_line(served: LiveService) -> None:
     headers = {"content-type": "application/json", "accept": "application/json"}
     answer = served.post(path="/translate", content=body, headers=headers)
     assert answer.json()["translatedText"]
+
+
+def test_subtitle_edit_translates_a_line_over_deepl(served: LiveService) -> None:
+    form = {"text": "Ab\nba", "target_lang": "de", "source_lang": "en", "formality": "default"}
+    answer = served.post(path="/v2/translate", data=form, headers=KEY)
+    assert answer.json()["translations"][0]["text"]
 
 
 def test_a_browser_extension_asks_before_its_request(served: LiveService) -> None:

@@ -50,6 +50,7 @@ def test_parameters_without_effect_are_accepted(served: LiveService, expected: s
         "preserve_formatting": True,
         "show_billed_characters": "1",
         "enable_beta_languages": False,
+        "debug": "1",
         "split_sentences": 1,
     }
     assert ask(served, **accepted).json()["translations"][0]["text"] == expected
@@ -91,7 +92,7 @@ def test_sentences_may_run_over_lines(served: LiveService, expected: str) -> Non
         ({"source_lang": "ZZ"}, "'source_lang' not supported"),
         ({"source_lang": "DE"}, "Source and target language are equal."),
         ({"source_lang": "DE", "target_lang": "EN-US"}, "Language pair not supported"),
-        ({"formality": "more"}, "formality"),
+        ({"formality": "more"}, "Target language DE does not support formality"),
         ({"formality": "rude"}, "'formality' not supported"),
         ({"split_sentences": "2"}, "'split_sentences' not supported"),
         ({"preserve_formatting": "perhaps"}, "'preserve_formatting' not supported"),
