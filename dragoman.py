@@ -44,6 +44,11 @@ COMMANDS = {
     "keys change": ("serve.keys_command:ChangeKeyCommand", "change limits of an API key"),
     "keys revoke": ("serve.keys_command:RevokeKeyCommand", "revoke an API key"),
     "keys usage": ("serve.keys_command:KeyUsageCommand", "show the used characters of an API key"),
+    "glossaries create": ("serve.glossaries_command:CreateGlossaryCommand", "store a glossary from a file of terms"),
+    "glossaries list": ("serve.glossaries_command:ListGlossariesCommand", "list the stored glossaries"),
+    "glossaries show": ("serve.glossaries_command:ShowGlossaryCommand", "show a glossary or its entries"),
+    "glossaries delete": ("serve.glossaries_command:DeleteGlossaryCommand", "delete a glossary"),
+    "suggestions": ("serve.suggestions_command:SuggestionsCommand", "print the translations that clients suggested"),
     "demo": ("serve.demo:DemoCommand", "serve a bundle and translate a few sentences"),
     "translate": ("hub.translate_command:TranslateByNameCommand", "translate files, or standard input line by line"),
     "align": ("export.align:AlignCommand", "link words by attention; measure the alignment error rate"),
@@ -137,7 +142,7 @@ def usage() -> str:
     for name, (_, summary) in COMMANDS.items():
         if name in GROUPS:
             lines += ["", f"{GROUPS[name]}:"]
-        lines.append(f"  {name:16}  {summary}")
+        lines.append(f"  {name:17}  {summary}")
     return "\n".join([*lines, "", *NOTES])
 
 

@@ -1,19 +1,10 @@
-"""The commands `dragoman keys`: they work on the database, whether a server runs or not."""
+"""The commands `dragoman keys`."""
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from pydantic import Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    CliPositionalArg,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from model.text_table import format_table
 from serve.keys.description import describe_key, describe_usage
@@ -21,47 +12,15 @@ from serve.keys.key import Key
 from serve.keys.limits import KeyLimits
 from serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
 from serve.keys.usage import UsageStore
-from serve.settings import StateSettings
-from serve.state import State, StateError
-
-ENVIRONMENT = "DRAGOMAN_"
+from serve.state import StateError
+from serve.state_command import StateCommand
 
 
-class _KeysCommand(StateSettings, BaseSettings):
+class _KeysCommand(StateCommand):
     """The settings of every command."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library defines the signature
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Returns the flags, then the environment of the server for the database only."""
-        names = {name: f"{ENVIRONMENT}{name.upper()}" for name in StateSettings.model_fields}
-        given: dict[str, Any] = {name: os.environ[each] for name, each in names.items() if each in os.environ}
-        return init_settings, InitSettingsSource(settings_cls, given)
-
-    @contextmanager
-    def _open(self) -> Iterator[State]:
-        """Yields the database; ends the command with one line if something is wrong."""
-        try:
-            state = self.open_state()
-            if state is None:
-                raise SystemExit("dragoman keys: expected --state-dir, the folder of the server")
-            try:
-                yield state
-            finally:
-                state.close()
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise SystemExit(f"dragoman keys: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        except (StateError, KeyExistsError, NoSuchKeyError, ValueError) as error:
-            raise SystemExit(f"dragoman keys: {error}") from error
+    GROUP = "keys"
+    PROBLEMS = (StateError, KeyExistsError, NoSuchKeyError, ValueError)
 
 
 class CreateKeyCommand(KeyLimits, _KeysCommand):
@@ -73,7 +32,7 @@ class CreateKeyCommand(KeyLimits, _KeysCommand):
 
     def cli_cmd(self) -> None:
         """Creates the key."""
-        with self._open() as state:
+        with self.open() as state:
             print(KeyStore(state).create(self.name, _limits(self, KeyLimits.model_fields))[1])
 
 
@@ -82,7 +41,7 @@ class ListKeysCommand(_KeysCommand):
 
     def cli_cmd(self) -> None:
         """Prints a table."""
-        with self._open() as state:
+        with self.open() as state:
             rows = [_row(key) for key in KeyStore(state).list()]
         header = ("name", "characters", "per minute", "at once", "priority", "models", "state")
         print(format_table([header, *rows], len(header)) if rows else "no key")
@@ -95,7 +54,7 @@ class ShowKeyCommand(_KeysCommand):
 
     def cli_cmd(self) -> None:
         """Prints a line per field."""
-        with self._open() as state:
+        with self.open() as state:
             key = KeyStore(state).get(self.name)
         for name, value in describe_key(key).items():
             print(f"{name}: {', '.join(value) if isinstance(value, list | tuple) else value}")
@@ -114,7 +73,7 @@ class ChangeKeyCommand(KeyLimits, _KeysCommand):
     def cli_cmd(self) -> None:
         """Changes the given limits."""
         given = self.model_fields_set & KeyLimits.model_fields.keys()
-        with self._open() as state:
+        with self.open() as state:
             KeyStore(state).change(self.name, self.model_dump(include=given))
 
 
@@ -125,7 +84,7 @@ class RevokeKeyCommand(_KeysCommand):
 
     def cli_cmd(self) -> None:
         """Revokes the key."""
-        with self._open() as state:
+        with self.open() as state:
             KeyStore(state).revoke(self.name)
 
 
@@ -136,7 +95,7 @@ class KeyUsageCommand(_KeysCommand):
 
     def cli_cmd(self) -> None:
         """Prints a line per field."""
-        with self._open() as state:
+        with self.open() as state:
             key = KeyStore(state).get(self.name)
             used = describe_usage(key, UsageStore(state, ""), time.time())
         for name, value in used.items():

@@ -12,8 +12,8 @@ from serve.clients.errors import NotTranslatedError
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
 from serve.documents.translation import translate_segments
 from serve.files import FileError
-from serve.glossaries.entry import Entry, EntryError
-from serve.glossaries.files import FORMATS, read_entries
+from serve.glossaries.entry import Entry
+from serve.glossaries.files import read_file
 
 
 class DocumentFileError(Exception):
@@ -56,13 +56,10 @@ def read_terms(file: Path, source_language: str, target_language: str) -> tuple[
     Raises:
         FileError: if it cannot be read.
     """
-    entries_format = next((each for each in FORMATS if file.suffix.lower() == f".{each}"), None)
-    if entries_format is None:
-        raise FileError(f"--terms: {file}: expected a name that ends in {', '.join(f'.{each}' for each in FORMATS)}")
     try:
-        return read_entries(file.read_text("utf-8"), entries_format, source_language, target_language)
-    except (EntryError, UnicodeDecodeError) as error:
-        raise FileError(f"--terms: {file}: {error}") from error
+        return read_file(file, source_language, target_language)
+    except FileError as error:
+        raise FileError(f"--terms: {error}") from error
 
 
 async def translate_document(

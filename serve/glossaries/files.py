@@ -6,8 +6,10 @@ A term whose translation is the term itself is not translated. The files have no
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal, get_args
 
+from serve.files import FileError
 from serve.glossaries.entry import MOST_ENTRIES, Entry, EntryError, check_entries
 from serve.glossaries.tbx import read_tbx, write_tbx
 
@@ -39,6 +41,22 @@ def read_entries(
         return check_entries(read_tbx(text, source_language, target_language))
     rows = _tsv_rows(text) if entries_format == "tsv" else _csv_rows(text)
     return check_entries(_entries(rows))
+
+
+def read_file(file: Path, source_language: str, target_language: str) -> tuple[Entry, ...]:
+    """Returns the entries of a file, the end of whose name is its format.
+
+    Raises:
+        FileError: if it is invalid.
+        OSError: if it cannot be read.
+    """
+    entries_format = next((each for each in FORMATS if file.suffix.lower() == f".{each}"), None)
+    if entries_format is None:
+        raise FileError(f"{file}: expected a name that ends in {', '.join(f'.{each}' for each in FORMATS)}")
+    try:
+        return read_entries(file.read_text("utf-8"), entries_format, source_language, target_language)
+    except (EntryError, UnicodeDecodeError) as error:
+        raise FileError(f"{file}: {error}") from error
 
 
 def write_entries(
