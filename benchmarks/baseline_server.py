@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc.aio
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from loadtest.clients import TRANSLATE_PATH
@@ -119,18 +119,16 @@ class TextTranslator:
         self._batcher = batcher
         self._tokenizer = Tokenizer.load(server.tokenizer)
 
-    def accepts(self, options: Mapping[str, int]) -> bool:
-        """Returns whether the options of a request are those that the server has."""
-        longest = self._server.longest
-        given = {"beam_size": 1, "max_target_tokens": longest, **options}
-        return given == {"beam_size": self._server.beam_size, "max_target_tokens": longest}
-
-    async def translate(self, texts: Sequence[str]) -> list[str]:
+    async def translate(self, texts: Sequence[str], options: Mapping[str, int]) -> list[str]:
         """Returns the translation of each text.
 
         Raises:
+            ValueError: if the server has other options.
             asyncio.QueueFull: at once, if the queue is full.
         """
+        own = {"beam_size": self._server.beam_size, "max_target_tokens": self._server.longest}
+        if {**own, "beam_size": 1, **options} != own:
+            raise ValueError(f"expected {own}")
         targets = await asyncio.gather(*map(self._batcher.translate, map(self._sentence, texts)))
         return [self._tokenizer.decode(ids) for ids in targets]
 
@@ -146,12 +144,9 @@ def routes(translator: TextTranslator) -> list[web.RouteDef]:
     async def translate(request: web.Request) -> web.Response:
         try:
             body = _Body.model_validate_json(await request.read())
-        except ValidationError:
+            translations = await translator.translate(body.text, body.options)
+        except ValueError:  # also that of the body
             return web.json_response({"reason": "invalid"}, status=HTTPStatus.BAD_REQUEST)
-        if not translator.accepts(body.options):
-            return web.json_response({"reason": "invalid"}, status=HTTPStatus.BAD_REQUEST)
-        try:
-            translations = await translator.translate(body.text)
         except asyncio.QueueFull:
             return web.json_response({"reason": "queue_full"}, status=HTTPStatus.TOO_MANY_REQUESTS)
         return web.json_response({"translations": [{"text": text} for text in translations]})
@@ -168,10 +163,10 @@ def grpc_handlers(translator: TextTranslator) -> Any:
 
     async def translate(request: TranslateRequest, context: Any) -> TranslateResponse:
         options = {field.name: value for field, value in request.options.ListFields()}
-        if not translator.accepts(options):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT)
         try:
-            translations = await translator.translate(request.text)
+            translations = await translator.translate(request.text, options)
+        except ValueError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT)
         except asyncio.QueueFull:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED)
         return TranslateResponse(translations=[Translation(text=text) for text in translations])

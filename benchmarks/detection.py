@@ -2,19 +2,16 @@
 
 Run `python -m benchmarks.detection`. The texts are the validation sentences of Multi30k in four languages, their first
 three words and their middle word. `--sentences FILE` adds a table of other sentences. It has a column per language,
-with its code in the first row. Tags are left out. The last line is one JSON object.
+with its code in the first row. Tags are left out. The last line is JSON.
 """
 
-import argparse
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tabulate import tabulate
-
+from benchmarks.harness.feature import options_of, show
 from model.data.corpus import read_corpus
 from serve.languages.detector import detect_language, load
 
@@ -79,9 +76,8 @@ def table_sentences(file: Path) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     """Prints a table and the outcomes as JSON."""
-    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser = options_of(__doc__)
     parser.add_argument("--sentences", type=Path)
-    parser.add_argument("--multi30k-folder", type=Path)
     options = parser.parse_args()
     load()
     sources = {"multi30k": list(multi30k_sentences(options.multi30k_folder))}
@@ -94,21 +90,7 @@ def main() -> None:
             for candidates in (LANGUAGES, _MANY.split()):
                 detect(data, part, texts[:10], candidates)
                 outcomes.append(detect(data, part, texts, candidates))
-    rows = [
-        (
-            each.data,
-            each.part,
-            each.candidates,
-            each.texts,
-            f"{each.accuracy:.1%}",
-            f"{each.unknown:.1%}",
-            f"{each.microseconds:.0f}",
-        )
-        for each in outcomes
-    ]
-    header = ("data", "text", "candidates", "texts", "accuracy", "unknown", "µs")
-    print(tabulate(rows, header, disable_numparse=True))
-    print(json.dumps([asdict(each) for each in outcomes]))
+    show(list(map(asdict, outcomes)), {"accuracy": "{:.1%}", "unknown": "{:.1%}", "microseconds": "{:.0f}"})
 
 
 if __name__ == "__main__":

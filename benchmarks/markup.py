@@ -2,12 +2,10 @@
 
 Run `python -m benchmarks.markup BUNDLE`. The texts are validation sentences of Multi30k, alone and with an element
 around every third word. The time is that of reading the tags and of placing them by an alignment, without the model.
-The last line is one JSON object.
+The last line is JSON.
 """
 
-import argparse
 import asyncio
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -15,15 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.feature import open_service, service_options_of, show, translate
 from model.data.corpus import read_corpus
 from serve.alignment import Alignment
-from serve.app import open_dispatcher
 from serve.markup.elements import MarkupOptions
 from serve.markup.placement import place_tags
 from serve.markup.sentences import read_document
-from serve.observability.logs import RequestRecord, configure_logs
-from serve.settings import ServeSettings
-from serve.translation.request import TranslateRequest
 
 _ROUNDS = 5
 
@@ -59,28 +54,18 @@ def _diagonal(count: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
 
 async def count_changed(bundle: Path, texts: Sequence[str], languages: tuple[str, str]) -> int:
     """Returns how many texts without tags get another translation or another score with `format: html`."""
-    configure_logs("console")
     changed = 0
-    async with open_dispatcher(ServeSettings(bundle=bundle)) as dispatcher:
+    async with open_service(bundle) as dispatcher:
         for text in texts:
-            results = []
-            for text_format in ("text", "html"):
-                request = TranslateRequest(
-                    text=(text,), source_language=languages[0], target_language=languages[1], format=text_format
-                )
-                response = await dispatcher.translate(request, RequestRecord("local"))
-                results.append((response.translations[0].text, response.translations[0].score))
-            changed += results[0] != results[1]
+            responses = [await translate(dispatcher, [text], languages, format=each) for each in ("text", "html")]
+            plain, html = (each.translations[0] for each in responses)
+            changed += (plain.text, plain.score) != (html.text, html.score)
     return changed
 
 
 def main() -> None:
-    """Prints the figures, and again as JSON."""
-    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--data", default="multi30k:en-de")
-    parser.add_argument("--multi30k-folder", type=Path)
-    options = parser.parse_args()
+    """Prints the figures."""
+    options = service_options_of(__doc__).parse_args()
     validation = read_corpus(options.data, "validation", options.multi30k_folder)
     plain = [text for text in validation.sources if not set(text) & set("<>&")]
     changed = asyncio.run(count_changed(options.bundle, plain, validation.languages))
@@ -90,9 +75,7 @@ def main() -> None:
         "plain_ms_per_kb": milliseconds_per_kb(plain),
         "tagged_ms_per_kb": milliseconds_per_kb(list(map(with_tags, plain))),
     }
-    for name, value in figures.items():
-        print(f"{name:>18} {value:g}")
-    print(json.dumps(figures))
+    show([figures], {"plain_ms_per_kb": "{:.2f}", "tagged_ms_per_kb": "{:.2f}"})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ rounds with single sentences. The random model gets exactly the target lengths o
 """
 
 import json
+import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,6 @@ from benchmarks.harness.process import Launch
 from benchmarks.harness.report import Columns, Figures, Report, Table
 from benchmarks.harness.rounds import Round, play
 from benchmarks.systems.compared_model import ENGINES, LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
-from benchmarks.systems.pytorch_system import narrowest_margin
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from model.scoring import score
 from serve.bundle.manifest import GraphVariant, Precision
@@ -156,7 +156,7 @@ class OfflinePlan(ModelsPlan):
         tables = tables_of([each.system for each in systems], columns, model.name)
         heading = f"**{model.name}**: {model.describe()}. {len(sentences):,} sentences, {alone:,} of them alone."
         tables[0] = replace(tables[0], text=heading)
-        tables[-1] = replace(tables[-1], notes=notes_of(systems, model, sentences))
+        tables[-1] = replace(tables[-1], notes=notes_of(systems))
         return tables
 
 
@@ -208,7 +208,7 @@ class Measured:
         options: dict[str, Any] = {"folder": str(self.workshop / str(system)), "copies": copies, "threads": threads}
         match system.maker:
             case maker if maker in ENGINES:
-                options |= {"slots": plan.slots[0], "engine": ENGINES[maker]}
+                options |= {"slots": plan.slots[0], "engine": maker}
             case "ctranslate2":
                 options["compute_type"] = compute_type(system.precision)
             case "pytorch":
@@ -272,12 +272,6 @@ def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
     return found
 
 
-def differing(measured: Measured, reference: Measured, search: str) -> list[int]:
-    """Returns the indices of the sentences that are translated differently."""
-    pairs = zip(measured.targets[search], reference.targets[search], strict=True)
-    return [place for place, (found, expected) in enumerate(pairs) if found != expected]
-
-
 def references_of(systems: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
     """Returns pairs of a system and the reference that its translations are compared with."""
     ranked = sorted(
@@ -292,9 +286,8 @@ def references_of(systems: Sequence[Measured]) -> list[tuple[Measured, Measured]
 def same_of(measured: Measured, reference: Measured) -> Figures:
     """Returns the share of sentences with the same tokens as in a reference, in percent."""
     return {
-        f"{search}, same as {reference.system.maker}, %": 100
-        - 100 * len(differing(measured, reference, search)) / len(ids)
-        for search, ids in measured.targets.items()
+        f"{search}, same as {reference.system.maker}, %": 100 * statistics.fmean(map(operator.eq, ids, expected))
+        for (search, ids), expected in zip(measured.targets.items(), reference.targets.values(), strict=True)
     }
 
 
@@ -314,21 +307,11 @@ def tables_of(systems: Sequence[OfflineSystem], columns: Columns, name: str) -> 
     return tables
 
 
-def notes_of(systems: Sequence[Measured], model: ComparedModel, sentences: Sequence[SourceSentence]) -> list[str]:
-    """Returns the chosen sizes and threads, and how close each decision was that systems took differently."""
+def notes_of(systems: Sequence[Measured]) -> list[str]:
+    """Returns the chosen sizes and threads."""
     sizes = [f"{each.system} {search} {each.best_size(search)}" for each in systems for search in SEARCHES]
     threads = [f"{each.system} {search} {each.best_threads(search)}" for each in systems for search in SEARCHES]
-    notes = [
+    return [
         f"Batches, or rows of each engine: {', '.join(sizes)}.",
         f"Threads for one sentence at a time: {', '.join(threads)}.",
     ]
-    for measured, reference in references_of(systems) if model.trained else []:
-        for search, beam_size in SEARCHES.items():
-            margins = [
-                f"{place + 1} ({narrowest_margin(model.model, sentences[place].source_ids, beam_size):.1e})"
-                for place in differing(measured, reference, search)
-            ]
-            if margins:
-                where = f"{measured.system}, {search}, sentences that differ from {reference.system}"
-                notes.append(f"{where}, with the narrowest margin of a decision: {', '.join(margins)}.")
-    return notes

@@ -268,13 +268,7 @@ class Comparison:
         """Returns the command line of a server, with ports of REST and gRPC."""
         folder, plan = self.workshop / MAKERS[system], self.plan
         if system == DRAGOMAN:
-            return [
-                *server_command(folder, *ports),
-                "--slots",
-                str(plan.slots),
-                "--processes",
-                str(plan.server_processes),
-            ]
+            return server_command(folder, *ports, slots=plan.slots, processes=plan.server_processes)
         options: dict[str, Any] = {"folder": str(folder), "copies": setting.copies, "threads": setting.threads}
         if system == "onnx":
             # Engines have one thread each and share the rows of a batch; no row waits for another.

@@ -1,12 +1,10 @@
 """Measures placeholders: whether all come back, how, and what they cost in BLEU.
 
 Run `python -m benchmarks.placeholders BUNDLE`. The texts are validation sentences of Multi30k, in turn, with one or two
-placeholders before their words. The last line is one JSON object.
+placeholders before their words. The last line is JSON.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import re
 from collections import Counter
@@ -15,11 +13,8 @@ from pathlib import Path
 
 import sacrebleu
 
+from benchmarks.harness.feature import open_service, service_options_of, show, translate
 from model.data.corpus import read_corpus
-from serve.app import open_dispatcher
-from serve.observability.logs import RequestRecord, configure_logs
-from serve.settings import ServeSettings
-from serve.translation.request import TranslateRequest
 from serve.translation.response import Translation
 
 PLACEHOLDERS = ("%s", "%1$d", "%(name)s", "{0}", "{user}", "{{ name }}", "${HOME}", "https://a.example/b?c=1", "@ann")
@@ -39,30 +34,22 @@ def without_placeholders(text: str) -> str:
     return " ".join(_FOUND.sub(" ", text).split())
 
 
-async def translate(
+async def translate_all(
     bundle: Path, texts: Sequence[str], languages: tuple[str, str], kinds: Sequence[str]
 ) -> list[Translation]:
     """Returns the translations of texts with placeholders of these kinds."""
-    configure_logs("console")
     translations = list[Translation]()
-    async with open_dispatcher(ServeSettings(bundle=bundle)) as dispatcher:
+    async with open_service(bundle) as dispatcher:
         for first in range(0, len(texts), 32):
-            request = TranslateRequest(
-                text=tuple(texts[first : first + 32]),
-                source_language=languages[0],
-                target_language=languages[1],
-                placeholders=tuple(kinds),
-            )
-            translations += (await dispatcher.translate(request, RequestRecord("local"))).translations
+            part = texts[first : first + 32]
+            response = await translate(dispatcher, part, languages, placeholders=tuple(kinds))
+            translations += response.translations
     return translations
 
 
 def main() -> None:
-    """Prints the figures, and again as JSON."""
-    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--data", default="multi30k:en-de")
-    parser.add_argument("--multi30k-folder", type=Path)
+    """Prints the figures."""
+    parser = service_options_of(__doc__)
     parser.add_argument("--texts", type=int, default=2000)
     options = parser.parse_args()
     corpus = read_corpus(options.data, "validation", options.multi30k_folder)
@@ -71,8 +58,8 @@ def main() -> None:
     chosen = (pairs * (1 + options.texts // len(pairs)))[: options.texts]
     plain, references = [source for source, _ in chosen], [target for _, target in chosen]
     texts = [with_placeholders(text, random_numbers) for text in plain]
-    found = asyncio.run(translate(options.bundle, texts, corpus.languages, ["all"]))
-    without = asyncio.run(translate(options.bundle, plain, corpus.languages, []))
+    found = asyncio.run(translate_all(options.bundle, texts, corpus.languages, ["all"]))
+    without = asyncio.run(translate_all(options.bundle, plain, corpus.languages, []))
     kept = [
         Counter(_FOUND.findall(text)) == Counter(_FOUND.findall(each.text))
         for text, each in zip(texts, found, strict=True)
@@ -88,9 +75,7 @@ def main() -> None:
             [without_placeholders(each.text) for each in found], [references]
         ).score,
     }
-    for name, value in figures.items():
-        print(f"{name:>26} {value:g}")
-    print(json.dumps(figures))
+    show([figures], {"bleu_plain": "{:.2f}", "bleu_placeholders_removed": "{:.2f}"})
 
 
 if __name__ == "__main__":

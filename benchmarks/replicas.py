@@ -21,10 +21,9 @@ from benchmarks.harness.plan import Cpus, Positive
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import in_turns
-from benchmarks.served import BusyClients, BusyPlan, ServedSentences, engine_options, read_sentences, serving
+from benchmarks.served import BusyClients, BusyPlan, ServedSentences, command_of, read_sentences, serving
 from loadtest.reliability.replicas import balanced_by_clients
 from serve.bundle.bundle import Bundle
-from serve.server_process import server_command
 
 SENTENCES = 1_000_000
 SECONDS_PER_HOUR = 3600
@@ -126,17 +125,14 @@ def million_cost(sentences_per_second: float, plan: ReplicasPlan) -> Figures:
 
 def take_turn(layout: Layout, plan: ReplicasPlan, sentences: ServedSentences) -> Figures:
     """Starts replicas, keeps them busy, and returns the figures of the turn."""
-
-    def command(ports: tuple[int, int]) -> list[str]:
-        return [*server_command(plan.bundle, *ports), *engine_options(layout.engines, layout.slots)]
-
+    command = command_of(plan.bundle, layout.engines, layout.slots)
     started_seconds = time.monotonic()
     with serving(command, plan.server_cpus, layout.replicas) as each:
         ready_seconds = time.monotonic() - started_seconds
         replicas = balanced_by_clients(each)
         # Before a client has connected to all replicas, one may have to refuse requests meant for others.
         targets = replace(replicas.targets, retries=True)
-        figures = BusyClients(plan, sentences, targets, replicas.servers).take_turn("grpc")
+        figures = BusyClients(plan, sentences, targets, each).take_turn("grpc")
     return {
         **layout.figures,
         **figures,

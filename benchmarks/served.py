@@ -6,7 +6,7 @@ The clients are a closed loop: it measures the throughput of that many clients, 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +34,7 @@ from model.tokenizer.tokenizer import TextTokenizer
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import BundleDirection
 from serve.bundle.tokenizer import load_tokenizer
-from serve.search import options as search
-from serve.translation.request import SearchPlan
+from serve.server_process import server_command
 from serve.translation.segments import SegmentedText
 
 Interface = Literal["grpc", "rest", "grpc-many"]
@@ -93,11 +92,10 @@ class ServedSentences:
     tokenizer: TextTokenizer
 
 
-def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | None = None) -> ServedSentences:
+def read_sentences(bundle: Bundle, data: str | None) -> ServedSentences:
     """Returns sentences without texts that a server would segment.
 
-    Without data, they are golden sentences, all in the direction of the first one. `max_target_ratio` limits the target
-    tokens per source token.
+    Without data, they are golden sentences, all in the direction of the first one.
     """
     manifest = bundle.manifest
     if data is None:
@@ -108,15 +106,12 @@ def read_sentences(bundle: Bundle, data: str | None, max_target_ratio: float | N
         corpus = read_corpus(data, "test")
         direction, texts = find_direction(manifest, corpus.languages), corpus.sources
     tokenizer = load_tokenizer(bundle)
-    # The limits that the server applies.
-    plan = SearchPlan(search.SearchOptions(max_target_tokens=manifest.max_target_tokens), max_target_ratio)
     sentences = []
     for text in texts:
         source_ids = (*direction.source_prefix, *tokenizer.encode(text), *manifest.source_suffix)
         plain = SegmentedText.of(text, direction.source, lambda _: True, len(text)).plain
         if plain and len(source_ids) <= manifest.max_source_tokens:
-            longest = plan.options_for(len(source_ids), (), "").max_target_tokens
-            sentences.append(ServedSentence(text, SourceSentence(source_ids, 0, longest)))
+            sentences.append(ServedSentence(text, SourceSentence(source_ids, 0, manifest.max_target_tokens)))
     if not sentences:
         raise CorpusError(f"data: {data}: expected sentences within the model's limits")
     return ServedSentences(direction, sentences, tokenizer)
@@ -136,21 +131,21 @@ def serving(command: Command, cpus: Collection[int], count: int = 1) -> Iterator
         yield servers
 
 
-def request_kind(protocol: str, direction: BundleDirection, options: SearchOptions) -> RequestKind:
+def request_kind(protocol: str, direction: BundleDirection, options: SearchOptions = GREEDY) -> RequestKind:
     """Returns the requests of a protocol for one direction."""
     languages = {"source_language": direction.source, "target_language": direction.target}
     return RequestKind(protocol=protocol, options=options, **languages)
 
 
-def engine_options(engines: int, slots: int) -> list[str]:
-    """Returns the options of a server with some engines of one thread and of so many slots each."""
-    return ["--engines", str(engines), "--threads-per-engine", "1", "--slots", str(slots)]
+def command_of(bundle: Path, engines: int, slots: int) -> Command:
+    """Returns the command line of a server with some engines of one thread and of so many slots each."""
+    return lambda ports: server_command(bundle, *ports, engines=engines, threads_per_engine=1, slots=slots)
 
 
-def engine_seconds(process_id: int) -> float:
+def engine_seconds(server: ServedProcess) -> float:
     """Returns the CPU time of the native engines of a server (Linux)."""
     ticks = 0
-    for thread in Path(f"/proc/{process_id}/task").iterdir():
+    for thread in Path(f"/proc/{server.process_id}/task").iterdir():
         name, _, fields = (thread / "stat").read_text(encoding="ascii").partition("(")[2].rpartition(")")
         if name == ENGINE_THREAD:
             ticks += sum(map(int, fields.split()[11:13]))  # utime and stime
@@ -158,27 +153,25 @@ def engine_seconds(process_id: int) -> float:
 
 
 class Reading(NamedTuple):
-    """Counters at one time: seconds of the monotonic clock, answered requests by server, sum of all servers."""
+    """Counters at one time.
+
+    Seconds of the monotonic clock, answered requests by server, the metrics and the CPU time of the engines of all.
+    """
 
     seconds: float
     answered: Sequence[int]
     state: ServerState
-    engine_seconds: float | None = None
+    engine_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class BusyClients:
-    """Clients that send one of the sentences per request.
-
-    `targets` are the addresses of all servers together. `read_engines` reads the CPU time of the engines of one server.
-    """
+    """Clients that send one of the sentences per request; `targets` are the addresses of all servers together."""
 
     plan: BusyPlan
     sentences: ServedSentences
     targets: Targets
-    servers: Sequence[Targets]
-    options: SearchOptions = GREEDY
-    read_engines: Callable[[], float | None] = lambda: None
+    servers: Sequence[ServedProcess]
 
     def take_turn(self, interface: Interface) -> Figures:
         """Keeps the servers busy over one interface. Each client sends its next request when it has its answer."""
@@ -186,14 +179,14 @@ class BusyClients:
 
     async def _take_turn(self, interface: Interface) -> Figures:
         plan, readings = self.plan, list[Reading]()
-        kind = request_kind(interface, self.sentences.direction, self.options)
+        kind = request_kind(interface, self.sentences.direction)
         # A closed loop ignores the rate. It only determines how many requests there are.
         rate = plan.clients * SENTENCES_OF_A_CLIENT / LONGEST_SECONDS
         phase = ConstantPhase(rate=rate, duration_seconds=LONGEST_SECONDS)
         scenario = Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,))
         requests = draw_plan(scenario, [each.text for each in self.sentences.sentences], SEED)
         async with AsyncExitStack() as stack:
-            metrics = [await stack.enter_async_context(MetricsReader.open(server)) for server in self.servers]
+            metrics = [await stack.enter_async_context(MetricsReader.open(each.targets)) for each in self.servers]
             generators = await stack.enter_async_context(
                 Generators.run(plan.processes, self.targets, {interface}, plan.generator_cpus)
             )
@@ -204,7 +197,8 @@ class BusyClients:
                 if len(states) < len(read):
                     raise BenchmarkError("/metrics: expected the server's metrics, got none")
                 answered = [state.requests.get(f"{PROTOCOLS[interface].interface} ok", 0) for state in states]
-                readings.append(Reading(time.monotonic(), answered, together(states), self.read_engines()))
+                engines = sum(map(engine_seconds, self.servers))
+                readings.append(Reading(time.monotonic(), answered, together(states), engines))
 
             async def watch(run: Run) -> None:
                 """Reads the counters at both ends of the measured time, while the clients go on."""
@@ -234,15 +228,12 @@ def figures_between(first: Reading, last: Reading) -> Figures:
     """Returns throughput and CPU time between two readings. Every request has one sentence."""
     sentences = [late - early for early, late in zip(first.answered, last.answered, strict=True)]
     seconds, cpu_seconds = last.seconds - first.seconds, last.state.cpu_seconds - first.state.cpu_seconds
-    engines = None
-    if last.engine_seconds is not None and first.engine_seconds is not None:
-        engines = last.engine_seconds - first.engine_seconds
     return {
         "sentences/s": sum(sentences) / seconds,
         **({"least asked server, %": 100 * min(sentences) / sum(sentences)} if len(sentences) > 1 else {}),
         "rows of a decoder step": rows_per_step(first.state, last.state) or 0.0,
         "CPU of a sentence, ms": 1000 * cpu_seconds / sum(sentences),
         "CPUs used": cpu_seconds / seconds,
-        **({} if engines is None else {"CPU in engines, %": 100 * engines / cpu_seconds}),
+        "CPU in engines, %": 100 * (last.engine_seconds - first.engine_seconds) / cpu_seconds,
         "resident memory, MiB": last.state.resident_bytes / MEBIBYTE,
     }

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from http import HTTPStatus
 
 import grpc
@@ -32,8 +31,7 @@ from benchmarks.served import (
     Interface,
     ServedSentence,
     ServedSentences,
-    engine_options,
-    engine_seconds,
+    command_of,
     read_sentences,
     request_kind,
     serving,
@@ -42,13 +40,11 @@ from benchmarks.systems.engine_system import EngineTranslator
 from benchmarks.systems.translating import Batching
 from loadtest.clients import TRANSLATE_PATH, Targets
 from loadtest.protocols import PROTOCOLS
-from loadtest.scenario import LoadRequest, SearchOptions
+from loadtest.scenario import LoadRequest
 from model.data.corpus import CorpusError
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.bundle.bundle import Bundle
-from serve.server_process import server_command
-from serve.translation.fields import TargetRatio
 
 TIMEOUT_SECONDS = 30.0
 # Fill connections, caches and memory of server and bare engine.
@@ -62,9 +58,6 @@ class ServicePlan(BusyPlan):
 
     libraries = ("onnxruntime", "grpcio", "httptools", "numpy")
 
-    max_target_ratio: TargetRatio | None = Field(
-        None, description="maximum target tokens per source token; null: the model's limit"
-    )
     sentences: int = Field(100, ge=1, description="maximum number of sentences for one client")
     words: int = Field(8, ge=1, description="maximum words of a sentence for many clients")
     slots: int = Field(32, ge=1, description="rows of each engine")
@@ -73,7 +66,7 @@ class ServicePlan(BusyPlan):
         """Measures one client, then many. Engines have one thread and search greedily."""
         bundle = Bundle.open(self.bundle)
         manifest, engines = bundle.manifest, len(set(self.server_cpus))
-        sentences = read_sentences(bundle, self.data, self.max_target_ratio)
+        sentences = read_sentences(bundle, self.data)
         short = [each for each in sentences.sentences if len(each.text.split()) <= self.words]
         if not short:
             raise CorpusError(f"words: {self.words}: expected more words or other data: no sentence is as short")
@@ -105,8 +98,7 @@ LoneClient = Callable[[ServedSentence], Answer]
 @contextmanager
 def lone_clients(plan: ServicePlan, sentences: ServedSentences, targets: Targets) -> Iterator[dict[str, LoneClient]]:
     """Runs an engine with one thread, and keeps a connection of each interface to a server, until the block ends."""
-    search = SearchOptions(max_target_ratio=plan.max_target_ratio)
-    request = LoadRequest((), request_kind("grpc", sentences.direction, search))
+    request = LoadRequest((), request_kind("grpc", sentences.direction))
     message, options = TranslateRequest(**request.body(PROTOCOLS["grpc"])), request.body(PROTOCOLS["rest"])
     with ExitStack() as stack:
         with running_on(plan.server_cpus):  # the engine's thread inherits these CPUs
@@ -189,25 +181,16 @@ def measure_lone(
 
 def one_client(plan: ServicePlan, sentences: ServedSentences) -> Columns:
     """Measures one client; server and bare engine have one engine each."""
-
-    def command(ports: tuple[int, int]) -> list[str]:
-        return [*server_command(plan.bundle, *ports), *engine_options(1, plan.slots)]
-
+    command = command_of(plan.bundle, 1, plan.slots)
     with serving(command, plan.server_cpus) as (server,), lone_clients(plan, sentences, server.targets) as clients:
         return measure_lone(clients, sentences.sentences[: plan.sentences], plan.rounds)
 
 
 def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Columns:
     """Measures a busy server with one engine per CPU; other threads have interfaces, scheduler and tokenizer."""
-
-    def command(ports: tuple[int, int]) -> list[str]:
-        return [*server_command(plan.bundle, *ports), *engine_options(len(set(plan.server_cpus)), plan.slots)]
-
+    command = command_of(plan.bundle, len(set(plan.server_cpus)), plan.slots)
     with serving(command, plan.server_cpus) as (server,):
-        targets = replace(server.targets, connections=1)
-        options = SearchOptions(max_target_ratio=plan.max_target_ratio)
-        read_seconds = partial(engine_seconds, server.process_id)
-        clients = BusyClients(plan, sentences, targets, (server.targets,), options, read_seconds)
+        clients = BusyClients(plan, sentences, replace(server.targets, connections=1), (server,))
 
         def keep_busy(name: str) -> Figures:
             figures = clients.take_turn(INTERFACES[name])

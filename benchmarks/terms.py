@@ -7,12 +7,10 @@ those of the validation set. Requests follow one another. Two questions:
     dictionary  each term has all its translations of the dictionary, as forms
 
 Each is answered without terms, with terms, and with the terms in place of their sources in the text. The last line is
-one JSON object.
+JSON.
 """
 
-import argparse
 import asyncio
-import json
 import re
 import statistics
 from collections import Counter
@@ -24,16 +22,12 @@ from typing import Literal
 import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
-from tabulate import tabulate
 
+from benchmarks.harness.feature import open_service, service_options_of, show, translate
 from model.data.corpus import read_corpus
-from serve.app import open_dispatcher
 from serve.glossaries.entry import Entry
 from serve.glossaries.matching import TermIndex, UnitText, find_form, find_terms
-from serve.observability.logs import RequestRecord, configure_logs
 from serve.registry.dispatcher import Dispatcher
-from serve.settings import ServeSettings
-from serve.translation.request import TranslateRequest
 from serve.translation.terms import TermWay
 
 Way = Literal["none", "terms", "replaced"]
@@ -52,8 +46,8 @@ class Outcome:
 
     Attributes:
         included: share of the terms of the texts of which a form is in the translation.
-        shares: of each way in which terms came in, as the responses have it.
         mean_ms, p95_ms: time per request.
+        present, decoded, placed: shares of the ways in which terms came in, as the responses have it.
     """
 
     question: str
@@ -64,7 +58,9 @@ class Outcome:
     bleu: float
     mean_ms: float
     p95_ms: float
-    shares: dict[str, float]
+    present: float
+    decoded: float
+    placed: float
 
 
 def build_dictionary(sources: Sequence[str], targets: Sequence[str]) -> list[Entry]:
@@ -131,14 +127,6 @@ class Sentence:
     reference: str
     terms: tuple[Entry, ...]
 
-    def request(self, way: Way, direction: tuple[str, str]) -> TranslateRequest:
-        """Returns the request for its translation."""
-        text = self.replaced if way == "replaced" else self.text
-        terms = self.terms if way == "terms" else ()
-        return TranslateRequest(
-            text=(text,), source_language=direction[0], target_language=direction[1], terms=terms, split_sentences=False
-        )
-
     @property
     def replaced(self) -> str:
         """The text with the first form of each term in place of the term."""
@@ -175,24 +163,24 @@ async def ask(
     """Returns what one way gives."""
     translations, seconds, ways = list[str](), list[float](), Counter[str]()
     for each in sentences:
-        response = await dispatcher.translate(each.request(way, direction), RequestRecord("local"))
+        text, terms = each.replaced if way == "replaced" else each.text, each.terms if way == "terms" else ()
+        response = await translate(dispatcher, [text], direction, terms=terms, split_sentences=False)
         translations.append(response.translations[0].text)
         seconds.append(response.timings.total_seconds)
         ways.update(term.way for term in response.translations[0].terms or ())
-    terms = sum(len(each.terms) for each in sentences)
+    count = sum(len(each.terms) for each in sentences)
     included = sum(each.count_included(text) for each, text in zip(sentences, translations, strict=True))
     bleu = sacrebleu.corpus_bleu(translations, [[each.reference for each in sentences]])
-    shares = {each.value: ways[each] / max(1, ways.total()) for each in TermWay}
     return Outcome(
         question,
         way,
         len(sentences),
-        terms,
-        included / terms,
+        count,
+        included / count,
         bleu.score,
         1000 * statistics.fmean(seconds),
         1000 * statistics.quantiles(seconds, n=20)[-1],
-        shares,
+        *(ways[each] / max(1, ways.total()) for each in TermWay),
     )
 
 
@@ -206,9 +194,8 @@ async def measure(bundle: Path, data: str, folder: Path | None) -> list[Outcome]
     ]
     sentences = [each for each in all_sentences if each.terms]
     questions = {"given": given_sentences(sentences), "dictionary": sentences}
-    configure_logs("console")
     outcomes = list[Outcome]()
-    async with open_dispatcher(ServeSettings(bundle=bundle)) as dispatcher:
+    async with open_service(bundle) as dispatcher:
         await ask(dispatcher, "warm-up", sentences[:50], "none", validation.languages)
         for question, asked in questions.items():
             for way in WAYS:
@@ -218,39 +205,10 @@ async def measure(bundle: Path, data: str, folder: Path | None) -> list[Outcome]
 
 def main() -> None:
     """Prints a table and the outcomes as JSON."""
-    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--data", default="multi30k:en-de")
-    parser.add_argument("--multi30k-folder", type=Path)
-    options = parser.parse_args()
+    options = service_options_of(__doc__).parse_args()
     outcomes = asyncio.run(measure(options.bundle, options.data, options.multi30k_folder))
-    rows = [
-        (
-            each.question,
-            each.way,
-            each.sentences,
-            each.terms,
-            f"{each.included:.1%}",
-            f"{each.bleu:.2f}",
-            f"{each.mean_ms:.1f}",
-            f"{each.p95_ms:.1f}",
-            " / ".join(f"{share:.1%}" for share in each.shares.values()),
-        )
-        for each in outcomes
-    ]
-    header = (
-        "question",
-        "way",
-        "sentences",
-        "terms",
-        "included",
-        "BLEU",
-        "mean ms",
-        "p95 ms",
-        "present/decoded/placed",
-    )
-    print(tabulate(rows, header, disable_numparse=True))
-    print(json.dumps([asdict(each) for each in outcomes]))
+    shares = dict.fromkeys(("included", "present", "decoded", "placed"), "{:.1%}")
+    show(list(map(asdict, outcomes)), {**shares, "bleu": "{:.2f}", "mean_ms": "{:.1f}", "p95_ms": "{:.1f}"})
 
 
 if __name__ == "__main__":

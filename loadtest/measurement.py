@@ -49,8 +49,8 @@ Watcher = Callable[[Run], None]
 Disturbance = Callable[[Run], Awaitable[None]]
 
 
-async def _nothing(_run: Run) -> None:
-    pass
+async def nothing(*_: object) -> None:
+    """Disturbs nothing."""
 
 
 async def measure(
@@ -60,7 +60,7 @@ async def measure(
     *,
     users: int | None = None,
     watcher: Watcher = lambda _run: None,
-    disturb: Disturbance = _nothing,
+    disturb: Disturbance = nothing,
     may_be_lost: bool = False,
 ) -> Run:
     """Runs a plan and returns the run.

@@ -74,15 +74,13 @@ def beam_search(
     *,
     bos_id: int = BOS_ID,
     eos_id: int = EOS_ID,
-    observe: Callable[[Candidates], object] = lambda _: None,
 ) -> list[list[Hypothesis]]:
     """Returns the K best finished hypotheses of each sentence, best first.
 
     An expansion by EOS is finished if it is among the best K of the 2K candidates. A sentence ends when K hypotheses
     are finished, first come, first served (Kasai et al. 2022, arXiv:2204.05424, section 2), or when its hypotheses hold
     `max_target_tokens` tokens, EOS excluded: then the live ones compete with the finished ones as they are. `state` is
-    the decoder's state before the first step, one row per sentence; `length_penalty` is alpha of `normalize`. `observe`
-    is called with the candidates of each step.
+    the decoder's state before the first step, one row per sentence; `length_penalty` is alpha of `normalize`.
     """
     any_tensor = next(iter(state.values()))
     sentences, device = len(any_tensor), any_tensor.device
@@ -93,7 +91,6 @@ def beam_search(
     for _ in range(max_target_tokens):
         logits, following = decode_step(beams.target_ids[:, :, -1].flatten(), state)
         candidates = expand(beams, logits)
-        observe(candidates)
         for place, hypothesis in ended(beams, candidates, length_penalty, eos_id):
             finished[searched[place]].append(hypothesis)
         places = [place for place, sentence in enumerate(searched) if len(finished[sentence]) < beam_size]

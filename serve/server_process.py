@@ -159,12 +159,11 @@ def server_command(
     http_port: int,
     grpc_port: int,
     program: Sequence[str] = ("dragoman", "serve"),
-    *,
-    lame_duck_seconds: float = 0,
+    **settings: float,
 ) -> list[str]:
-    """Returns the command line of the server, or of a program with the same options."""
-    options = {"host": HOST, "http-port": http_port, "grpc-port": grpc_port, "lame-duck-seconds": lame_duck_seconds}
-    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    """Returns the command line of the server, or of a program with the same options, with some of its settings."""
+    options = {"host": HOST, "http_port": http_port, "grpc_port": grpc_port, "lame_duck_seconds": 0, **settings}
+    flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     return [sys.executable, "-m", *program, str(bundle), *flags]
 
 

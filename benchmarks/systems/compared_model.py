@@ -17,7 +17,7 @@ from pydantic import Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
 
 from benchmarks.harness.plan import Plan
-from benchmarks.systems.engine_system import EngineKind
+from benchmarks.systems.engine_system import ENGINES, EngineKind
 from benchmarks.systems.pytorch_system import write_checkpoint
 from benchmarks.systems.translating import SourceSentence, draw_sentences
 from export.make_bundle import BundleOptions, Sample, write_bundle
@@ -30,23 +30,7 @@ from model.network.transformer import Transformer
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
 from serve.bundle.manifest import BundleDirection, GraphVariant, Precision
 
-Maker = Literal[
-    "dragoman",
-    "dragoman-loop",
-    "dragoman-python",
-    "dragoman-fallback",
-    "ctranslate2",
-    "pytorch",
-    "transformers",
-]
-# Dragoman with the engine of the service, with its loop alone, with the engine in Python, and with that on standard
-# operators.
-ENGINES: dict[Maker, EngineKind] = {
-    "dragoman": "service",
-    "dragoman-loop": "loop",
-    "dragoman-python": "python",
-    "dragoman-fallback": "fallback",
-}
+Maker = EngineKind | Literal["ctranslate2", "pytorch", "transformers"]
 # What loads the system of a maker in its own process.
 LOADERS: dict[Maker, str] = {
     **dict.fromkeys(ENGINES, "benchmarks.systems.engine_system:load_engines"),

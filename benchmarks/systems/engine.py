@@ -27,7 +27,6 @@ class LiveEngines:
 
     def __init__(self, sessions: ModelSessions, *, engines: int, slots: int) -> None:
         """Starts engines of `slots` rows."""
-        self.slots = slots
         manifest, budget = sessions.manifest, ServeSettings().prefill_token_budget
         metrics = Metrics(CollectorRegistry(), manifest.name)
         self._scheduler = Scheduler(engines * slots, MOST_WAITING_ROWS, budget, metrics, engines=engines)

@@ -6,7 +6,7 @@ It does not import torch, because the memory of torch would count.
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from benchmarks.systems.engine import LiveEngines, specs_of
 from benchmarks.systems.native_engine import BareLoop, LiveNativeEngines, settings_of
@@ -20,33 +20,29 @@ from serve.runtime.placement import choose_device, open_sessions
 
 # The engine that the service would choose, the native loop alone, or the engine in Python, which runs the kernels of
 # the native library or the standard operators of the graphs.
-EngineKind = Literal["service", "loop", "python", "fallback"]
+EngineKind = Literal["dragoman", "dragoman-loop", "dragoman-python", "dragoman-fallback"]
+ENGINES: tuple[EngineKind, ...] = get_args(EngineKind)
 Engines = LiveEngines | LiveNativeEngines | BareLoop
 
 
 class EngineTranslator(Translator):
     """Translates with engines that share a scheduler."""
 
-    def __init__(self, folder: str, *, copies: int, threads: int, slots: int, engine: EngineKind = "service") -> None:
+    def __init__(self, folder: str, *, copies: int, threads: int, slots: int, engine: EngineKind = "dragoman") -> None:
         """Starts engines of a bundle, on the first GPU if its variant is cuda."""
-        if engine == "fallback":
+        if engine == "dragoman-fallback":
             os.environ[INSTRUCTIONS_VARIABLE] = FALLBACK
         self._start = _starter(Bundle.open(Path(folder)), engine, copies, threads)
-        self._engines = self._start(slots)
-
-    @property
-    def slots(self) -> int:
-        """The current number of rows of each engine."""
-        return self._engines.slots
+        self._slots, self._engines = slots, self._start(slots)
 
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
         """Returns the target tokens of each sentence.
 
         A batching in rows sets the rows of each engine from now on; otherwise the scheduler decides.
         """
-        if batching.unit == "rows" and batching.size != self._engines.slots:
+        if batching.unit == "rows" and batching.size != self._slots:
             self.close()
-            self._engines = self._start(batching.size)
+            self._slots, self._engines = batching.size, self._start(batching.size)
         ended = self._engines.translate(specs_of(sentences, beam_size), longest_first)
         return [sequence.best.target_ids for sequence in ended]
 
@@ -57,9 +53,9 @@ class EngineTranslator(Translator):
 
 def _starter(bundle: Bundle, engine: EngineKind, copies: int, threads: int) -> Callable[[int], Engines]:
     """Returns what starts engines with a number of rows each."""
-    native = engine == "loop" or (engine == "service" and runs_natively(choose_device("auto", bundle), bundle))
-    if native:
-        kind, model = BareLoop if engine == "loop" else LiveNativeEngines, open_model(bundle, threads)
+    loop = engine == "dragoman-loop"
+    if loop or (engine == "dragoman" and runs_natively(choose_device("auto", bundle), bundle)):
+        kind, model = BareLoop if loop else LiveNativeEngines, open_model(bundle, threads)
 
         def start_native(slots: int) -> Engines:
             return kind(bundle, settings_of(bundle, engines=copies, slots=slots), model)

@@ -61,7 +61,6 @@ class LiveNativeEngines:
     def __init__(self, bundle: Bundle, settings: ServeSettings, model: LoopModel) -> None:
         """Starts the engines of the settings."""
         metrics = Metrics(CollectorRegistry(), bundle.manifest.name)
-        self.slots = settings.slots
         self._closing = False
         self._error: ServiceError | None = None
         self._scheduler = NativeScheduler(loop_library(), loop_config(settings, bundle), MOST_WAITING_ROWS, metrics)
@@ -138,7 +137,6 @@ class BareLoop:
 
     def __init__(self, bundle: Bundle, settings: ServeSettings, model: LoopModel) -> None:
         """Starts the engines of the settings."""
-        self.slots = settings.slots
         self._engines = settings.engine_count
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)

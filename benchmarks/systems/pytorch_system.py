@@ -1,10 +1,7 @@
-"""Dragoman's model in PyTorch, in static batches, with the checkpoints that baselines in PyTorch load.
-
-Also: how close the decisions of a search are, which explains translations that differ between systems.
-"""
+"""Dragoman's model in PyTorch, in static batches, with the checkpoints that baselines in PyTorch load."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -12,11 +9,9 @@ from torch import nn
 
 from benchmarks.systems.translating import LENGTH_PENALTY, BatchTranslator
 from model.config import TransformerConfig
-from model.data.batches import pad
 from model.network.attention import Positions
 from model.network.transformer import Transformer
-from model.network.translation_model import TranslationModel
-from model.search import Candidates, beam_search, generate_beam, generate_greedy
+from model.search import generate_beam, generate_greedy
 from model.tokenizer.tokenizer import PAD_ID
 
 FILE = "model.pt"
@@ -74,33 +69,3 @@ class PyTorchTranslator(BatchTranslator):
         else:
             answers = generate_beam(model, sources, beam_size, LENGTH_PENALTY)
         return [answer.target_ids for answer in answers]
-
-
-def narrowest_margin(model: TranslationModel, source_ids: Sequence[int], beam_size: int) -> float:
-    """Returns the smallest change of log-probability that reverses a decision of a search.
-
-    The last decision, which hypothesis is best, is measured in log-probability per token. Systems that round
-    differently may differ at a margin near zero, and only there. The model is in evaluation mode.
-    """
-    if beam_size == 1:
-        return min(generate_greedy(model, [source_ids])[0].gaps)
-    margins = [math.inf]
-
-    def observe(candidates: Candidates) -> None:
-        margins.extend(_step_margins(candidates, beam_size, model.eos_id))
-
-    with torch.inference_mode():
-        state, limit = model.start(model.encode(pad([source_ids], model.pad_id))), model.limits.max_target_tokens
-        special = {"bos_id": model.bos_id, "eos_id": model.eos_id}
-        (found,) = beam_search(model.decode_step, state, beam_size, LENGTH_PENALTY, limit, **special, observe=observe)
-    return min(*margins, *(found[0].normalized_score - each.normalized_score for each in found[1:2]))
-
-
-def _step_margins(candidates: Candidates, beam_size: int, eos_id: int) -> Iterator[float]:
-    """Yields the margin between finished and unfinished hypotheses, and that of the last survivor."""
-    scores, ends = candidates.scores[0], candidates.token_ids[0] == eos_id  # [2K], best first
-    if ends[beam_size - 1] or ends[beam_size]:
-        yield float(scores[beam_size - 1] - scores[beam_size])
-    going = scores[~ends]
-    if len(going) > beam_size:
-        yield float(going[beam_size - 1] - going[beam_size])

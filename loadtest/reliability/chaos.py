@@ -23,7 +23,7 @@ from loadtest import scenario
 from loadtest.clients import NO_RESULT, OK, TIMED_OUT
 from loadtest.command import exit_with_message
 from loadtest.generator import Generators
-from loadtest.measurement import Run, Watcher, measure
+from loadtest.measurement import Run, Watcher, measure, nothing
 from loadtest.plan import draw_plan
 from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, balanced_by_clients, behind_nginx, start_replicas
 from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError, read_sentences
@@ -112,10 +112,6 @@ async def judge(name: str, run: Run, load: Load, replicas: Replicas) -> Findings
     return found
 
 
-async def _nothing(*_: object) -> None:
-    pass
-
-
 async def _stall(process_id: int) -> None:
     os.kill(process_id, signal.SIGSTOP)
     try:
@@ -170,12 +166,12 @@ class Fault:
     outcomes: frozenset[str]
     kills_client: bool = False
     retried: bool = False
-    mend: Callable[[Replicas], Awaitable[None]] = _nothing
+    mend: Callable[[Replicas], Awaitable[None]] = nothing
     recovery_seconds: float = RECOVERY_SECONDS
 
 
 FAULTS = (
-    Fault("nothing", _nothing, ANSWERED),
+    Fault("nothing", nothing, ANSWERED),
     Fault("server stalled", lambda replicas, _: _stall(replicas.victim.process_id), LATE),
     Fault("server killed", _kill_server, LATE | LOST_CONNECTION),
     Fault("client stalled", lambda _, generators: _stall(generators.process_ids[0]), LATE),

@@ -48,11 +48,12 @@ def test_two_processes_need_more_memory_than_one(rows: dict[str, list[float]]) -
 
 def test_the_cpu_time_is_that_of_all_servers_between_two_readings() -> None:
     first, last = (
-        Reading(seconds, answered, ServerState({"process_cpu_seconds_total": cpu_seconds}))
+        Reading(seconds, answered, ServerState({"process_cpu_seconds_total": cpu_seconds}), cpu_seconds / 2)
         for seconds, answered, cpu_seconds in ((10.0, [5, 5], 2.0), (14.0, [25, 45], 5.0))
     )
     figures = figures_between(first, last)
     assert figures["CPUs used"] == 3 / 4
+    assert figures["CPU in engines, %"] == 50
     assert figures["CPU of a sentence, ms"] == 3000 / 60
     assert figures["sentences/s"] == 60 / 4
     assert figures["least asked server, %"] == pytest.approx(100 / 3)

@@ -14,13 +14,10 @@ from benchmarks.served import ServedSentence, read_sentences
 from benchmarks.service import (
     Answer,
     ServicePlan,
-    lone_clients,
     measure_lone,
 )
-from loadtest.clients import Targets
 from model.data.corpus import CorpusError
 from serve.bundle.bundle import Bundle
-from tests.support.live import LiveService
 
 CPU = min(os.sched_getaffinity(0))
 QUICK: dict[str, Any] = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "sentences": 4}
@@ -96,18 +93,6 @@ def test_without_data_the_golden_sentences_in_the_direction_of_the_first_one_are
     sentences = read_sentences(replace(bundle, golden=(*bundle.golden, other)), None).sentences
     assert [each.text for each in sentences] == [each.source for each in bundle.golden]
     assert [each.source.source_ids for each in sentences] == [each.source_ids for each in bundle.golden]
-
-
-def test_max_target_ratio_limits_the_translations_of_every_client(toy_server: LiveService, toy_bundle: Path) -> None:
-    """An untrained model writes up to the limit."""
-    sentences = read_sentences(Bundle.open(toy_bundle), None, max_target_ratio=0.5)
-    first = max(sentences.sentences, key=lambda each: len(each.source.source_ids))
-    plan = ServicePlan.model_validate({"bundle": toy_bundle, **QUICK, "max_target_ratio": 0.5})
-    with lone_clients(plan, sentences, Targets(toy_server.grpc_target, toy_server.http_url)) as clients:
-        bounded = {client(first)() for client in clients.values()}
-    whole = toy_server.post({"text": first.text}).json()["translations"][0]["text"]
-    assert bounded != {whole}
-    assert len(bounded) == 1
 
 
 class SlowClient:

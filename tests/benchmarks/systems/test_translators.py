@@ -18,7 +18,7 @@ from tests.support.toy import toy_test_sentences
 
 SENTENCES = 60
 BATCHING = Batching(8, "examples")
-ENGINES: tuple[EngineKind, ...] = ("service", "loop", "python")
+ENGINES: tuple[EngineKind, ...] = ("dragoman", "dragoman-loop", "dragoman-python")
 SYSTEMS = (*ENGINES, "ctranslate2", "pytorch", "transformers")
 
 
