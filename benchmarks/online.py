@@ -209,7 +209,7 @@ class Comparison:
         for number in range(plan.rounds):
             for system in in_turn(systems, number):
                 objective = Objective(latency_seconds=bound_seconds)
-                async with self._load(system, best[system], WARM_UP_SECONDS, objective) as session:
+                async with self._load(system, best[system], plan.trial_seconds, objective) as session:
                     found[system].append(await session.find_capacity(system, curve=number == 0))
         bound = f"{search}, p99 <= {1000 * bound_seconds:.0f} ms, no failure:"
         tables = tables_of(search, bound, alone, found)

@@ -56,7 +56,7 @@ async def run_closed_loop(
     async def use(plan: Plan) -> None:
         await asyncio.sleep(start_seconds - loop.time())
         requests = itertools.cycle(plan.requests)
-        while (now_seconds := loop.time() - start_seconds) < plan.duration_seconds and not stop.is_set():
+        while (now_seconds := max(0.0, loop.time() - start_seconds)) < plan.duration_seconds and not stop.is_set():
             book.begin(now_seconds)
             await _send(client, next(requests), now_seconds, start_seconds, book)
 

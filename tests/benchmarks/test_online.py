@@ -41,7 +41,8 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("forked_servers"
 @pytest.fixture(scope="module", name="report")
 def _report(toy_run: RunFolder, toy_data: str) -> Report:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(online, "WARM_UP_SECONDS", 0.2)
+        # The first request of a closed loop then counts, however long a busy machine takes to answer it.
+        patch.setattr(online, "WARM_UP_SECONDS", 0.0)
         return OnlinePlan.model_validate({"run": toy_run.path, "data": toy_data, **QUICK}).measure()
 
 

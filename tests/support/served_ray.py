@@ -12,9 +12,12 @@ from tempfile import TemporaryDirectory
 
 import ray
 from ray import serve
+from ray.serve._private import api
 from ray.serve.scripts import cli
 
 LOOK_SECONDS = 0.1
+# Ray gives its proxies a minute, by a constant. Next to other tests they have taken 51 seconds, and longer.
+api.HTTP_PROXY_TIMEOUT = 600
 
 
 def report() -> None:

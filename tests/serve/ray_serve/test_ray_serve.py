@@ -49,6 +49,7 @@ class Cluster:
 
     process: subprocess.Popen[str]
     server: Server
+    log: Path
     states: list[Status] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     ended: bool = False
@@ -70,7 +71,7 @@ class Cluster:
         with self.changed:
             self.changed.wait_for(lambda: self.ended or any(map(condition, self.states)), START_SECONDS)
             found = next(filter(condition, self.states), None)
-            assert found is not None, self.states[-1:]
+            assert found is not None, (self.states[-1:], self.log.read_text()[-2000:])
             return found
 
 
@@ -107,11 +108,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     own["RAY_raylet_start_wait_time_s"] = str(int(START_SECONDS))
     command = [sys.executable, "-m", "tests.support.served_ray", str(config)]
     with ExitStack() as stack:
-        log = stack.enter_context((config.parent / "log").open("w+"))
+        log = stack.enter_context((config.parent / "log").open("w"))
         process = stack.enter_context(
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=own)
         )
-        cluster = Cluster(process, Server(process, ready={"http_port": http_port, "grpc_port": grpc_port}))
+        server = Server(process, ready={"http_port": http_port, "grpc_port": grpc_port})
+        cluster = Cluster(process, server, config.parent / "log")
         listener = threading.Thread(target=cluster.listen)
         listener.start()
         try:
