@@ -21,7 +21,8 @@ from benchmarks.harness.plan import Positive
 from benchmarks.harness.process import Launch
 from benchmarks.harness.report import Columns, Figures, Report, Table
 from benchmarks.harness.rounds import Round, play
-from benchmarks.systems.compared_model import ENGINES, LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
+from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
+from benchmarks.systems.engine_system import ENGINES
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from model.scoring import score
 from serve.bundle.manifest import GraphVariant, Precision

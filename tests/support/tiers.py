@@ -36,6 +36,15 @@ LONG_FILES = tuple(
         "reliability/test_chaos.py",
         "serve/clients/test_translate.py",
         "deploy/test_wheel.py",
+        "export/imports/test_multilingual_models.py",
+        "conformance/test_libretranslate.py",
+        "test_dragoman.py",
+        "serve/api/test_more_clients.py",
+        "serve/api/test_key_limits.py",
+        "serve/documents/test_hostile_documents.py",
+        "serve/api/test_documents.py",
+        "serve/supervisor/test_supervisor.py",
+        "serve/test_app.py",
     )
 )
 

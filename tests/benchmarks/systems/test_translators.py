@@ -73,7 +73,7 @@ def test_a_batching_sets_the_rows_of_an_engine(
     expected = engine.translate(sentences, 2, BATCHING)
     for rows in (4, 16, 4):
         assert engine.translate(sentences, 2, Batching(rows, "rows")) == expected
-        assert engine.slots == rows
+        assert engine._slots == rows
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
