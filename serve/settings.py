@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
@@ -21,8 +21,10 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from serve.state import State, StateError
 from serve.system import DeviceChoice, available_cpus
+
+if TYPE_CHECKING:
+    from serve.state import State
 
 
 class ConnectionSettings(BaseModel):
@@ -253,12 +255,14 @@ class StateSettings(BaseModel):
         description="PostgreSQL for many machines in place of SQLite in --state-dir; prefer DRAGOMAN_STATE_URL",
     )
 
-    def open_state(self) -> State | None:
+    def open_state(self) -> "State | None":
         """Returns the database; None: nothing outlives the process.
 
         Raises:
             StateError: if the directory or the database cannot be used.
         """
+        from serve.state import State, StateError  # noqa: PLC0415 - SQLAlchemy is slow and takes 14 MB
+
         if self.state_dir is None:
             if self.state_url is not None:
                 raise StateError("--state-url: expected --state-dir too, for files")

@@ -14,16 +14,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import structlog
 
 from serve.errors import CancelledError, InternalError, ServiceError
-from serve.keys.account import Account, Charge
 from serve.observability.log_writer import LOG_WRITER, RepetitionFilter
 from serve.observability.metrics import NO_MODEL, OK, Method, Protocol, ServiceMetrics
 from serve.observability.traces import Trace, begin_trace
 from serve.observability.usage import RequestUsage
+
+if TYPE_CHECKING:
+    from serve.keys.account import Account, Charge
 
 LogFormat = Literal["json", "console"]
 
@@ -58,8 +60,8 @@ class RequestRecord:
     source_texts: Sequence[str] = ()
     target_texts: Sequence[str] | None = None
     usage: RequestUsage | None = None
-    account: Account | None = None
-    charge: Charge | None = None
+    account: "Account | None" = None
+    charge: "Charge | None" = None
 
     @property
     def account_id(self) -> str:
@@ -132,7 +134,7 @@ class RecordedRequest:
         request_id: str,
         headers: Mapping[str, str] = NO_HEADERS,
         *,
-        account: Account | None = None,
+        account: "Account | None" = None,
         afterwards: Callable[[Callable[[], None]], object] = lambda write: write(),
     ) -> None:
         """Prepares the record.
