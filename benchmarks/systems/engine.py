@@ -4,6 +4,7 @@ Engines run in threads of their own.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from queue import SimpleQueue
 
 from prometheus_client import CollectorRegistry
@@ -50,6 +51,7 @@ class LiveEngines:
             engine.stop()
 
 
+@cache
 def search_options(shortest: int, longest: int, beam_size: int = 1) -> SearchOptions:
     """Returns options for a translation of `shortest` to `longest` tokens."""
     return SearchOptions(

@@ -6,10 +6,10 @@ Every record starts at a multiple of 8 bytes with a header of fixed size, follow
 import math
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,16 +38,17 @@ class Failure(IntEnum):
     INVALID_PROBABILITIES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+_FAILURES = tuple(Failure)
+
+
+class Token(NamedTuple):
     """The newest token of a streamed sequence."""
 
     ticket: int
     token_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """The end of a sequence; a start below 0 and other times of 0 mean not reached."""
 
     ticket: int
@@ -60,8 +61,7 @@ class End:
     hypotheses: list[Hypothesis]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """A failure of an engine, for the log: event, message, and the sequences or rows that it ends."""
 
     event: str
@@ -107,43 +107,39 @@ def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:
 def unpack(data: bytes) -> Iterator[Token | End | Problem]:
     """Yields the records of the loop."""
     reader = _Reader(data)
-    while not reader.ended:
+    while reader.position < len(data):
         kind, count, ticket = reader.take(_HEADER)
         if kind == _TOKEN_KIND:
             yield Token(ticket, *reader.take(_TOKEN))
         elif kind == _END_KIND:
             started, encoded, first_token, finished, decoded_tokens, failure, _ = reader.take(_END)
             hypotheses = [reader.hypothesis() for _ in range(count)]
-            yield End(ticket, Failure(failure), started, encoded, first_token, finished, decoded_tokens, hypotheses)
+            yield End(ticket, _FAILURES[failure], started, encoded, first_token, finished, decoded_tokens, hypotheses)
         else:
-            event, message = bytes(reader.part(count)).decode(errors="replace").split("\n", 1)
+            (text,) = reader.take(_array("s", count))
+            event, message = text.decode(errors="replace").split("\n", 1)
             yield Problem(event, message, ticket)
+
+
+@lru_cache(1024)
+def _array(code: str, size: int) -> Struct:
+    return Struct(f"={size}{code}")
 
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
-        self._data = memoryview(data)
-        self._position = 0
-
-    @property
-    def ended(self) -> bool:
-        return self._position == len(self._data)
+        self._data = data
+        self.position = 0
 
     def take(self, layout: Struct) -> tuple[Any, ...]:
-        values = layout.unpack_from(self._data, self._position)
-        self._position += layout.size
-        return values
-
-    def part(self, size: int) -> memoryview:
-        """Returns the next bytes; what follows them starts at a multiple of 8."""
-        start, self._position = self._position, self._position + -(-size // 8) * 8
-        return self._data[start : start + size]
+        """Returns the next values; what follows them starts at a multiple of 8."""
+        start, self.position = self.position, self.position + (layout.size + 7 & -8)
+        return layout.unpack_from(self._data, start)
 
     def hypothesis(self) -> Hypothesis:
         score, normalized_score, reason, target_tokens, token_scores, aligned_tokens = self.take(_RESULT)
-        target_ids = tuple(self.part(8 * target_tokens).cast("q"))
-        scores = tuple(self.part(4 * token_scores).cast("f"))
-        weights = self.part(4 * target_tokens * aligned_tokens)
+        target_ids, scores = self.take(_array("q", target_tokens)), self.take(_array("f", token_scores))
+        (weights,) = self.take(_array("s", 4 * target_tokens * aligned_tokens))
         shape = target_tokens, aligned_tokens
         return Hypothesis(
             target_ids=target_ids,
@@ -151,5 +147,5 @@ class _Reader:
             normalized_score=normalized_score,
             finish_reason=_REASONS[reason],
             token_scores=scores,
-            alignments=np.frombuffer(bytes(weights), np.float32).reshape(shape) if aligned_tokens else None,
+            alignments=np.frombuffer(weights, np.float32).reshape(shape) if aligned_tokens else None,
         )
