@@ -11,7 +11,7 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSION = 2
+VERSION = 3
 
 
 class LoopError(Exception):
@@ -47,7 +47,6 @@ class _Load(ctypes.Structure):
         ("running", c_int64),
         ("running_rows", c_int64),
         ("most_running", c_int64),
-        ("oldest_seconds", c_double),
     )
 
 
@@ -248,6 +247,7 @@ class LoopLibrary:
         self.quick.dragoman_loop_cancel.argtypes = (c_void_p, c_uint64)
         self.quick.dragoman_loop_drain.argtypes = (c_void_p,)
         self.quick.dragoman_loop_load.argtypes = (c_void_p, POINTER(_Load))
+        self.quick.dragoman_loop_oldest.argtypes = (c_void_p, POINTER(c_double))
         self.quick.dragoman_loop_rows_before.argtypes = (c_void_p, c_double, c_int32, POINTER(c_int64))
         self.quick.dragoman_loop_take.argtypes = (c_void_p, c_int32, POINTER(POINTER(c_uint8)), POINTER(c_uint64))
         self._declare_models()
@@ -371,6 +371,12 @@ class Loop:
         load = _Load(ctypes.sizeof(_Load))
         self._checked(self._library.quick.dragoman_loop_load(self.handle, byref(load)))
         return load
+
+    def oldest_seconds(self) -> float:
+        """Returns when the longest waiting sequence was queued; infinity: none waits."""
+        seconds = c_double()
+        self._checked(self._library.quick.dragoman_loop_oldest(self.handle, byref(seconds)))
+        return seconds.value
 
     def rows_before(self, deadline_seconds: float, priority: int) -> int:
         """Returns how many rows start before the first sequence of a new fairness key."""

@@ -101,7 +101,7 @@ class NativeScheduler(RequestScheduler):
     @property
     def oldest_seconds(self) -> float:
         """Age of the longest waiting sequence; 0: nothing waits."""
-        oldest_seconds = math.inf if self._closed else self.loop.load().oldest_seconds
+        oldest_seconds = math.inf if self._closed else self.loop.oldest_seconds()
         return self._clock() - oldest_seconds if math.isfinite(oldest_seconds) else 0.0
 
     @property

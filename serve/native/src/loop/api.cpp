@@ -15,7 +15,7 @@ using dragoman::check_size;
 using dragoman::guarded;
 using dragoman::Loop;
 
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 Loop& of(DragomanLoop* loop) { return *reinterpret_cast<Loop*>(loop); }
 
@@ -82,9 +82,12 @@ int32_t dragoman_loop_load(DragomanLoop* loop, DragomanLoad* load) {
   return guarded([&] {
     check_size(load);
     const dragoman::Load now = of(loop).scheduler().load();
-    *load = {sizeof(DragomanLoad), now.waiting, now.waiting_rows, now.running, now.running_rows, now.most_running,
-             now.oldest_seconds};
+    *load = {sizeof(DragomanLoad), now.waiting, now.waiting_rows, now.running, now.running_rows, now.most_running};
   });
+}
+
+int32_t dragoman_loop_oldest(DragomanLoop* loop, double* seconds) {
+  return guarded([&] { *seconds = of(loop).scheduler().oldest_seconds(); });
 }
 
 int32_t dragoman_loop_rows_before(DragomanLoop* loop, double deadline_seconds, int32_t priority, int64_t* rows) {

@@ -23,7 +23,6 @@ struct DragomanLoopConfig {
 struct DragomanLoad {
   uint64_t size;
   int64_t waiting, waiting_rows, running, running_rows, most_running;
-  double oldest_seconds;  // infinity: nothing waits
 };
 
 struct DragomanHealth {
@@ -48,6 +47,8 @@ DRAGOMAN_API int32_t dragoman_loop_submit(DragomanLoop* loop, const uint8_t* byt
 DRAGOMAN_API int32_t dragoman_loop_cancel(DragomanLoop* loop, uint64_t ticket);
 DRAGOMAN_API int32_t dragoman_loop_drain(DragomanLoop* loop);
 DRAGOMAN_API int32_t dragoman_loop_load(DragomanLoop* loop, DragomanLoad* load);
+// Writes when the longest waiting sequence was queued; infinity: none waits.
+DRAGOMAN_API int32_t dragoman_loop_oldest(DragomanLoop* loop, double* seconds);
 // Writes how many rows start before the first sequence of a new fairness key.
 DRAGOMAN_API int32_t dragoman_loop_rows_before(DragomanLoop* loop, double deadline_seconds, int32_t priority,
                                                int64_t* rows);

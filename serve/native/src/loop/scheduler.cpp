@@ -15,7 +15,9 @@ bool Scheduler::submit(const std::vector<SequencePointer>& sequences) {
     sequences_.emplace(sequence->ticket, sequence);
     waiting_.push(sequence);
   }
-  publish_change();
+  stalled_ = false;
+  if (sequences.size() > 1) changed_.notify_all();
+  else changed_.notify_one();  // a second idle engine would wake in vain
   return true;
 }
 
@@ -105,8 +107,12 @@ void Scheduler::fail_all(Failure failure) {
 
 Load Scheduler::load() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return {static_cast<int64_t>(waiting_.size()), waiting_.rows(), running_, running_rows_, most_running_,
-          waiting_.oldest_seconds()};
+  return {static_cast<int64_t>(waiting_.size()), waiting_.rows(), running_, running_rows_, most_running_};
+}
+
+double Scheduler::oldest_seconds() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return waiting_.oldest_seconds();
 }
 
 int64_t Scheduler::rows_before(double deadline_seconds, int32_t priority) {

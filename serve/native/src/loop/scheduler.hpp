@@ -37,8 +37,7 @@ struct Load {
   int64_t waiting_rows = 0;
   int64_t running = 0;
   int64_t running_rows = 0;
-  int64_t most_running = 0;        // at once, since the start
-  double oldest_seconds = kNever;  // when the longest waiting sequence was queued
+  int64_t most_running = 0;  // at once, since the start
 };
 
 class Scheduler {
@@ -68,6 +67,8 @@ class Scheduler {
   void fail_all(Failure failure);
 
   Load load();
+  // When the longest waiting sequence was queued; infinity: none waits. It reads the whole queue.
+  double oldest_seconds();
   // How many rows start before the first sequence of a new fairness key.
   int64_t rows_before(double deadline_seconds, int32_t priority);
   // Returns the waiting sequences in order.

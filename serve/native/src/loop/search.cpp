@@ -125,7 +125,6 @@ Search::Token Search::choose(const Sequence& sequence, const Row& row, const Row
 
 // Greedy search has one row, and sampling a row for each sample.
 void Search::advance_rows(Sequence& sequence, size_t first) {
-  std::vector<Row> going, cut;
   for (size_t rank = 0; rank < sequence.rows.size(); ++rank) {
     Row& row = sequence.rows[rank];
     const RowScores& scores = scores_[first + rank];
@@ -136,13 +135,15 @@ void Search::advance_rows(Sequence& sequence, size_t first) {
       continue;
     }
     record(sequence, row, token, scores);
-    (row.position() == sequence.options.max_target_tokens ? cut : going).push_back(std::move(row));
+    (row.position() == sequence.options.max_target_tokens ? cut_ : going_).push_back(std::move(row));
   }
-  for (const Row& row : cut) {
+  for (const Row& row : cut_) {
     finish(sequence, row, nullptr, nullptr);
     freed_slots.push_back(row.slot);
   }
-  sequence.rows = std::move(going);
+  cut_.clear();
+  sequence.rows.swap(going_);
+  going_.clear();
 }
 
 void Search::advance_beam(Sequence& sequence, size_t first) {

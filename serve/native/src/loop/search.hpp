@@ -73,6 +73,7 @@ class Search {
   std::vector<RowPlan> plans_;
   std::vector<RowScores> scores_;
   std::vector<Expansion> candidates_;  // of one beam
+  std::vector<Row> going_, cut_;       // of one sequence, empty otherwise
   int32_t changed_rows_ = 0;  // the first of the logits
   std::vector<float> attention_;
   Sampler sampler_;
