@@ -1,10 +1,9 @@
-// Scratch memory of one call, and a pool of it for calls that run at the same time.
+// Scratch memory of one call.
 #pragma once
 
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <vector>
 
@@ -56,28 +55,10 @@ struct Workspace {
   std::vector<FloatCache> source_caches;
 };
 
-class WorkspacePool {
- public:
-  struct GiveBack {
-    WorkspacePool* pool;
-    void operator()(Workspace* workspace) const {
-      const std::lock_guard<std::mutex> lock(pool->mutex_);
-      pool->idle_.emplace_back(workspace);
-    }
-  };
-  using Lease = std::unique_ptr<Workspace, GiveBack>;
-
-  Lease take() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (idle_.empty()) return {std::make_unique<Workspace>().release(), {this}};
-    std::unique_ptr<Workspace> workspace = std::move(idle_.back());
-    idle_.pop_back();
-    return {workspace.release(), {this}};
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Workspace>> idle_;
-};
+// The workspace of this thread, so that its memory stays in the caches of one core.
+inline Workspace& own_workspace() {
+  thread_local Workspace workspace;
+  return workspace;
+}
 
 }  // namespace dragoman

@@ -28,13 +28,12 @@ class ChooseKernel {
     float* log_sums = context.output<float>(0, {shape[0]});
     float* best_scores = context.output<float>(1, {shape[0], count.data[0]});
     std::int64_t* best_ids = context.output<std::int64_t>(2, {shape[0], count.data[0]});
-    choose(logits.data, shape[0], shape[1], kernels_, context.parallel(), *pool_.take(),
+    choose(logits.data, shape[0], shape[1], kernels_, context.parallel(), own_workspace(),
            {count.data[0], log_sums, best_scores, best_ids});
   }
 
  private:
   const Kernels& kernels_;
-  WorkspacePool pool_;
 };
 
 }  // namespace dragoman

@@ -33,7 +33,7 @@ class EncodeKernel {
                                   " elements, got " + std::to_string(token_ids.count));
     const Cache cache = write_cache(context, config, input, 0);
     encoder_.encode({token_ids.data, lengths.data, slots.data, lengths.count, cache}, context.parallel(),
-                    *pool_.take());
+                    own_workspace());
   }
 
  private:
@@ -47,7 +47,6 @@ class EncodeKernel {
   }
 
   Encoder encoder_;
-  WorkspacePool pool_;
 };
 
 }  // namespace dragoman

@@ -39,7 +39,7 @@ class StepKernel {
     float* alignments = context.output<float>(4, {aligned_rows, heads, rows.source.capacity()});
     rows.alignments = aligned_rows * heads > 0 ? alignments : nullptr;
     rows.target = write_cache(context, config, rows.target, kCacheOutput);
-    decoder_.step(rows, context.parallel(), *pool_.take());
+    decoder_.step(rows, context.parallel(), own_workspace());
   }
 
  private:
@@ -78,7 +78,6 @@ class StepKernel {
   }
 
   Decoder decoder_;
-  WorkspacePool pool_;
 };
 
 }  // namespace dragoman
