@@ -1,6 +1,8 @@
 // Keys and values of all slots and layers in one piece of memory.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/kernels.hpp"
 
 namespace dragoman {
@@ -39,7 +41,14 @@ struct Cache {
       return fetch(part.values, filled * part.value_stride * Index{sizeof(float)});
     }
     const Int8Cache part = int8(slot, layer);
-    fetch(part.values, filled * part.value_stride);
+    const Index size = block_size(heads, true);
+    for (Index block = 0; block < filled; ++block) {
+      const std::int8_t* keys = part.values + block * part.value_stride;
+      fetch(keys, heads.count * size);
+      // Values come by four positions: those behind the last are not read.
+      const Index fours = std::min<Index>(4, round_up(positions - block * kLanes, 4) / 4);
+      for (Index h = heads.count; h < 2 * heads.count; ++h) fetch(keys + h * size, fours * size / 4);
+    }
     fetch(part.scales, filled * part.scale_stride * Index{sizeof(float)});
   }
 

@@ -4,6 +4,14 @@
 
 namespace dragoman {
 
+namespace {
+
+// Rows whose keys and values are fetched before they are read. More would leave the cache again.
+constexpr Index kTargetsAhead = 4;
+constexpr Index kSourcesAhead = 2;
+
+}  // namespace
+
 // Memory of attention for each task.
 struct Decoder::Scratch {
   float* memory;
@@ -77,7 +85,8 @@ void Decoder::self_attention(const StepRows& rows, Index layer, const Layers& la
   parallel.split(rows.count, 1, [&](Index task, Index first, Index last) {
     write(first);
     for (Index row = first; row < last; ++row) {
-      if (row + 2 < last) rows.target.prefetch(rows.target_slots[row + 2], layer, rows.positions[row + 2] + 1);
+      if (const Index next = row + kTargetsAhead; next < last)
+        rows.target.prefetch(rows.target_slots[next], layer, rows.positions[next] + 1);
       if (row + 1 < last) write(row + 1);  // it takes the processor a while until what was written can be read
       layers.attend(rows.target, rows.target_slots[row], layer,
                     {query(row), rows.positions[row] + 1, layers.attended() + row * layers.row_size(),
@@ -92,8 +101,9 @@ void Decoder::cross_attention(const StepRows& rows, Index layer, const Layers& l
     float* weights = scratch.weights;
     if (weights != nullptr) weights += task * config_.heads * scratch.weight_stride;
     for (Index row = first; row < last; ++row) {
-      if (row + 1 < last && rows.source_slots[row + 1] != rows.source_slots[row])
-        rows.source.prefetch(rows.source_slots[row + 1], layer, rows.source_lengths[row + 1]);
+      const Index next = row + kSourcesAhead;
+      if (next < last && rows.source_slots[next] != rows.source_slots[next - 1])
+        rows.source.prefetch(rows.source_slots[next], layer, rows.source_lengths[next]);
       layers.attend(rows.source, rows.source_slots[row], layer,
                     {layers.wide() + row * layers.wide_stride(), rows.source_lengths[row],
                      layers.attended() + row * layers.row_size(), scratch.memory + task * scratch.size, weights,
