@@ -66,8 +66,9 @@ INLINE void quantize_queries(Int8Group<G>& g, const float* queries) {
     const float* query = queries + h * g.size;
     I32 sum = broadcast(std::int32_t{0});
     for_lanes(g.size, [&](Index i, Index n) INLINE_LAMBDA {
-      const I32 q = round_between(load_some(query + i, n) * broadcast(s[h].factor), -127.0f, 127.0f);
-      sum = sum + q;
+      const F32 x = load_some(query + i, n) * broadcast(s[h].factor);
+      const I32 q = round_to_byte(max(x, broadcast(-127.0f)));  // NaN becomes a number
+      sum = sum + (q - broadcast(kRounderBits));
       store_bytes(g.query + h * g.width + i, q);
     });
     g.query_sum[h] = reduce_add(sum);
@@ -119,7 +120,7 @@ INLINE void int8_weights_of(Int8Group<G>& g, const float* scales, Index scale_st
     g.factor[h] = s.scale / total;
     if (softmax != nullptr) scale_weights(softmax + h * stride, g.length, 1.0f / total);
     for (Index i = h * g.positions; i < (h + 1) * g.positions; i += kLanes)
-      store_bytes(g.weights + i, round_between(load(g.scores + i) * broadcast(s.factor), 0.0f, 255.0f));
+      store_bytes(g.weights + i, round_to_byte(load(g.scores + i) * broadcast(s.factor)));
   });
 }
 

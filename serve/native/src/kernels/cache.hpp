@@ -13,7 +13,7 @@ INLINE Index head_bytes(Heads heads) { return 16 * round_up(heads.size, 4); }
 INLINE void write_int8_key(const float* key, Index size, Index at, float factor, std::int8_t* to) {
   for_lanes(size, [&](Index i, Index n) INLINE_LAMBDA {
     std::int8_t bytes[16];
-    store_bytes(bytes, round_between(load_some(key + i, n) * broadcast(factor), -127.0f, 127.0f));
+    store_bytes(bytes, round_to_byte(load_some(key + i, n) * broadcast(factor)));
     for (Index j = 0; j < n; j += 4) std::memcpy(to + 16 * (i + j) + 4 * at, bytes + j, 4);
   });
 }
@@ -25,7 +25,7 @@ INLINE void write_int8_value(const float* value, Index size, Index at, float fac
   const I32 others = broadcast(std::int32_t{-1}) - (low << shift);
   std::int8_t* group = to + at / 4 * round_up(size, 4) * 4;
   for_lanes(size, [&](Index i, Index n) INLINE_LAMBDA {
-    const I32 q = round_between(load_some(value + i, n) * broadcast(factor), -127.0f, 127.0f);
+    const I32 q = round_to_byte(load_some(value + i, n) * broadcast(factor));
     if (n == kLanes) {
       std::int32_t four[16];
       std::memcpy(four, group + 4 * i, sizeof four);

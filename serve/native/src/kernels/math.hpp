@@ -27,6 +27,14 @@ INLINE void for_lanes(Index width, F f) {
   for (Index i = 0; i < width; i += kLanes) f(i, smaller(kLanes, width - i));
 }
 
+// Calls f(first, together) for all rows, four at a time and then one.
+template <class F>
+INLINE void with_rows(Index rows, F f) {
+  Index r = 0;
+  for (; r + 4 <= rows; r += 4) f(r, Constant<4>{});
+  for (; r < rows; ++r) f(r, Constant<1>{});
+}
+
 INLINE F32 load_some(const float* p, Index n) { return n == kLanes ? load(p) : load(p, n); }
 INLINE void store_some(float* p, F32 a, Index n) { n == kLanes ? store(p, a) : store(p, a, n); }
 
@@ -115,11 +123,8 @@ INLINE F32 activate(Activation activation, F32 x) {
   return x;
 }
 
-// The integer next to x, ties to even, between low and high (at most 2^22); NaN becomes low.
-INLINE I32 round_between(F32 x, float low, float high) {
-  const F32 bounded = min(max(x, broadcast(low)), broadcast(high));
-  return bits(bounded + broadcast(kRounder)) - broadcast(kRounderBits);
-}
+// The low byte is that of the integer next to x (at most 2^22), ties to even; any byte if x is NaN.
+INLINE I32 round_to_byte(F32 x) { return bits(x + broadcast(kRounder)); }
 
 // The bits of the largest |x|; the bits of NaN are larger than those of any number.
 INLINE I32 max_bits(I32 largest, F32 x) { return max(largest, bits(x) & broadcast(0x7fffffff)); }

@@ -6,18 +6,28 @@
 namespace dragoman {
 namespace {
 
-void quantize(FloatRows x, Index rows, Index inputs, Int8Rows out) {
+// R rows together: one row alone would wait for its scale.
+template <int R>
+INLINE void quantize_rows(FloatRows x, Index inputs, Int8Rows out) {
   const I32 zero = broadcast(std::int32_t{kInputOffset});
-  for (Index r = 0; r < rows; ++r) {
-    const float* from = x.data + r * x.stride;
-    std::uint8_t* to = out.data + r * out.stride;
-    const Scaling s = scaling(max_bits(from, inputs), 127.0f);
-    const F32 factor = broadcast(s.factor);
+  Scaling s[R];
+  each<R>([&](auto r) INLINE_LAMBDA {
+    s[r] = scaling(max_bits(x.data + r * x.stride, inputs), 127.0f);
+    out.scales[r] = s[r].scale;
+  });
+  each<R>([&](auto r) INLINE_LAMBDA {
+    const F32 factor = broadcast(s[r].factor);
     for_lanes(inputs, [&](Index i, Index n) INLINE_LAMBDA {
-      store_bytes(to + i, round_between(load_some(from + i, n) * factor, -127.0f, 127.0f) + zero);
+      store_bytes(out.data + r * out.stride + i, round_to_byte(load_some(x.data + r * x.stride + i, n) * factor) + zero);
     });
-    out.scales[r] = s.scale;
-  }
+  });
+}
+
+void quantize(FloatRows x, Index rows, Index inputs, Int8Rows out) {
+  with_rows(rows, [&](Index first, auto together) INLINE_LAMBDA {
+    quantize_rows<together>({x.data + first * x.stride, x.stride}, inputs,
+                            {out.data + first * out.stride, out.scales + first, out.stride});
+  });
 }
 
 // Where a tile of R rows and B blocks leaves its outputs: y = max(floor, product) + residual, if there is a residual.
