@@ -9,7 +9,7 @@ from model.text_table import format_table
 from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.files import FileError
 from serve.glossaries.files import read_file, write_entries
-from serve.glossaries.store import Dictionary, DictionarySummary, GlossaryStore
+from serve.glossaries.store import SHARED, Dictionary, DictionarySummary, GlossaryStore
 from serve.keys.description import time_text
 from serve.state import StateError
 from serve.state_command import StateCommand
@@ -35,7 +35,7 @@ class CreateGlossaryCommand(_GlossariesCommand):
         pair = self.source_language, self.target_language
         with self.open() as state:
             dictionary = Dictionary(*pair, read_file(self.file, *pair))
-            print(GlossaryStore(state).create(self.name, [dictionary]).id)
+            print(GlossaryStore(state).of(SHARED).create(self.name, [dictionary]).id)
 
 
 class ListGlossariesCommand(_GlossariesCommand):
@@ -46,7 +46,7 @@ class ListGlossariesCommand(_GlossariesCommand):
         with self.open() as state:
             rows = [
                 (each.id, each.name, ", ".join(map(_summary, each.dictionaries)))
-                for each in GlossaryStore(state).list_all()
+                for each in GlossaryStore(state).of(SHARED).list_all()
             ]
         header = ("id", "name", "entries")
         print(format_table([header, *rows], len(header)) if rows else "no glossary")
@@ -63,7 +63,7 @@ class ShowGlossaryCommand(_GlossariesCommand):
         """Prints a line per field, or per entry."""
         pair = self.source_language, self.target_language
         with self.open() as state:
-            store = GlossaryStore(state)
+            store = GlossaryStore(state).of(SHARED)
             if any(pair):
                 print(write_entries(store.entries(self.id, *pair), "tsv", *pair), end="")
                 return
@@ -83,7 +83,7 @@ class DeleteGlossaryCommand(_GlossariesCommand):
     def cli_cmd(self) -> None:
         """Deletes the glossary."""
         with self.open() as state:
-            GlossaryStore(state).delete(self.id)
+            GlossaryStore(state).of(SHARED).delete(self.id)
 
 
 def _summary(dictionary: DictionarySummary) -> str:

@@ -66,7 +66,7 @@ class Problem(NamedTuple):
 
     event: str
     message: str
-    count: int
+    sequences: int
 
 
 def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:

@@ -202,7 +202,7 @@ class NativeScheduler(RequestScheduler):
         elif isinstance(record, End):
             self._deliver_end(record)
         else:
-            log.error(record.event, sequences=record.count, problem=record.message)
+            log.error(record.event, sequences=record.sequences, problem=record.message)
 
     def _deliver_end(self, end: End) -> None:
         sequence = self._sequences.pop(end.ticket)

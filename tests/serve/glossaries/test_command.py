@@ -6,7 +6,7 @@ import pytest
 
 import dragoman
 from serve.glossaries.entry import Entry
-from serve.glossaries.store import GlossaryStore
+from serve.glossaries.store import SHARED, GlossaryStore
 from serve.state import State
 
 LANGUAGES = ("--source-language", "en", "--target-language", "de")
@@ -35,7 +35,7 @@ def test_glossaries_are_managed_without_a_server(
     run(monkeypatch, "create", "farm", str(file), *LANGUAGES)
     glossary_id = capsys.readouterr().out.strip()
     state = State(tmp_path / "state")
-    assert GlossaryStore(state).entries(glossary_id, "en", "de") == (Entry("house", ("Haus", "Hauses")),)
+    assert GlossaryStore(state).of(SHARED).entries(glossary_id, "en", "de") == (Entry("house", ("Haus", "Hauses")),)
     state.close()
     run(monkeypatch, "show", glossary_id, *LANGUAGES)
     assert capsys.readouterr().out == "house\tHaus\tHauses\n"
