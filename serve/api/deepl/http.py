@@ -153,7 +153,9 @@ class DeepLHttp:
         markup = asked.text_format != PLAIN
         found = await self._languages.languages_of(asked.texts, source, target, deadline_seconds, markup=markup)
         texts = [SourceText(text, each.code) for text, each in zip(asked.texts, found, strict=True)]
-        self._check_pairs(texts, target, given=bool(asked.source))
+        if asked.source.upper() == asked.target.upper():
+            raise refuse("Source and target language are equal.")
+        self._check_pairs(texts, target)
         order = TranslateRequest(
             target_language=target,
             allow_pivot=True,
@@ -226,10 +228,8 @@ class DeepLHttp:
         request.state.record.account = self._authenticator.check_key(*map(_as_bearer, headers))
         return parameters, deadline_seconds
 
-    def _check_pairs(self, texts: Sequence[SourceText], target: str, *, given: bool) -> None:
+    def _check_pairs(self, texts: Sequence[SourceText], target: str) -> None:
         for each in texts:
-            if each.language == target and given:
-                raise refuse("Source and target language are equal.")
             if each.language != target and target not in self._languages.targets_of(each.language):
                 pair = f"source_lang '{written_code(each.language)}', target_lang '{written_code(target)}'"
                 raise refuse(f"Language pair not supported: {pair}.")

@@ -66,6 +66,12 @@ def test_larger_requests_than_deepl_takes_are_refused(served: LiveService) -> No
     assert ask(served, text=["\u00e4" * 40_000, "\u00e4" * 40_000]).status_code == 413
 
 
+def test_a_text_in_another_variant_of_the_target_language_comes_back_unchanged(served: LiveService) -> None:
+    for target in ("EN-US", "EN-GB"):
+        answer = ask(served, target_lang=target).json()["translations"][0]
+        assert (answer["text"], answer["detected_source_language"]) == (TEXT, "EN")
+
+
 def test_the_kind_of_model_is_answered_if_asked(served: LiveService) -> None:
     assert ask(served, model_type="prefer_quality_optimized").json()["translations"][0]["model_type_used"] == (
         "quality_optimized"
