@@ -27,8 +27,8 @@ class CreateGlossaryCommand(_GlossariesCommand):
 
     name: CliPositionalArg[str] = Field(description="Name of the glossary")
     file: CliPositionalArg[Path] = Field(description="File of terms and their translations: tsv, csv or tbx")
-    source_language: str = Field(description="ISO 639-1 code of the terms")
-    target_language: str = Field(description="ISO 639-1 code of their translations")
+    source_language: CliPositionalArg[str] = Field(description="ISO 639-1 code of the terms")
+    target_language: CliPositionalArg[str] = Field(description="ISO 639-1 code of their translations")
 
     def cli_cmd(self) -> None:
         """Stores the glossary."""

@@ -9,8 +9,6 @@ from serve.glossaries.entry import Entry
 from serve.glossaries.store import SHARED, GlossaryStore
 from serve.state import State
 
-LANGUAGES = ("--source-language", "en", "--target-language", "de")
-
 
 @pytest.fixture(autouse=True)
 def _state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,12 +30,12 @@ def test_glossaries_are_managed_without_a_server(
 ) -> None:
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")
-    run(monkeypatch, "create", "farm", str(file), *LANGUAGES)
+    run(monkeypatch, "create", "farm", str(file), "en", "de")
     glossary_id = capsys.readouterr().out.strip()
     state = State(tmp_path / "state")
     assert GlossaryStore(state).of(SHARED).entries(glossary_id, "en", "de") == (Entry("house", ("Haus", "Hauses")),)
     state.close()
-    run(monkeypatch, "show", glossary_id, *LANGUAGES)
+    run(monkeypatch, "show", glossary_id, "--source-language", "en", "--target-language", "de")
     assert capsys.readouterr().out == "house\tHaus\tHauses\n"
     for command in (("list",), ("show", glossary_id)):
         run(monkeypatch, *command)
@@ -64,7 +62,7 @@ def test_an_unusable_file_ends_with_one_line(
     if text is not None:
         file.write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit, match=problem):
-        run(monkeypatch, "create", "farm", str(file), *LANGUAGES)
+        run(monkeypatch, "create", "farm", str(file), "en", "de")
 
 
 @pytest.mark.parametrize("command", ["show", "delete"])
