@@ -56,20 +56,12 @@ class _Decoder:
         return layers.linear(layers.final_norm(states, "decoder_norm"), "output", width, self._model.vocabulary_size)
 
     def _attend_to_target(self, number: int, states: str) -> str:
-        name, width, heads_width = (
-            f"decoder.{number}.self_attention",
-            self._config.d_model,
-            self._config.attention_width,
-        )
+        name, (width, heads_width) = f"decoder.{number}.self_attention", self._widths
         parts = self.body.split(self._layers.linear(states, f"{name}.qkv", width, 3 * heads_width), 3, 1)
         return self._layers.linear(self._target.attend(number, *parts), f"{name}.output", heads_width, width)
 
     def _attend_to_source(self, number: int, states: str) -> str:
-        name, width, heads_width = (
-            f"decoder.{number}.cross_attention",
-            self._config.d_model,
-            self._config.attention_width,
-        )
+        name, (width, heads_width) = f"decoder.{number}.cross_attention", self._widths
         query = self._layers.linear(states, f"{name}.query", width, heads_width)
         return self._layers.linear(self._source.attend(number, query), f"{name}.output", heads_width, width)
 
