@@ -9,6 +9,7 @@ from safetensors.numpy import load_file, save_file
 from sentencepiece import SentencePieceProcessor
 from transformers import T5Tokenizer
 
+import dragoman
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
@@ -78,6 +79,14 @@ def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[s
         given = [[pieces[token] for token in source] for source in sources]
         expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, (), shortest=0)
         assert [[pieces[token] for token in target] for target in targets(bundle, sources, beam_size)] == expected
+
+
+@pytest.mark.parametrize("kind", ["t5", "madlad"])
+def test_a_bundle_is_verified_with_transformers(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_t5(tmp_path / "m", kind)
+    write(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle")
+    dragoman.run("verify", [str(tmp_path / "bundle"), "--original", str(tmp_path / "m")])
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [["pass", "transformers,"]] * 2
 
 
 def test_a_source_of_t5_has_the_tokens_of_transformers(texts: tuple[str, ...], tmp_path: Path) -> None:
