@@ -20,7 +20,7 @@ from serve.engine.running import RunningSequence
 from serve.engine.selection import Step
 from serve.errors import DrainingError, InternalError, ServiceError
 from serve.observability.metrics import Metrics
-from serve.runtime.model import Model, Scores
+from serve.runtime.model import Model
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import FAILED, SHUT_DOWN, DecodingSequence
 
@@ -177,9 +177,6 @@ class Engine:
             aligned=step.attended,
         )
         self._metrics.observe_step("decode", len(step.rows), self._clock() - started_seconds)
-        self._select(step, scores)
-
-    def _select(self, step: Step, scores: Scores) -> None:
         branches = step.advance(scores, self._model.alignments if step.attended else None)
         if branches:
             self._model.branch_rows(*zip(*branches, strict=True))

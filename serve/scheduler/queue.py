@@ -8,14 +8,17 @@ call.
 """
 
 import math
+from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from itertools import count
 
 from serve.errors import ServiceError
 from serve.scheduler.sequence import DecodingSequence
+
+# Negative priority, round, deadline, number of the submission: the smallest is first.
+Order = tuple[int, int, float, int]
 
 
 @dataclass(slots=True)
@@ -67,21 +70,23 @@ class FairRounds:
 class _Place:
     sequence: DecodingSequence
     round: int
-    order: tuple[int, int, float, int]
+    order: Order
     passed_rows: int = 0
 
     def __lt__(self, other: "_Place") -> bool:
         return self.order < other.order
 
 
-def _order(
-    priority: int, entered_round: int, deadline_seconds: float | None, number: int
-) -> tuple[int, int, float, int]:
+def _order(priority: int, entered_round: int, deadline_seconds: float | None, number: int) -> Order:
     return -priority, entered_round, math.inf if deadline_seconds is None else deadline_seconds, number
 
 
 class FairQueue:
-    """The waiting sequences in order: one heap per number of rows, which finds the first fitting sequence at once."""
+    """The waiting sequences in order.
+
+    Attributes:
+        rows: of all waiting sequences.
+    """
 
     def __init__(self, pass_limit_rows: int) -> None:
         """Starts empty.
@@ -90,46 +95,36 @@ class FairQueue:
             pass_limit_rows: maximum of rows that may pass the first sequence while it is too wide for the free rows.
         """
         self._pass_limit_rows = pass_limit_rows
-        self._heaps: defaultdict[int, list[_Place]] = defaultdict(list)
-        self._rounds: defaultdict[int, FairRounds] = defaultdict(
-            FairRounds
-        )  # by priority: rounds of different priorities are not comparable
+        self.rows = 0
+        self._places: list[_Place] = []  # in order
+        # By priority: rounds of different priorities are not comparable.
+        self._rounds: defaultdict[int, FairRounds] = defaultdict(FairRounds)
         self._numbers = count()
         # Before this time no sequence expires, and without a notice none was canceled: no search is needed.
         self._next_departure_seconds = math.inf
         self._some_cancelled = False
 
     def __len__(self) -> int:
-        return sum(len(heap) for heap in self._heaps.values())
-
-    @property
-    def rows(self) -> int:
-        """Rows of all waiting sequences."""
-        return sum(rows * len(heap) for rows, heap in self._heaps.items())
-
-    @property
-    def fairness_keys(self) -> int:
-        """Number of fairness keys with waiting sequences."""
-        return sum(len(fairness_keys) for fairness_keys in self._rounds.values())
+        return len(self._places)
 
     @property
     def oldest_seconds(self) -> float | None:
         """When the longest waiting sequence was queued; None: nothing waits."""
-        return min((place.sequence.submitted_seconds for heap in self._heaps.values() for place in heap), default=None)
+        return min((place.sequence.submitted_seconds for place in self._places), default=None)
 
     def rows_before(self, deadline_seconds: float | None, priority: int) -> int:
         """Returns how many rows start before the first sequence of a new key that arrives now."""
         fairness_keys = self._rounds.get(priority)
         first_round = 0 if fairness_keys is None else fairness_keys.current_round
         order = _order(priority, first_round, deadline_seconds, next(self._numbers))
-        return sum(rows for rows, heap in self._heaps.items() for place in heap if place.order < order)
+        return sum(place.sequence.options.rows for place in self._places if place.order < order)
 
     def push(self, sequence: DecodingSequence) -> None:
         """Queues the sequence."""
-        rows = sequence.options.rows
-        entered_round = self._rounds[sequence.priority].enter(sequence.fairness_key, rows)
+        entered_round = self._rounds[sequence.priority].enter(sequence.fairness_key, sequence.options.rows)
         order = _order(sequence.priority, entered_round, sequence.deadline_seconds, next(self._numbers))
-        heappush(self._heaps[rows], _Place(sequence, entered_round, order))
+        insort(self._places, _Place(sequence, entered_round, order))
+        self.rows += sequence.options.rows
         self._next_departure_seconds = min(self._next_departure_seconds, sequence.latest_start_seconds)
         if sequence.cancelled:
             self._some_cancelled = True
@@ -144,20 +139,18 @@ class FairQueue:
             free_rows: rows that the sequence may take.
             may_start: returns False if the sequence must wait for another resource; then no sequence starts instead.
         """
-        first = self._first(self._heaps)
-        fitting = self._first(rows for rows in self._heaps if rows <= free_rows)
-        if first is None or fitting is None:
+        fitting = next((place for place in self._places if place.sequence.options.rows <= free_rows), None)
+        if fitting is None:
             return None
-        sequence = fitting.sequence
-        rows = sequence.options.rows
-        passed_rows = 0 if fitting is first else first.passed_rows + rows
+        first, sequence = self._places[0], fitting.sequence
+        passed_rows = 0 if fitting is first else first.passed_rows + sequence.options.rows
         if passed_rows > self._pass_limit_rows or not may_start(sequence):
             return None
         if fitting is not first:
             first.passed_rows = passed_rows
-        heappop(self._heaps[rows])
+        self._places.remove(fitting)
         self._rounds[sequence.priority].start(fitting.round)
-        self._leave_round(sequence)
+        self._leave(sequence)
         return sequence
 
     def notice_cancelled(self) -> None:
@@ -169,32 +162,28 @@ class FairQueue:
         if not self._some_cancelled and now_seconds < self._next_departure_seconds:
             return []
         self._some_cancelled = False  # before the search: the next search finds a sequence that is canceled meanwhile
-        abandoned: list[tuple[DecodingSequence, ServiceError]] = []
-        for heap in self._heaps.values():
-            gone = {place: error for place in heap if (error := place.sequence.abandonment(now_seconds)) is not None}
-            if gone:
-                heap[:] = [place for place in heap if place not in gone]
-                heapify(heap)
-                abandoned += ((place.sequence, error) for place, error in gone.items())
+        errors = [(place, place.sequence.abandonment(now_seconds)) for place in self._places]
+        self._places = [place for place, error in errors if error is None]
+        abandoned: list[tuple[DecodingSequence, ServiceError]] = [
+            (place.sequence, error) for place, error in errors if error is not None
+        ]
         for sequence, _ in abandoned:
-            self._leave_round(sequence)
+            self._leave(sequence)
         self._next_departure_seconds = min(
-            (place.sequence.latest_start_seconds for heap in self._heaps.values() for place in heap), default=math.inf
+            (place.sequence.latest_start_seconds for place in self._places), default=math.inf
         )
         return abandoned
 
     def clear(self) -> list[DecodingSequence]:
         """Removes and returns all sequences."""
-        sequences = [place.sequence for heap in self._heaps.values() for place in heap]
-        self._heaps.clear()
+        sequences = [place.sequence for place in self._places]
+        self._places.clear()
         self._rounds.clear()
+        self.rows = 0
         return sequences
 
-    def _first(self, widths: Iterable[int]) -> _Place | None:
-        heaps = (self._heaps[rows] for rows in widths)
-        return min((heap[0] for heap in heaps if heap), default=None)
-
-    def _leave_round(self, sequence: DecodingSequence) -> None:
+    def _leave(self, sequence: DecodingSequence) -> None:
+        self.rows -= sequence.options.rows
         fairness_keys = self._rounds[sequence.priority]
         fairness_keys.leave(sequence.fairness_key)
         if not fairness_keys:

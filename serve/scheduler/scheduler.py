@@ -189,7 +189,7 @@ class Scheduler(RequestScheduler):
             within_prefill = prefill_tokens + len(sequence.source_ids) <= self._prefill_token_budget
             return (within_prefill or not taken) and self._running.has_room(sequence)
 
-        while running_rows * self._engines < all_rows:
+        while free_rows and running_rows * self._engines < all_rows:
             sequence = self._waiting.pop(free_rows, may_start)
             if sequence is None:
                 break
