@@ -26,8 +26,16 @@ namespace {
 
 #if defined(__x86_64__)
 
-constexpr bool has(unsigned bits, unsigned wanted) { return (bits & wanted) == wanted; }
-constexpr unsigned bit(unsigned n) { return 1u << n; }
+// What the processor tells about itself in a leaf; zeros if it lacks the leaf.
+struct Leaf {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  Leaf(unsigned number, unsigned part) { __get_cpuid_count(number, part, &a, &b, &c, &d); }
+};
+
+template <class... Places>
+constexpr bool has(unsigned bits, Places... places) {
+  return (... && ((bits >> places & 1) != 0));
+}
 
 // The registers that the operating system saves (XCR0).
 unsigned saved_registers() {
@@ -37,18 +45,14 @@ unsigned saved_registers() {
 }
 
 void add_processor_sets(std::vector<const Kernels*>& sets) {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  const unsigned fma = bit(12), xsave = bit(27), avx = bit(28);
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !has(c, fma | xsave | avx)) return;
+  const Leaf basic(1, 0), extended(7, 0), more(7, 1);
+  if (!has(basic.c, 12, 27, 28) || !has(extended.b, 5)) return;  // FMA, XSAVE, AVX; AVX2
   const unsigned saved = saved_registers();
-  const unsigned avx2 = bit(5);
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || !has(b, avx2) || !has(saved, 0x06)) return;
-  const unsigned avx512 = bit(16) | bit(17) | bit(30) | bit(31);  // F, DQ, BW, VL
-  const bool wide = has(b, avx512) && has(c, bit(11)) && has(saved, 0xe6);
-  const bool vnni = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && has(a, bit(4));
+  if (!has(saved, 1, 2)) return;
   sets.push_back(&avx2::kKernels);
-  if (vnni) sets.push_back(&avx_vnni::kKernels);
-  if (wide) sets.push_back(&avx512::kKernels);
+  if (has(more.a, 4)) sets.push_back(&avx_vnni::kKernels);
+  const bool wide = has(extended.b, 16, 17, 30, 31) && has(extended.c, 11);  // F, DQ, BW, VL; VNNI
+  if (wide && has(saved, 5, 6, 7)) sets.push_back(&avx512::kKernels);
 }
 
 #elif defined(__aarch64__)

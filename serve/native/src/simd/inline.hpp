@@ -3,8 +3,8 @@
 
 #include <utility>
 
-// Plain C++ and the checks of the address sanitizer take minutes to compile if all is inlined.
-#if defined(__SANITIZE_ADDRESS__) || DRAGOMAN_SET_NUMBER == DRAGOMAN_SET_portable
+// With the checks of the address sanitizer, too, all inlined takes minutes to compile.
+#if defined(__SANITIZE_ADDRESS__) || defined(DRAGOMAN_CALLS)
 #define INLINE inline
 #define INLINE_LAMBDA
 #else

@@ -3,10 +3,11 @@
 //
 // An instruction set defines:
 // - kName, kInt8TileRows, kFloatTileRows and `tile_blocks`, the shapes of the tiles of a product;
-// - kInputOffset: the 8-bit inputs of a product are stored plus this number, 0 or 128;
+// - kInputOffset: the 8-bit inputs of a product are stored plus this number, 0 or 128, and sums start from
+//   `first_sum` or `first_score(sum of the query)`;
 // - `fma`, `lane_bits` (one bit per lane of a mask), `store_bytes` (the low bytes of 16 integers);
-// - `dot_weights` multiplies 8-bit inputs of a product, and starts from `first_sum`;
-// - `dot_keys` multiplies a signed query and signed keys, and starts from `first_score(sum of the query)`;
+// - `dot_weights` multiplies 8-bit inputs of a product;
+// - `dot_keys` multiplies a signed query and signed keys;
 // - `dot_values` multiplies unsigned attention weights and signed values.
 #pragma once
 
@@ -16,7 +17,15 @@
 
 #include "simd/inline.hpp"
 #if defined(__x86_64__)
-#include "simd/intrinsics.hpp"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push  // GCC 12 warns of values that its own intrinsics of AVX512 leave undefined on purpose
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
 #endif
 
 namespace dragoman {
@@ -104,15 +113,12 @@ INLINE F32 select(Mask m, F32 x, F32 y) {
 
 INLINE IntRegister broadcast_register(std::int32_t x) { return x + IntRegister{}; }
 INLINE F32 broadcast(float x) {
-  F32 r;
-  each<kRegisters>([&](auto i) INLINE_LAMBDA { r.v[i] = x - FloatRegister{}; });
-  return r;
+  return registers<F32>([&]() INLINE_LAMBDA { return x - FloatRegister{}; });
 }
 INLINE I32 broadcast(std::int32_t x) {
-  I32 r;
-  each<kRegisters>([&](auto i) INLINE_LAMBDA { r.v[i] = broadcast_register(x); });
-  return r;
+  return registers<I32>([&]() INLINE_LAMBDA { return broadcast_register(x); });
 }
+constexpr std::int32_t kSigns = INT32_MIN | 0x00808080;  // of four bytes
 
 // Copies 64 bytes, register by register.
 template <class Lanes>
@@ -193,15 +199,12 @@ INLINE auto reduce(const Lanes& x, F f) {
   if constexpr (kRegisters == 4) v = f(f(x.v[0], x.v[2]), f(x.v[1], x.v[3]));
   return fold(v, f, std::make_integer_sequence<int, kRegisterBytes / 8>{});
 }
-INLINE auto larger() {
-  return [](auto a, auto b) INLINE_LAMBDA { return a > b ? a : b; };
+template <class Lanes>
+INLINE auto reduce_max(const Lanes& x) {
+  return reduce(x, [](auto a, auto b) INLINE_LAMBDA { return a > b ? a : b; });
 }
-INLINE float reduce_max(F32 x) { return reduce(x, larger()); }
-INLINE std::int32_t reduce_max(I32 x) { return reduce(x, larger()); }
-INLINE float reduce_add(F32 x) {
-  return reduce(x, [](auto a, auto b) INLINE_LAMBDA { return a + b; });
-}
-INLINE std::int32_t reduce_add(I32 x) {
+template <class Lanes>
+INLINE auto reduce_add(const Lanes& x) {
   return reduce(x, [](auto a, auto b) INLINE_LAMBDA { return a + b; });
 }
 

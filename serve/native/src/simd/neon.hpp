@@ -31,8 +31,6 @@ INLINE void store_bytes(void* p, I32 x) {
   vst1q_s8(static_cast<std::int8_t*>(p), vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
 }
 
-INLINE I32 first_sum(const std::int32_t*) { return broadcast(std::int32_t{0}); }
-INLINE I32 first_score(std::int32_t) { return broadcast(std::int32_t{0}); }
 INLINE I32 dot_weights(I32 sum, Quad x, Bytes w) {
   return registers<I32>([&](auto s, auto b) INLINE_LAMBDA {
     return IntRegister(vdotq_s32(int32x4_t(s), int8x16_t(b), int8x16_t(x.v)));
@@ -41,7 +39,7 @@ INLINE I32 dot_weights(I32 sum, Quad x, Bytes w) {
 INLINE I32 dot_keys(I32 sum, Quad q, Bytes k) { return dot_weights(sum, q, k); }
 // p = (p - 128) + 64 + 64 in signed bytes.
 INLINE I32 dot_values(I32 sum, Quad p, Bytes v) {
-  const Quad rest{p.v ^ broadcast_register(INT32_MIN | 0x00808080)}, quarter{broadcast_register(0x40404040)};
+  const Quad rest{p.v ^ broadcast_register(kSigns)}, quarter{broadcast_register(0x40404040)};
   return dot_weights(dot_weights(dot_weights(sum, rest, v), quarter, v), quarter, v);
 }
 

@@ -1,6 +1,7 @@
 // Any processor: 16 lanes in four registers of 16 bytes, or in what the compiler makes of them.
 #pragma once
 
+#define DRAGOMAN_CALLS  // all inlined takes minutes to compile
 #include "simd/lanes.hpp"
 
 namespace dragoman {
@@ -39,8 +40,6 @@ INLINE I32 dot(I32 sum, ShortRegister even, ShortRegister odd, Bytes b) {
     return s + (x << 16 >> 16) + (x >> 16) + (y << 16 >> 16) + (y >> 16);
   }, sum, b);
 }
-INLINE I32 first_sum(const std::int32_t*) { return broadcast(std::int32_t{0}); }
-INLINE I32 first_score(std::int32_t) { return broadcast(std::int32_t{0}); }
 INLINE I32 dot_weights(I32 sum, Quad x, Bytes w) {
   const auto four = ShortRegister(x.v);
   return dot(sum, four << 8 >> 8, four >> 8, w);
