@@ -1,4 +1,4 @@
-"""The C interface of the native loop (serve/native/src/loop/api.hpp): decoding without the interpreter's lock.
+"""The C interface of the native loop (serve/native/src/loop/api.cpp): decoding without the interpreter's lock.
 
 Short calls keep the interpreter's lock: releasing it could cost more than they take. No thread of the loop ever takes
 it.
@@ -18,9 +18,17 @@ class LoopError(Exception):
     """The loop rejected a call."""
 
 
+class _Bounds(ctypes.Structure):
+    _fields_ = (("count", c_uint64), ("values", c_double * 32))
+
+    @classmethod
+    def of(cls, bounds: Sequence[float]) -> "_Bounds":
+        """Returns at most 32 bounds."""
+        return cls(len(bounds), (c_double * 32)(*bounds))
+
+
 class _Config(ctypes.Structure):
     _fields_ = (
-        ("size", c_uint64),
         ("engine_rows", c_int64),
         ("engines", c_int64),
         ("prefill_token_budget", c_int64),
@@ -32,16 +40,13 @@ class _Config(ctypes.Structure):
         ("max_target_tokens", c_int64),
         ("aligned", c_int64),
         ("descriptor", c_int64),
-        ("seconds_bounds", POINTER(c_double)),
-        ("sequence_bounds", POINTER(c_double)),
-        ("seconds_count", c_uint64),
-        ("sequence_count", c_uint64),
+        ("seconds_bounds", _Bounds),
+        ("sequence_bounds", _Bounds),
     )
 
 
 class _Load(ctypes.Structure):
     _fields_ = (
-        ("size", c_uint64),
         ("waiting", c_int64),
         ("waiting_rows", c_int64),
         ("running", c_int64),
@@ -52,7 +57,6 @@ class _Load(ctypes.Structure):
 
 class _Health(ctypes.Structure):
     _fields_ = (
-        ("size", c_uint64),
         ("step_started_seconds", c_double),
         ("healthy", c_int64),
         ("failure_count", c_int64),
@@ -69,21 +73,25 @@ class _Tensor(ctypes.Structure):
     )
 
 
+class _Tensors(ctypes.Structure):
+    _fields_ = (("records", POINTER(_Tensor)), ("count", c_uint64))
+
+    @classmethod
+    def of(cls, tensors: Sequence["TensorSpec"]) -> "_Tensors":
+        """Returns the structure, which keeps its records alive."""
+        return cls((_Tensor * len(tensors))(*(each.structure() for each in tensors)), len(tensors))
+
+
 class _ModelConfig(ctypes.Structure):
     _fields_ = (
-        ("size", c_uint64),
         ("encoder", c_char_p),
         ("decoder", c_char_p),
         ("choose", c_char_p),
         ("weights", c_char_p),
-        ("encoder_weights", POINTER(_Tensor)),
-        ("decoder_weights", POINTER(_Tensor)),
-        ("source_cache", POINTER(_Tensor)),
-        ("target_cache", POINTER(_Tensor)),
-        ("encoder_weight_count", c_uint64),
-        ("decoder_weight_count", c_uint64),
-        ("source_cache_count", c_uint64),
-        ("target_cache_count", c_uint64),
+        ("encoder_weights", _Tensors),
+        ("decoder_weights", _Tensors),
+        ("source_cache", _Tensors),
+        ("target_cache", _Tensors),
         ("threads", c_int64),
         ("vocabulary", c_int64),
         ("alignment_heads", c_int64),
@@ -141,10 +149,8 @@ class ModelConfig:
         """Returns the structure of the interface."""
         lists = self.encoder_weights, self.decoder_weights, self.source_cache, self.target_cache
         return _ModelConfig(
-            ctypes.sizeof(_ModelConfig),
             *(os.fsencode(path) for path in (self.encoder, self.decoder, self.choose, self.weights)),
-            *((_Tensor * len(tensors))(*(each.structure() for each in tensors)) for tensors in lists),
-            *map(len, lists),
+            *map(_Tensors.of, lists),
             self.threads,
             self.vocabulary,
             self.alignment_heads,
@@ -187,7 +193,6 @@ class LoopConfig:
         """Returns the structure of the interface; the loop writes to the descriptor if there are records."""
         budget = self.running_token_budget
         return _Config(
-            ctypes.sizeof(_Config),
             self.engine_rows,
             self.engines,
             self.prefill_token_budget,
@@ -199,10 +204,8 @@ class LoopConfig:
             self.max_target_tokens,
             self.aligned,
             descriptor,
-            _doubles(self.seconds_bounds),
-            _doubles(self.sequence_bounds),
-            len(self.seconds_bounds),
-            len(self.sequence_bounds),
+            _Bounds.of(self.seconds_bounds),
+            _Bounds.of(self.sequence_bounds),
         )
 
 
@@ -368,7 +371,7 @@ class Loop:
 
     def load(self) -> _Load:
         """Returns the numbers of waiting and running sequences and rows."""
-        load = _Load(ctypes.sizeof(_Load))
+        load = _Load()
         self._checked(self._library.quick.dragoman_loop_load(self.handle, byref(load)))
         return load
 
@@ -402,7 +405,7 @@ class Loop:
 
     def health(self, engine: int) -> _Health:
         """Returns start of the step and failures of an engine."""
-        health = _Health(ctypes.sizeof(_Health))
+        health = _Health()
         self._checked(self._library.quick.dragoman_engine_health(self.handle, engine, byref(health)))
         return health
 
@@ -425,7 +428,3 @@ class Loop:
 
     def _checked(self, status: int, library: ctypes.CDLL | None = None) -> bool:
         return self._library.checked(status, library)
-
-
-def _doubles(values: Sequence[float]) -> ctypes.Array[c_double]:
-    return (c_double * len(values))(*values)

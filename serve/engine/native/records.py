@@ -1,4 +1,4 @@
-"""Records of bytes between Python and the native loop; serve/native/src/loop/records.cpp has the same layouts.
+"""Records of bytes between Python and the native loop; serve/native/src/loop/records.hpp has the same layouts.
 
 Every record starts at a multiple of 8 bytes with a header of fixed size, followed by its arrays.
 """
@@ -16,13 +16,13 @@ import numpy as np
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason, Hypothesis
 
-_SUBMISSION = Struct("=QQQqddddddddd6i6I")
+_SUBMISSION = Struct("=QQdddiI Qqdddddf5iII 4I")
 _HEADER = Struct("=IIQ")
 _END = Struct("=ddddqII")
 _RESULT = Struct("=ddIIII")
 _TOKEN = Struct("=q")
 _TOKEN_KIND, _END_KIND, _PROBLEM_KIND = range(3)
-_STREAMED, _ALIGNED, _CANCELLED, _FORCED_END = 1, 2, 4, 8
+_CANCELLED, _FORCED_END = 1, 2
 _REASONS = (FinishReason.EOS, FinishReason.LENGTH)
 
 
@@ -72,34 +72,33 @@ class Problem(NamedTuple):
 def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:
     """Returns the record of a sequence to submit."""
     options = sequence.options
-    flags = _STREAMED * (sequence.on_token is not None) + _ALIGNED * options.alignments
-    flags += _CANCELLED * sequence.cancelled + _FORCED_END * options.forced_end
     header = _SUBMISSION.pack(
         ticket,
         fairness_key,
-        options.seed,
-        options.top_k,
         math.inf if sequence.deadline_seconds is None else sequence.deadline_seconds,
         math.inf if sequence.start_by_seconds is None else sequence.start_by_seconds,
         sequence.submitted_seconds,
+        sequence.priority,
+        sequence.on_token is not None,
+        options.seed,
+        options.top_k,
         options.patience,
         options.length_penalty,
         options.coverage_penalty,
         options.temperature,
         options.top_p,
         options.repetition_penalty,
-        sequence.priority,
         options.max_target_tokens,
         options.min_target_tokens,
         options.beam_size,
         options.hypotheses,
         options.no_repeat_ngram_tokens,
+        options.start_tokens,
+        options.alignments,
         len(sequence.source_ids),
         len(options.suppressed_ids),
         len(options.target_prefix),
-        options.start_tokens,
-        flags,
-        0,
+        _CANCELLED * sequence.cancelled + _FORCED_END * options.forced_end,
     )
     return header + array("q", (*sequence.source_ids, *options.suppressed_ids, *options.target_prefix)).tobytes()
 

@@ -1,130 +1,87 @@
+// The C interface of the loop for Python (serve/native/loop.py).
 #include "loop/api.hpp"
 
-#include <chrono>
 #include <memory>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
-#include "loop/guard.hpp"
 #include "loop/loop.hpp"
 
-namespace {
+using namespace dragoman;
 
-using dragoman::check_size;
-using dragoman::guarded;
-using dragoman::Loop;
+// Increases with every change of the interface or the records.
+DRAGOMAN_API uint32_t dragoman_loop_version() { return 3; }
 
-constexpr uint32_t kVersion = 3;
+DRAGOMAN_API const char* dragoman_loop_error() { return last_error().c_str(); }
 
-Loop& of(DragomanLoop* loop) { return *reinterpret_cast<Loop*>(loop); }
+// The clock of the loop, in seconds.
+DRAGOMAN_API double dragoman_loop_seconds() { return monotonic_seconds(); }
 
-double monotonic_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+DRAGOMAN_API int32_t dragoman_loop_create(const LoopConfig* config, Loop** loop) {
+  return guarded([&] { *loop = std::make_unique<Loop>(*config, monotonic_seconds).release(); });
 }
 
-void append(const dragoman::PhaseCounters& phase, std::vector<uint64_t>& values) {
-  values.push_back(phase.nanoseconds);
-  values.push_back(phase.sequences);
-  for (const dragoman::Histogram* histogram : {&phase.seconds, &phase.widths}) {
-    for (size_t place = 0; place < histogram->size(); ++place) values.push_back(histogram->count(place));
-  }
+// All engines must have been stopped.
+DRAGOMAN_API void dragoman_loop_destroy(Loop* loop) {
+  loop->completions().close();
+  delete loop;
 }
 
-}  // namespace
-
-uint32_t dragoman_loop_version() { return kVersion; }
-
-std::string& dragoman::last_error() {
-  thread_local std::string message;
-  return message;
+// Queues the sequences in the bytes, or none. Returns 1 after `dragoman_loop_drain`.
+DRAGOMAN_API int32_t dragoman_loop_submit(Loop* loop, const uint8_t* bytes, uint64_t size) {
+  return guarded([&] { return loop->submit(bytes, size); });
 }
 
-const char* dragoman_loop_error() { return dragoman::last_error().c_str(); }
+DRAGOMAN_API int32_t dragoman_loop_cancel(Loop* loop, uint64_t ticket) {
+  return guarded([&] { loop->scheduler().cancel(ticket); });
+}
 
-double dragoman_loop_seconds() { return monotonic_seconds(); }
+DRAGOMAN_API int32_t dragoman_loop_drain(Loop* loop) {
+  return guarded([&] { loop->scheduler().drain(); });
+}
 
-int32_t dragoman_loop_create(const DragomanLoopConfig* config, DragomanLoop** loop) {
+DRAGOMAN_API int32_t dragoman_loop_load(Loop* loop, Load* load) {
+  return guarded([&] { *load = loop->scheduler().load(); });
+}
+
+// Writes when the longest waiting sequence was queued; infinity: none waits.
+DRAGOMAN_API int32_t dragoman_loop_oldest(Loop* loop, double* seconds) {
+  return guarded([&] { *seconds = loop->scheduler().oldest_seconds(); });
+}
+
+// Writes how many rows start before the first sequence of a new fairness key.
+DRAGOMAN_API int32_t dragoman_loop_rows_before(Loop* loop, double deadline_seconds, int32_t priority, int64_t* rows) {
+  return guarded([&] { *rows = loop->scheduler().rows_before(deadline_seconds, priority); });
+}
+
+// Returns the records since the last call; they are valid until the next one. With `pause`, only urgent records wake
+// Python until a call without.
+DRAGOMAN_API int32_t dragoman_loop_take(Loop* loop, int32_t pause, const uint8_t** bytes, uint64_t* size) {
   return guarded([&] {
-    check_size(config);
-    dragoman::EngineConfig engine{config->begin_id, config->end_id, {}, {}};
-    engine.seconds_bounds.assign(config->seconds_bounds, config->seconds_bounds + config->seconds_count);
-    engine.sequence_bounds.assign(config->sequence_bounds, config->sequence_bounds + config->sequence_count);
-    auto made = std::make_unique<Loop>(
-        dragoman::SchedulerConfig{config->engine_rows, config->engines, config->prefill_token_budget,
-                                  config->running_token_budget},
-        engine,
-        dragoman::Limits{config->vocabulary, config->max_source_tokens, config->max_target_tokens,
-                         config->aligned != 0},
-        static_cast<int>(config->descriptor), monotonic_seconds);
-    *loop = reinterpret_cast<DragomanLoop*>(made.release());
-  });
-}
-
-void dragoman_loop_destroy(DragomanLoop* loop) {
-  of(loop).completions().close();
-  delete &of(loop);
-}
-
-int32_t dragoman_loop_submit(DragomanLoop* loop, const uint8_t* bytes, uint64_t size) {
-  return guarded([&] { return of(loop).submit(bytes, size) ? 0 : 1; });
-}
-
-int32_t dragoman_loop_cancel(DragomanLoop* loop, uint64_t ticket) {
-  return guarded([&] { of(loop).scheduler().cancel(ticket); });
-}
-
-int32_t dragoman_loop_drain(DragomanLoop* loop) {
-  return guarded([&] { of(loop).scheduler().drain(); });
-}
-
-int32_t dragoman_loop_load(DragomanLoop* loop, DragomanLoad* load) {
-  return guarded([&] {
-    check_size(load);
-    const dragoman::Load now = of(loop).scheduler().load();
-    *load = {sizeof(DragomanLoad), now.waiting, now.waiting_rows, now.running, now.running_rows, now.most_running};
-  });
-}
-
-int32_t dragoman_loop_oldest(DragomanLoop* loop, double* seconds) {
-  return guarded([&] { *seconds = of(loop).scheduler().oldest_seconds(); });
-}
-
-int32_t dragoman_loop_rows_before(DragomanLoop* loop, double deadline_seconds, int32_t priority, int64_t* rows) {
-  return guarded([&] { *rows = of(loop).scheduler().rows_before(deadline_seconds, priority); });
-}
-
-int32_t dragoman_loop_take(DragomanLoop* loop, int32_t pause, const uint8_t** bytes, uint64_t* size) {
-  return guarded([&] {
-    const dragoman::Records& records = of(loop).completions().take(pause != 0);
+    const Records& records = loop->completions().take(pause != 0);
     *bytes = records.data();
     *size = records.size();
   });
 }
 
-int32_t dragoman_engine_start(DragomanLoop* loop, int64_t engine) {
-  return guarded([&] { of(loop).engine(engine).start(); });
+DRAGOMAN_API int32_t dragoman_engine_start(Loop* loop, int64_t engine) {
+  return guarded([&] { loop->engine(engine).start(); });
 }
 
-int32_t dragoman_engine_stop(DragomanLoop* loop, int64_t engine, double timeout_seconds) {
-  return guarded([&] { return of(loop).engine(engine).stop(timeout_seconds) ? 0 : 1; });
+// Returns 1 if the engine hangs and was abandoned.
+DRAGOMAN_API int32_t dragoman_engine_stop(Loop* loop, int64_t engine, double timeout_seconds) {
+  return guarded([&] { return loop->engine(engine).stop(timeout_seconds); });
 }
 
-int32_t dragoman_engine_health(DragomanLoop* loop, int64_t engine, DragomanHealth* health) {
+DRAGOMAN_API int32_t dragoman_engine_health(Loop* loop, int64_t engine, Health* health) {
+  return guarded([&] { *health = loop->engine(engine).health(); });
+}
+
+// Writes the counters of the encoder, of the decoder (`PhaseCounters`), and the nanoseconds of the search. Fails if
+// `count` is another number.
+DRAGOMAN_API int32_t dragoman_engine_counters(Loop* loop, int64_t engine, uint64_t* values, uint64_t count) {
   return guarded([&] {
-    check_size(health);
-    const dragoman::Engine& found = of(loop).engine(engine);
-    *health = {sizeof(DragomanHealth), found.step_started_seconds(), found.healthy() ? 1 : 0, found.failure_count()};
-  });
-}
-
-int32_t dragoman_engine_counters(DragomanLoop* loop, int64_t engine, uint64_t* values, uint64_t count) {
-  return guarded([&] {
-    const dragoman::Engine& found = of(loop).engine(engine);
-    std::vector<uint64_t> all;
-    append(found.encode_counters, all);
-    append(found.decode_counters, all);
-    all.push_back(found.search_nanoseconds);
+    const std::vector<uint64_t> all = loop->engine(engine).counters();
     if (all.size() != count) throw std::invalid_argument("counters: another number");
     std::copy(all.begin(), all.end(), values);
   });

@@ -3,50 +3,40 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <utility>
 #include <vector>
+
+#include "loop/config.hpp"
 
 namespace dragoman {
 
-// Counts of values up to each bound, and of those above all.
-class Histogram {
+inline uint64_t nanoseconds(double seconds) { return static_cast<uint64_t>(std::max(0.0, seconds) * 1e9); }
+
+// The runs of the model of one kind: nanoseconds, sequences, runs by duration, and runs by their sequences.
+class PhaseCounters {
  public:
-  explicit Histogram(std::vector<double> bounds)
-      : bounds_(std::move(bounds)), counts_(new std::atomic<uint64_t>[bounds_.size() + 1]()) {}
+  explicit PhaseCounters(const LoopConfig& config)
+      : seconds_bounds_(config.seconds_bounds),
+        sequence_bounds_(config.sequence_bounds),
+        counts_(4 + seconds_bounds_.count + sequence_bounds_.count) {}
 
-  size_t size() const { return bounds_.size() + 1; }
-  uint64_t count(size_t place) const { return counts_[place].load(std::memory_order_relaxed); }
+  void observe(double seconds, size_t sequences) {
+    add(0, nanoseconds(seconds));
+    add(1, sequences);
+    add(2 + seconds_bounds_.place(seconds), 1);
+    add(3 + seconds_bounds_.count + sequence_bounds_.place(static_cast<double>(sequences)), 1);
+  }
 
-  void observe(double value) {
-    const auto place = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
-    counts_[static_cast<size_t>(place)].fetch_add(1, std::memory_order_relaxed);
+  void append_to(std::vector<uint64_t>& values) const {
+    for (const auto& count : counts_) values.push_back(count.load(std::memory_order_relaxed));
   }
 
  private:
-  std::vector<double> bounds_;
-  std::unique_ptr<std::atomic<uint64_t>[]> counts_;
-};
+  void add(size_t place, uint64_t count) { counts_[place].fetch_add(count, std::memory_order_relaxed); }
 
-// The runs of the model of one kind.
-struct PhaseCounters {
-  std::atomic<uint64_t> nanoseconds{0};
-  std::atomic<uint64_t> sequences{0};
-  Histogram seconds;
-  Histogram widths;  // sequences of a run
-
-  PhaseCounters(const std::vector<double>& seconds_bounds, const std::vector<double>& sequence_bounds)
-      : seconds(seconds_bounds), widths(sequence_bounds) {}
-
-  void observe(double duration_seconds, size_t width) {
-    nanoseconds.fetch_add(static_cast<uint64_t>(std::max(0.0, duration_seconds) * 1e9), std::memory_order_relaxed);
-    sequences.fetch_add(width, std::memory_order_relaxed);
-    seconds.observe(duration_seconds);
-    widths.observe(static_cast<double>(width));
-  }
+  const Bounds seconds_bounds_, sequence_bounds_;
+  std::vector<std::atomic<uint64_t>> counts_;
 };
 
 }  // namespace dragoman

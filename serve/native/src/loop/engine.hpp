@@ -4,17 +4,25 @@
 // tokens. A failing model ends sequences, never the engine.
 #pragma once
 
+#ifdef __linux__
+#include <pthread.h>
+#endif
+
+#include <algorithm>
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <exception>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "loop/counters.hpp"
+#include "loop/ranking.hpp"
 #include "loop/records.hpp"
 #include "loop/scheduler.hpp"
 #include "loop/search.hpp"
@@ -22,61 +30,256 @@
 
 namespace dragoman {
 
-struct EngineConfig {
-  int64_t begin_id = 0;
-  int64_t end_id = 0;
-  std::vector<double> seconds_bounds;
-  std::vector<double> sequence_bounds;
+struct Health {
+  double step_started_seconds;  // of the current step; negative: none
+  int64_t healthy;              // 0 after `kUnhealthyFailures` in a row, until a step succeeds
+  int64_t failure_count;        // how often that happened
 };
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  Engine(int32_t number, const EngineConfig& config, std::shared_ptr<StepModel> model,
-         std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Completions> completions, Clock clock);
-  ~Engine();
+  Engine(int32_t number, const LoopConfig& config, std::shared_ptr<StepModel> model,
+         std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Completions> completions, Clock clock)
+      : number_(number),
+        model_(std::move(model)),
+        scheduler_(std::move(scheduler)),
+        completions_(std::move(completions)),
+        clock_(std::move(clock)),
+        search_(model_->shape(), config.begin_id, config.end_id),
+        encode_counters_(config),
+        decode_counters_(config) {
+    free_all_slots();
+  }
+
+  ~Engine() {
+    if (thread_.joinable()) thread_.detach();
+  }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  void start();
+  void start() {
+    std::promise<void> ended;
+    ended_ = ended.get_future();
+    thread_ = std::thread([self = shared_from_this(), ended = std::move(ended)]() mutable {
+      while (!self->stopping_ && (!self->running_.empty() || self->scheduler_->wait())) self->step();
+      ended.set_value();
+    });
+#ifdef __linux__
+    pthread_setname_np(thread_.native_handle(), "dragoman-engine");
+#endif
+  }
+
   // Ends the thread after its current step, and fails all sequences. Returns false if the thread does not end in time:
   // it is abandoned, and lives on with what it needs.
-  bool stop(double timeout_seconds);
+  bool stop(double timeout_seconds) {
+    stopping_ = true;
+    scheduler_->drain();
+    const std::chrono::duration<double> timeout(std::min(timeout_seconds, kLongestSeconds));
+    const bool ended = !ended_.valid() || ended_.wait_for(timeout) == std::future_status::ready;
+    scheduler_->fail_all(Failure::kDraining);
+    if (!ended) {
+      scheduler_->abandon(number_, Failure::kDraining);
+      return false;
+    }
+    if (thread_.joinable()) thread_.join();
+    fail_running(Failure::kDraining);
+    publish();
+    return true;
+  }
+
   // Advances every sequence by one token.
-  void step();
+  void step() {
+    step_started_seconds_ = clock_();
+    try {
+      const auto running_rows = model_->shape().slots - static_cast<int64_t>(free_target_slots_.size());
+      const auto admitted = scheduler_->admit(number_, static_cast<int64_t>(free_target_slots_.size()), running_rows);
+      if (!admitted.empty()) prefill(admitted);
+      if (!running_.empty()) decode();
+    } catch (...) {
+      count_failure("decode_failed", running_.size());
+      fail_running(Failure::kInternal);
+      scheduler_->abandon(number_, Failure::kInternal);  // what was admitted but did not run yet
+    }
+    publish();
+    step_started_seconds_ = -1;
+  }
 
-  // When the current step started; negative: none.
-  double step_started_seconds() const { return step_started_seconds_; }
-  // False after `kUnhealthyFailures` failures in a row, until a step succeeds.
-  bool healthy() const { return failures_ < kUnhealthyFailures; }
-  // How often the engine became unhealthy.
-  int64_t failure_count() const { return failure_count_; }
+  Health health() const { return {step_started_seconds_, failures_ < kUnhealthyFailures, failure_count_}; }
 
-  PhaseCounters encode_counters;
-  PhaseCounters decode_counters;
-  std::atomic<uint64_t> search_nanoseconds{0};
+  // Those of the encoder, of the decoder, and the nanoseconds of the search.
+  std::vector<uint64_t> counters() const {
+    std::vector<uint64_t> values;
+    encode_counters_.append_to(values);
+    decode_counters_.append_to(values);
+    values.push_back(search_nanoseconds_);
+    return values;
+  }
 
  private:
   // One failure may have its cause in one input; several in a row point to the model.
   static constexpr int64_t kUnhealthyFailures = 3;
   // More source tokens in one run of the encoder leave the processor's caches.
   static constexpr size_t kEncodedTokens = 256;
+  static constexpr double kLongestSeconds = 1e8;  // clocks overflow beyond
 
-  void run();
-  void publish();
-  void prefill(const std::vector<SequencePointer>& admitted);
-  void encode(const SequencePointer* sequences, size_t count);
-  void decode();
-  void notify(double now_seconds);
-  void retire(double now_seconds);
-  void finish(Sequence& sequence, double now_seconds);
-  void fail_running(Failure failure);
-  void release_slots(Sequence& sequence);
-  void take_slots(Sequence& sequence);
-  void free_all_slots();
-  void count_failure(const char* event, size_t count);
+  void publish() {
+    completions_->publish(records_, urgent_);
+    records_.clear();
+    urgent_ = false;
+  }
+
+  // Assigns slots to sequences and encodes them; those of a failed run of the encoder fail.
+  void prefill(const std::vector<SequencePointer>& admitted) {
+    for (size_t first = 0, end = 0; first < admitted.size(); first = end) {
+      size_t tokens = 0;
+      while (end < admitted.size() && (end == first || tokens + admitted[end]->source_ids.size() <= kEncodedTokens)) {
+        tokens += admitted[end++]->source_ids.size();
+      }
+      encode(&admitted[first], end - first);
+    }
+  }
+
+  void encode(const SequencePointer* sequences, size_t count) {
+    encode_batch_.clear();
+    for (size_t place = 0; place < count; ++place) {
+      Sequence& sequence = *sequences[place];
+      take_slots(sequence);
+      encode_batch_.ids.insert(encode_batch_.ids.end(), sequence.source_ids.begin(), sequence.source_ids.end());
+      encode_batch_.lengths.push_back(sequence.source_length());
+      encode_batch_.slots.push_back(sequence.source_slot);
+    }
+    const double started_seconds = clock_();
+    try {
+      model_->encode(encode_batch_);
+    } catch (...) {
+      count_failure("encode_failed", count);
+      for (size_t place = 0; place < count; ++place) {
+        release_slots(*sequences[place]);
+        scheduler_->finish(*sequences[place], Failure::kInternal, records_);
+      }
+      return;
+    }
+    const double encoded_seconds = clock_();
+    for (size_t place = 0; place < count; ++place) {
+      sequences[place]->encoded_seconds = encoded_seconds;
+      running_.push_back(sequences[place]);
+    }
+    encode_counters_.observe(encoded_seconds - started_seconds, count);
+  }
+
+  void decode() {
+    const double started_seconds = clock_();
+    search_.plan(running_, step_batch_);
+    const double planned_seconds = clock_();
+    const StepScores scores = model_->step(step_batch_);
+    const double decoded_seconds = clock_();
+    decode_counters_.observe(decoded_seconds - planned_seconds, step_batch_.rows());
+    search_.advance(running_, step_batch_, scores, *model_);
+    for (const Branch& each : search_.branches) model_->branch(each.from_slot, each.to_slot, each.positions);
+    search_.branches.clear();
+    free_target_slots_.insert(free_target_slots_.end(), search_.freed_slots.begin(), search_.freed_slots.end());
+    search_.freed_slots.clear();
+    const double now_seconds = clock_();
+    notify(now_seconds);
+    retire(now_seconds);
+    const double search_seconds = planned_seconds - started_seconds + clock_() - decoded_seconds;
+    search_nanoseconds_.fetch_add(nanoseconds(search_seconds), std::memory_order_relaxed);
+  }
+
+  // Records the time of first tokens, and the newest tokens of streamed sequences.
+  void notify(double now_seconds) {
+    for (const SequencePointer& sequence : running_) {
+      const bool first = sequence->first_token_seconds == 0;
+      if (first) sequence->first_token_seconds = now_seconds;
+      if (!sequence->streamed || sequence->rows.empty()) continue;
+      records_.add_token(sequence->ticket, sequence->rows[0].target_ids.back());
+      urgent_ = urgent_ || first;
+    }
+  }
+
+  // Removes sequences that are over or abandoned.
+  void retire(double now_seconds) {
+    const auto leaves = [&](const SequencePointer& sequence) {
+      const bool over = sequence->rows.empty() || sequence->abandonment(now_seconds) != Failure::kNone;
+      if (over) finish(*sequence, now_seconds);
+      return over;
+    };
+    running_.erase(std::remove_if(running_.begin(), running_.end(), leaves), running_.end());
+    failures_ = 0;
+  }
+
+  void finish(Sequence& sequence, double now_seconds) {
+    Failure failure = sequence.abandonment(now_seconds);
+    bool valid = !sequence.finished.empty();
+    for (const Hypothesis& each : sequence.finished) valid = valid && std::isfinite(each.score);
+    if (failure == Failure::kNone && !valid) failure = Failure::kInvalidProbabilities;
+    if (failure == Failure::kNone) rank(sequence);
+    release_slots(sequence);
+    urgent_ = true;
+    scheduler_->finish(sequence, failure, records_);
+  }
+
+  void fail_running(Failure failure) {
+    for (const SequencePointer& sequence : running_) scheduler_->finish(*sequence, failure, records_);
+    running_.clear();
+    urgent_ = true;
+    free_all_slots();
+  }
+
+  void release_slots(Sequence& sequence) {
+    free_source_slots_.push_back(sequence.source_slot);
+    for (const Row& row : sequence.rows) free_target_slots_.push_back(row.slot);
+    free_target_slots_.insert(free_target_slots_.end(), sequence.spare_slots.begin(), sequence.spare_slots.end());
+    sequence.rows.clear();
+    sequence.spare_slots.clear();
+  }
+
+  void take_slots(Sequence& sequence) {
+    sequence.source_slot = free_source_slots_.back();
+    free_source_slots_.pop_back();
+    const int32_t slots = sequence.options.rows();
+    // A beam starts with one hypothesis, the empty one; every sample has a row of its own.
+    const int32_t rows = sequence.options.sampled() ? slots : 1;
+    for (int32_t place = 0; place < slots; ++place) {
+      const int32_t slot = free_target_slots_.back();
+      free_target_slots_.pop_back();
+      if (place < rows) {
+        Row row;
+        row.slot = slot;
+        row.number = static_cast<uint64_t>(place);
+        sequence.rows.push_back(std::move(row));
+      } else {
+        sequence.spare_slots.push_back(slot);
+      }
+    }
+  }
+
+  void free_all_slots() {
+    free_target_slots_.clear();
+    free_source_slots_.clear();
+    for (int32_t slot = model_->shape().slots; slot-- > 0;) {
+      free_target_slots_.push_back(slot);
+      free_source_slots_.push_back(slot);
+    }
+    search_.branches.clear();
+    search_.freed_slots.clear();
+  }
+
+  // Counts and reports the exception that is being handled.
+  void count_failure(const char* event, size_t count) {
+    std::string message = "unknown exception";
+    try {
+      throw;
+    } catch (const std::exception& error) {
+      message = error.what();
+    } catch (...) {
+    }
+    urgent_ = true;
+    if (++failures_ == kUnhealthyFailures) ++failure_count_;
+    records_.add_problem(event, message, count);
+  }
 
   const int32_t number_;
-  const EngineConfig config_;
   const std::shared_ptr<StepModel> model_;
   const std::shared_ptr<Scheduler> scheduler_;
   const std::shared_ptr<Completions> completions_;
@@ -92,14 +295,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Records records_;
   bool urgent_ = false;  // records that wake Python at once
 
+  PhaseCounters encode_counters_;
+  PhaseCounters decode_counters_;
+  std::atomic<uint64_t> search_nanoseconds_{0};
   std::atomic<double> step_started_seconds_{-1};
   std::atomic<int64_t> failures_{0};
   std::atomic<int64_t> failure_count_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
-  std::mutex mutex_;  // guards `ended_`
-  std::condition_variable changed_;
-  bool ended_ = true;
+  std::future<void> ended_;  // of the thread
 };
 
 }  // namespace dragoman

@@ -1,36 +1,63 @@
 // The scheduler and the engines of one model, behind the C interface.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "loop/completions.hpp"
 #include "loop/engine.hpp"
+#include "loop/records.hpp"
 #include "loop/scheduler.hpp"
 #include "loop/step_model.hpp"
 
 namespace dragoman {
 
-// The limits of the model, which every submitted sequence keeps.
-struct Limits {
-  int64_t vocabulary = 0;
-  int64_t max_source_tokens = 0;
-  int64_t max_target_tokens = 0;
-  bool aligned = false;  // the model returns alignments
-};
+inline double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 class Loop {
  public:
-  Loop(const SchedulerConfig& scheduler, const EngineConfig& engine, const Limits& limits, int descriptor,
-       Clock clock);
+  Loop(const LoopConfig& config, Clock clock)
+      : config_(config),
+        clock_(std::move(clock)),
+        completions_(std::make_shared<Completions>(static_cast<int>(config.descriptor))),
+        scheduler_(std::make_shared<Scheduler>(config, clock_, completions_)) {
+    require(config.engines >= 1 && config.engine_rows >= 1, "engines: expected at least one with one row");
+    require(all_below({config.begin_id, config.end_id}, config.vocabulary), "special tokens: not in the vocabulary");
+    for (const Bounds* bounds : {&config.seconds_bounds, &config.sequence_bounds})
+      require(bounds->count <= std::size(bounds->values), "bounds: too many");
+  }
 
   // Adds an engine without starting it. Throws std::invalid_argument if the model does not keep the limits.
-  void add_engine(std::shared_ptr<StepModel> model);
+  void add_engine(std::shared_ptr<StepModel> model) {
+    const ModelShape& shape = model->shape();
+    require(shape.slots >= config_.engine_rows, "model: fewer slots than the rows of an engine");
+    require(shape.vocabulary == config_.vocabulary, "model: another vocabulary");
+    require(shape.source_capacity >= config_.max_source_tokens, "model: sources are too short");
+    require(shape.target_capacity >= config_.max_target_tokens, "model: targets are too short");
+    require(config_.aligned == 0 || shape.alignment_heads > 0, "model: no alignment heads");
+    const auto number = static_cast<int32_t>(engines_.size());
+    engines_.push_back(std::make_shared<Engine>(number, config_, std::move(model), scheduler_, completions_, clock_));
+  }
+
   // Queues the sequences of these records (`read_sequence`), or none: it returns false after `drain`. Throws
   // std::invalid_argument if a record is invalid.
-  bool submit(const uint8_t* bytes, size_t size);
+  bool submit(const uint8_t* bytes, size_t size) {
+    std::vector<SequencePointer> sequences;
+    for (size_t position = 0; position < size;) {
+      sequences.push_back(read_sequence(bytes, size, position, config_.end_id));
+      check(*sequences.back());
+    }
+    return scheduler_->submit(sequences);
+  }
 
   Scheduler& scheduler() { return *scheduler_; }
   Completions& completions() { return *completions_; }
@@ -38,11 +65,25 @@ class Loop {
   Engine& engine(int64_t number) { return *engines_.at(static_cast<size_t>(number)); }
 
  private:
-  void check(const Sequence& sequence) const;
+  static void require(bool valid, const char* problem) {
+    if (!valid) throw std::invalid_argument(problem);
+  }
 
-  const SchedulerConfig scheduler_config_;
-  const EngineConfig engine_config_;
-  const Limits limits_;
+  static bool all_below(const std::vector<int64_t>& ids, int64_t vocabulary) {
+    return std::all_of(ids.begin(), ids.end(), [=](int64_t id) { return id >= 0 && id < vocabulary; });
+  }
+
+  void check(const Sequence& sequence) const {
+    const SearchOptions& options = sequence.options;
+    require(options.rows() <= config_.engine_rows, "sequence: more rows than an engine has");
+    require(sequence.source_length() <= config_.max_source_tokens, "source: too long");
+    require(options.max_target_tokens <= config_.max_target_tokens, "max_target_tokens: too many");
+    require(all_below(options.suppressed_ids, config_.vocabulary), "suppressed_ids: not in the vocabulary");
+    require(all_below(options.forced_ids, config_.vocabulary), "target_prefix: not in the vocabulary");
+    require(!options.keeps_attention() || config_.aligned != 0, "alignments: the model returns none");
+  }
+
+  const LoopConfig config_;
   const Clock clock_;
   const std::shared_ptr<Completions> completions_;
   const std::shared_ptr<Scheduler> scheduler_;

@@ -1,4 +1,4 @@
-// The search options of one sequence, checked before they come here; serve/search/options.py documents them.
+// The search options of one sequence; serve/search/options.py documents them.
 #pragma once
 
 #include <algorithm>
@@ -10,24 +10,28 @@ namespace dragoman {
 
 constexpr int64_t kNoToken = -1;
 
-struct SearchOptions {
-  int32_t max_target_tokens = 1;
-  int32_t min_target_tokens = 0;
-  int32_t beam_size = 1;
-  int32_t hypotheses = 1;
+// The options that are numbers, in the layout in which Python submits them.
+struct SearchNumbers {
+  uint64_t seed = 0;
+  int64_t top_k = 0;
   double patience = 1;
   double length_penalty = 1;
   double coverage_penalty = 0;
   double temperature = 0;
-  int64_t top_k = 0;
   double top_p = 1;
-  uint64_t seed = 0;
   float repetition_penalty = 1;
+  int32_t max_target_tokens = 1;
+  int32_t min_target_tokens = 0;
+  int32_t beam_size = 1;
+  int32_t hypotheses = 1;
   int32_t no_repeat_ngram_tokens = 0;
+  uint32_t start_tokens = 0;  // first forced tokens, which have score 0
+  uint32_t alignments = 0;    // wanted unless 0
+};
+
+struct SearchOptions : SearchNumbers {
   std::vector<int64_t> suppressed_ids;
   std::vector<int64_t> forced_ids;  // the target prefix and a forced end token
-  uint32_t start_tokens = 0;        // first forced tokens, which have score 0
-  bool alignments = false;
 
   bool sampled() const { return temperature > 0; }
 
@@ -37,6 +41,8 @@ struct SearchOptions {
   size_t enough_hypotheses() const {
     return static_cast<size_t>(std::max(1.0, std::nearbyint(patience * beam_size)));
   }
+
+  bool keeps_attention() const { return alignments != 0 || coverage_penalty > 0; }
 
   int64_t forced_id(size_t position) const {
     return position < forced_ids.size() ? forced_ids[position] : kNoToken;

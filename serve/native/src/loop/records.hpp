@@ -14,6 +14,15 @@ namespace dragoman {
 
 enum class RecordKind : uint32_t { kToken, kEnd, kProblem };
 
+// The header of a submitted sequence. The source, the suppressed and the forced tokens follow, each int64.
+struct SubmissionRecord {
+  Submission submission;
+  SearchNumbers numbers;
+  uint32_t source_tokens = 0, suppressed_tokens = 0, forced_tokens = 0;
+  uint32_t flags = 0;  // 1: canceled; 2: the end token follows the forced ones
+};
+static_assert(sizeof(SubmissionRecord) == 48 + 88 + 16, "without gaps");
+
 // Reads one sequence from bytes and advances the position.
 //
 // Throws std::invalid_argument if the bytes end early or a value is out of range.
@@ -37,9 +46,11 @@ class Records {
 
  private:
   template <class Value>
-  void put(const Value& value);
+  void put(const Value* values, size_t count);
   template <class Value>
-  void put_array(const std::vector<Value>& values);
+  void put(const Value& value) { put(&value, 1); }
+  template <class Value>
+  void put(const std::vector<Value>& values) { put(values.data(), values.size()); }
 
   std::vector<uint8_t> bytes_;
 };

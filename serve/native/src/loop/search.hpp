@@ -4,11 +4,16 @@
 // is over.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "loop/beam.hpp"
 #include "loop/constraints.hpp"
+#include "loop/ranking.hpp"
 #include "loop/sampling.hpp"
 #include "loop/sequence.hpp"
 #include "loop/step_model.hpp"
@@ -21,17 +26,71 @@ class Search {
       : shape_(shape), begin_id_(begin_id), end_id_(end_id) {}
 
   // Fills the batch with the rows of the sequences, in their order.
-  void plan(const std::vector<SequencePointer>& running, StepBatch& batch);
+  void plan(const std::vector<SequencePointer>& running, StepBatch& batch) {
+    batch.clear();
+    plans_.clear();
+    std::vector<int32_t> changed, unchanged;
+    for (const SequencePointer& sequence : running) {
+      const SearchOptions& options = sequence->options;
+      batch.aligned = batch.aligned || options.keeps_attention();
+      for (const Row& row : sequence->rows) {
+        RowPlan plan;
+        plan.forced_id = options.forced_id(row.target_ids.size());
+        if (plan.forced_id == kNoToken) {
+          plan.constraint = constraint_of(options, row.target_ids, end_id_);
+          batch.best_count = std::max(batch.best_count, best_count(options));
+        }
+        const auto number = static_cast<int32_t>(plans_.size());
+        if (plan.constraint.changes()) {
+          changed.push_back(number);
+        } else if (plan.forced_id != kNoToken || options.sampled()) {
+          unchanged.push_back(number);
+        }
+        plans_.push_back(std::move(plan));
+        batch.token_ids.push_back(row.target_ids.empty() ? begin_id_ : row.target_ids.back());
+        batch.positions.push_back(row.position());
+        batch.target_slots.push_back(row.slot);
+        batch.source_slots.push_back(sequence->source_slot);
+        batch.source_lengths.push_back(sequence->source_length());
+      }
+    }
+    changed_rows_ = static_cast<int32_t>(changed.size());
+    batch.scored_rows = std::move(changed);
+    batch.scored_rows.insert(batch.scored_rows.end(), unchanged.begin(), unchanged.end());
+    for (size_t place = 0; place < batch.scored_rows.size(); ++place) {
+      plans_[static_cast<size_t>(batch.scored_rows[place])].logits_place = static_cast<int32_t>(place);
+    }
+  }
 
   // Adds a token to each row, and removes rows that end. A broken row ends with the score NaN.
   void advance(const std::vector<SequencePointer>& running, const StepBatch& batch, const StepScores& scores,
-               StepModel& model);
+               StepModel& model) {
+    Choices changed;
+    if (changed_rows_ > 0) {
+      constrain(running, scores.logits);
+      changed = model.choose(changed_rows_, batch.best_count);
+    }
+    collect_scores(batch, scores, changed);
+    size_t first = 0;
+    for (const SequencePointer& sequence : running) {
+      const size_t rows = sequence->rows.size();
+      sequence->decoded_tokens += static_cast<int64_t>(rows);
+      if (sequence->options.rows() > 1 && !sequence->options.sampled()) {
+        advance_beam(*sequence, first);
+      } else {
+        advance_rows(*sequence, first);
+      }
+      first += rows;
+    }
+  }
 
   // Results of the last `advance`, for the caller to clear.
   std::vector<Branch> branches;
   std::vector<int32_t> freed_slots;
 
  private:
+  static constexpr float kBroken = std::numeric_limits<float>::quiet_NaN();
+
   // What `plan` found out about a row.
   struct RowPlan {
     int64_t forced_id = kNoToken;
@@ -56,16 +115,185 @@ class Search {
     float score = 0;
   };
 
-  int32_t best_count(const SearchOptions& options) const;
-  void collect_scores(const StepBatch& batch, const StepScores& scores, const Choices& changed);
-  void constrain(const std::vector<SequencePointer>& running, float* logits) const;
-  Token choose(const Sequence& sequence, const Row& row, const RowScores& scores);
-  void advance_rows(Sequence& sequence, size_t first);
-  void advance_beam(Sequence& sequence, size_t first);
-  bool expand(const Sequence& sequence, size_t first);
-  void record(const Sequence& sequence, Row& row, Token token, const RowScores& scores);
-  void finish(Sequence& sequence, const Row& row, const Token* end, const RowScores* scores);
-  void mean_attention(const Sequence& sequence, const RowScores& scores);
+  int32_t best_count(const SearchOptions& options) const {
+    if (options.sampled()) return 0;
+    return options.beam_size == 1 ? 1 : std::min(2 * options.beam_size, shape_.vocabulary);
+  }
+
+  void collect_scores(const StepBatch& batch, const StepScores& scores, const Choices& changed) {
+    const auto vocabulary = static_cast<size_t>(shape_.vocabulary), count = static_cast<size_t>(batch.best_count);
+    const size_t attention = static_cast<size_t>(shape_.alignment_heads) * static_cast<size_t>(shape_.source_capacity);
+    scores_.clear();
+    for (size_t number = 0; number < plans_.size(); ++number) {
+      RowScores row;
+      row.plan = &plans_[number];
+      const int32_t place = row.plan->logits_place;
+      if (place >= 0) row.logits = scores.logits + static_cast<size_t>(place) * vocabulary;
+      const bool again = place >= 0 && place < changed_rows_;
+      const Choices& choices = again ? changed : scores.choices;
+      const size_t at = again ? static_cast<size_t>(place) : number;
+      row.log_sum = choices.log_sums[at];
+      row.best_scores = choices.best_scores + at * count;
+      row.best_ids = choices.best_ids + at * count;
+      if (batch.aligned) row.alignments = scores.alignments + number * attention;
+      scores_.push_back(row);
+    }
+  }
+
+  void constrain(const std::vector<SequencePointer>& running, float* logits) const {
+    size_t number = 0;
+    for (const SequencePointer& sequence : running) {
+      for (size_t rank = 0; rank < sequence->rows.size(); ++rank, ++number) {
+        const RowPlan& plan = plans_[number];
+        if (!plan.constraint.changes()) continue;
+        float* row = logits + static_cast<std::ptrdiff_t>(plan.logits_place) * shape_.vocabulary;
+        apply(plan.constraint, sequence->options.repetition_penalty, end_id_, row, shape_.vocabulary);
+      }
+    }
+  }
+
+  Token choose(const Sequence& sequence, const Row& row, const RowScores& scores) {
+    const SearchOptions& options = sequence.options;
+    int64_t id = scores.plan->forced_id;
+    if (id == kNoToken && options.sampled()) {
+      if (std::isnan(scores.log_sum)) return {end_id_, kBroken};
+      const auto position = static_cast<uint64_t>(row.position());
+      const double number = uniform(options.seed, row.number, position);
+      id = sampler_.draw(scores.logits, shape_.vocabulary, options, number);
+    }
+    if (id == kNoToken) return {scores.best_ids[0], scores.best_scores[0]};
+    return {id, row.target_ids.size() < options.start_tokens ? 0 : scores.score_of(id)};
+  }
+
+  // Greedy search has one row, and sampling a row for each sample.
+  void advance_rows(Sequence& sequence, size_t first) {
+    for (size_t rank = 0; rank < sequence.rows.size(); ++rank) {
+      Row& row = sequence.rows[rank];
+      const RowScores& scores = scores_[first + rank];
+      const Token token = choose(sequence, row, scores);
+      if (token.id == end_id_ || std::isnan(token.score)) {
+        finish(sequence, row, &token, &scores);
+        freed_slots.push_back(row.slot);
+        continue;
+      }
+      record(sequence, row, token, scores);
+      (row.position() == sequence.options.max_target_tokens ? cut_ : going_).push_back(std::move(row));
+    }
+    for (const Row& row : cut_) {
+      finish(sequence, row, nullptr, nullptr);
+      freed_slots.push_back(row.slot);
+    }
+    cut_.clear();
+    sequence.rows.swap(going_);
+    going_.clear();
+  }
+
+  void advance_beam(Sequence& sequence, size_t first) {
+    const auto beam_size = static_cast<size_t>(sequence.options.beam_size);
+    bool over = false;
+    if (!expand(sequence, first)) {
+      const Token broken{end_id_, kBroken};
+      finish(sequence, sequence.rows[0], &broken, &scores_[first]);
+      over = true;
+    } else {
+      for (size_t place = 0; place < std::min(beam_size, candidates_.size()); ++place) {
+        const Expansion& candidate = candidates_[place];
+        if (candidate.token_id != end_id_) continue;
+        const Token end{candidate.token_id, candidate.token_score};
+        finish(sequence, sequence.rows[candidate.origin], &end, &scores_[first + candidate.origin]);
+      }
+      over = sequence.finished.size() >= sequence.options.enough_hypotheses();
+    }
+    if (!over) {
+      const std::vector<Expansion> following = survivors(candidates_, beam_size, end_id_);
+      place(sequence, following, branches);
+      for (size_t rank = 0; rank < following.size(); ++rank) {
+        const Expansion& chosen = following[rank];
+        record(sequence, sequence.rows[rank], {chosen.token_id, chosen.token_score}, scores_[first + chosen.origin]);
+      }
+      over = sequence.rows.empty() || sequence.rows[0].position() == sequence.options.max_target_tokens;
+      if (over) {
+        for (const Row& row : sequence.rows) finish(sequence, row, nullptr, nullptr);
+      }
+    }
+    if (!over) return;
+    for (const Row& row : sequence.rows) freed_slots.push_back(row.slot);
+    freed_slots.insert(freed_slots.end(), sequence.spare_slots.begin(), sequence.spare_slots.end());
+    sequence.rows.clear();
+    sequence.spare_slots.clear();
+  }
+
+  // Sets the best expansions of all hypotheses; returns false if a row is broken.
+  bool expand(const Sequence& sequence, size_t first) {
+    candidates_.clear();
+    const auto beam_size = static_cast<size_t>(sequence.options.beam_size);
+    const auto per_row = static_cast<size_t>(best_count(sequence.options));
+    for (size_t rank = 0; rank < sequence.rows.size(); ++rank) {
+      const RowScores& scores = scores_[first + rank];
+      const int64_t forced_id = scores.plan->forced_id;
+      const bool forced = forced_id != kNoToken;
+      const bool starts = sequence.rows[rank].target_ids.size() < sequence.options.start_tokens;
+      for (size_t place = 0; place < (forced ? 1 : per_row); ++place) {
+        const int64_t id = forced ? forced_id : scores.best_ids[place];
+        const float score = starts ? 0 : forced ? scores.score_of(id) : scores.best_scores[place];
+        if (std::isnan(score)) return false;
+        const double sum = sequence.rows[rank].score + static_cast<double>(score);
+        if (sum == -std::numeric_limits<double>::infinity()) break;
+        if (!keep(candidates_, {sum, rank, id, score}, beam_size)) break;  // the row's further ones are not better
+      }
+    }
+    return true;
+  }
+
+  // Stores the next token of a row, with the attention of the step that chose it.
+  void record(const Sequence& sequence, Row& row, Token token, const RowScores& scores) {
+    row.target_ids.push_back(token.id);
+    row.token_scores.push_back(token.score);
+    row.score += static_cast<double>(token.score);
+    const SearchOptions& options = sequence.options;
+    if (!options.keeps_attention()) return;
+    mean_attention(sequence, scores);
+    if (options.alignments != 0) row.alignments.insert(row.alignments.end(), attention_.begin(), attention_.end());
+    if (options.coverage_penalty > 0) {
+      row.attention_sums.resize(attention_.size(), 0.0f);
+      for (size_t token_at = 0; token_at < attention_.size(); ++token_at) {
+        row.attention_sums[token_at] += attention_[token_at];
+      }
+    }
+  }
+
+  // Appends the hypothesis of a row; `end` is its end token, null if it was cut at its limit.
+  void finish(Sequence& sequence, const Row& row, const Token* end, const RowScores* scores) {
+    Hypothesis hypothesis = row;
+    hypothesis.reason = end == nullptr ? FinishReason::kLength : FinishReason::kEnd;
+    if (end != nullptr) {
+      hypothesis.score += static_cast<double>(end->score);
+      hypothesis.token_scores.push_back(end->score);
+    }
+    double covered = 0;
+    if (sequence.options.coverage_penalty > 0) {
+      std::vector<float> sums = row.attention_sums;
+      sums.resize(sequence.source_ids.size(), 0.0f);
+      if (end != nullptr) {
+        mean_attention(sequence, *scores);
+        for (size_t token = 0; token < sums.size(); ++token) sums[token] += attention_[token];
+      }
+      covered = coverage(sums);
+    }
+    hypothesis.normalized_score =
+        normalized_score(hypothesis.score, hypothesis.token_scores.size(), covered, sequence.options);
+    sequence.finished.push_back(std::move(hypothesis));
+  }
+
+  // Sets the mean of the alignment heads for the tokens of the source.
+  void mean_attention(const Sequence& sequence, const RowScores& scores) {
+    attention_.assign(sequence.source_ids.size(), 0.0f);
+    for (int32_t head = 0; head < shape_.alignment_heads; ++head) {
+      const float* weights = scores.alignments + static_cast<std::ptrdiff_t>(head) * shape_.source_capacity;
+      for (size_t token = 0; token < attention_.size(); ++token) attention_[token] += weights[token];
+    }
+    for (float& each : attention_) each /= static_cast<float>(shape_.alignment_heads);
+  }
 
   ModelShape shape_;
   int64_t begin_id_;

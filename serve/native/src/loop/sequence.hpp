@@ -37,22 +37,29 @@ struct Hypothesis {
   std::vector<int64_t> target_ids;
   std::vector<float> token_scores;
   std::vector<float> alignments;  // [T, source length] if requested
-  double score = 0;
+  double score = 0;  // sum of the token scores
   double normalized_score = 0;
   FinishReason reason = FinishReason::kEnd;
 };
 
 // A live hypothesis: one row of each step.
-struct Row {
+struct Row : Hypothesis {
   int32_t slot = 0;
-  uint64_t number = 0;  // of the sample
-  double score = 0;     // sum of the token scores
-  std::vector<int64_t> target_ids;
-  std::vector<float> token_scores;
-  std::vector<float> alignments;      // [tokens, source length] if requested
+  uint64_t number = 0;                // of the sample
   std::vector<float> attention_sums;  // [source length] if there is a coverage penalty
 
   int32_t position() const { return static_cast<int32_t>(target_ids.size()); }
+};
+
+// What the scheduler must know of a sequence, in the layout in which Python submits it.
+struct Submission {
+  uint64_t ticket = 0;  // Python's number
+  uint64_t fairness_key = 0;
+  double deadline_seconds = kNever;
+  double start_by_seconds = kNever;
+  double submitted_seconds = 0;
+  int32_t priority = 0;
+  uint32_t streamed = 0;  // unless 0, new tokens become records at once
 };
 
 // The place in the queue.
@@ -62,16 +69,9 @@ struct Turn {
   int64_t passed_rows = 0;  // rows that passed the sequence while it was too wide
 };
 
-struct Sequence {
-  uint64_t ticket = 0;  // Python's number
+struct Sequence : Submission {
   std::vector<int64_t> source_ids;
   SearchOptions options;
-  uint64_t fairness_key = 0;
-  int32_t priority = 0;
-  double deadline_seconds = kNever;
-  double start_by_seconds = kNever;
-  double submitted_seconds = 0;
-  bool streamed = false;
   std::atomic<bool> cancelled{false};
 
   State state = State::kWaiting;

@@ -20,17 +20,18 @@ struct ModelShape {
   int32_t target_capacity = 0;  // tokens, the begin token included
 };
 
+template <class... Vectors>
+void clear_all(Vectors&... vectors) {
+  (vectors.clear(), ...);
+}
+
 // Sources, one behind the other without padding.
 struct EncodeBatch {
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
   std::vector<int32_t> slots;
 
-  void clear() {
-    ids.clear();
-    lengths.clear();
-    slots.clear();
-  }
+  void clear() { clear_all(ids, lengths, slots); }
 };
 
 struct StepBatch {
@@ -46,12 +47,7 @@ struct StepBatch {
   size_t rows() const { return token_ids.size(); }
 
   void clear() {
-    token_ids.clear();
-    positions.clear();
-    target_slots.clear();
-    source_slots.clear();
-    source_lengths.clear();
-    scored_rows.clear();
+    clear_all(token_ids, positions, target_slots, source_slots, source_lengths, scored_rows);
     best_count = 0;
     aligned = false;
   }

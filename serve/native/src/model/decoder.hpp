@@ -1,6 +1,9 @@
 // One step of the decoder: each row reads its last token and gets the logits of the next one.
 #pragma once
 
+#include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "model/layers.hpp"
@@ -36,20 +39,119 @@ struct StepRows {
 class Decoder {
  public:
   // Throws std::invalid_argument that names a wrong weight.
-  Decoder(const Config& config, std::vector<Tensor> weights, const Kernels& kernels);
+  Decoder(const Config& config, std::vector<Tensor> weights, const Kernels& kernels)
+      : config_(config), kernels_(kernels) {
+    WeightReader reader(config_, std::move(weights));
+    embedding_ = reader.embedding();
+    const Index d = config_.d_model;
+    for (Index i = 0; i < config_.decoder_layers; ++i) {
+      const std::string name = "decoder layer " + std::to_string(i);
+      layers_.push_back({reader.linear(name + " qkv", 3 * d, d), reader.linear(name + " out", d, d),
+                         reader.norm(name + " self-attention norm"), reader.linear(name + " query", d, d),
+                         reader.linear(name + " cross-attention out", d, d),
+                         reader.norm(name + " cross-attention norm"), reader.feed_forward(name)});
+    }
+    if (config_.pre_norm) norm_ = reader.norm("final norm");
+    vocabulary_ = reader.linear("vocabulary", config_.vocabulary, d);
+    reader.finish();
+  }
 
   const Config& config() const { return config_; }
   const Embedding& embedding() const { return embedding_; }
 
-  void step(const StepRows& rows, const Parallel& parallel, Workspace& workspace) const;
+  void step(const StepRows& rows, const Parallel& parallel, Workspace& workspace) const {
+    if (rows.count == 0) return;
+    const Layers layers(config_, kernels_, parallel, workspace, rows.count);
+    for (Index row = 0; row < rows.count; ++row)
+      layers.embed(embedding_, row, rows.token_ids[row], rows.positions[row]);
+    Index longest = 0;
+    for (Index row = 0; row < rows.count; ++row)
+      longest = std::max<Index>({longest, rows.positions[row] + 1, rows.source_lengths[row]});
+    Scratch scratch{};
+    scratch.size = round_up(attention_scratch(config_.head_shape(), longest), kLanes);
+    scratch.memory = workspace.attention.fit(parallel.threads() * scratch.size);
+    if (rows.alignments != nullptr) {
+      scratch.weight_stride = round_up(longest, kLanes);
+      scratch.weights = workspace.weights.fit(parallel.threads() * config_.heads * scratch.weight_stride);
+      const Index heads = static_cast<Index>(config_.alignment_heads.size());
+      std::fill_n(rows.alignments, rows.count * heads * rows.source.capacity(), 0.0f);
+    }
+    for (Index i = 0; i < config_.decoder_layers; ++i) {
+      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
+      layers.project(layer.qkv, layers.before(layer.self_norm));
+      self_attention(rows, i, layers, parallel, scratch);
+      layers.add(layer.out, layers.attended_input());
+      layers.after(layer.self_norm);
+      layers.project(layer.query, layers.before(layer.cross_norm));
+      cross_attention(rows, i, layers, parallel, scratch);
+      layers.add(layer.cross_out, layers.attended_input());
+      layers.after(layer.cross_norm);
+      layers.feed_forward(layer.feed_forward);
+    }
+    project_and_choose(vocabulary_, layers, layers.before(norm_), rows.count, kernels_, parallel, workspace,
+                       rows.scored, rows.choices);
+  }
 
  private:
-  struct Scratch;
+  // Rows whose keys and values are fetched before they are read. More would leave the cache again.
+  static constexpr Index kTargetsAhead = 4;
+  static constexpr Index kSourcesAhead = 2;
+
+  // Memory of attention for each task.
+  struct Scratch {
+    float* memory;
+    Index size;
+    float* weights;  // [heads, weight_stride]; null without alignments
+    Index weight_stride;
+  };
+
   void self_attention(const StepRows& rows, Index layer, const Layers& layers, const Parallel& parallel,
-                      const Scratch& scratch) const;
+                      const Scratch& scratch) const {
+    const Index d = config_.d_model;
+    const auto query = [&](Index row) { return layers.wide() + row * layers.wide_stride(); };
+    const auto write = [&](Index row) {
+      layers.write(rows.target, rows.target_slots[row], layer, rows.positions[row], query(row) + d, query(row) + 2 * d);
+    };
+    parallel.split(rows.count, 1, [&](Index task, Index first, Index last) {
+      write(first);
+      for (Index row = first; row < last; ++row) {
+        if (const Index next = row + kTargetsAhead; next < last)
+          rows.target.prefetch(rows.target_slots[next], layer, rows.positions[next] + 1);
+        if (row + 1 < last) write(row + 1);  // it takes the processor a while until what was written can be read
+        layers.attend(rows.target, rows.target_slots[row], layer,
+                      {query(row), rows.positions[row] + 1, layers.attended() + row * layers.row_size(),
+                       scratch.memory + task * scratch.size, nullptr, 0});
+      }
+    });
+  }
+
   void cross_attention(const StepRows& rows, Index layer, const Layers& layers, const Parallel& parallel,
-                       const Scratch& scratch) const;
-  void copy_alignments(const StepRows& rows, Index layer, Index row, const float* weights, Index stride) const;
+                       const Scratch& scratch) const {
+    parallel.split(rows.count, 1, [&](Index task, Index first, Index last) {
+      float* weights = scratch.weights;
+      if (weights != nullptr) weights += task * config_.heads * scratch.weight_stride;
+      for (Index row = first; row < last; ++row) {
+        const Index next = row + kSourcesAhead;
+        if (next < last && rows.source_slots[next] != rows.source_slots[next - 1])
+          rows.source.prefetch(rows.source_slots[next], layer, rows.source_lengths[next]);
+        layers.attend(rows.source, rows.source_slots[row], layer,
+                      {layers.wide() + row * layers.wide_stride(), rows.source_lengths[row],
+                       layers.attended() + row * layers.row_size(), scratch.memory + task * scratch.size, weights,
+                       scratch.weight_stride});
+        if (weights != nullptr) copy_alignments(rows, layer, row, weights, scratch.weight_stride);
+      }
+    });
+  }
+
+  void copy_alignments(const StepRows& rows, Index layer, Index row, const float* weights, Index stride) const {
+    const Index count = static_cast<Index>(config_.alignment_heads.size()), capacity = rows.source.capacity();
+    for (Index i = 0; i < count; ++i) {
+      const AlignmentHead& head = config_.alignment_heads[static_cast<std::size_t>(i)];
+      if (head.layer != layer) continue;
+      const float* from = weights + head.head * stride;
+      std::copy(from, from + rows.source_lengths[row], rows.alignments + (row * count + i) * capacity);
+    }
+  }
 
   const Config config_;
   const Kernels& kernels_;

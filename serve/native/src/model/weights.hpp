@@ -1,20 +1,23 @@
 // Weights as views of tensors that are given in a fixed order.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernels.hpp"
 #include "model/config.hpp"
+#include "ort/abi.hpp"
 
 namespace dragoman {
 
-enum class Element { kFloat, kInt8, kInt32, kOther };
-
 struct Tensor {
-  Element element;
+  ort::ElementType type;
   std::vector<std::int64_t> shape;
   const void* data;
 };
@@ -49,17 +52,98 @@ class WeightReader {
  public:
   WeightReader(const Config& config, std::vector<Tensor> tensors) : config_(config), tensors_(std::move(tensors)) {}
 
-  Linear linear(const std::string& name, Index outputs, Index inputs);
-  Norm norm(const std::string& name);
-  Embedding embedding();
-  FeedForward feed_forward(const std::string& name);
-  void finish() const;
+  Linear linear(const std::string& name, Index outputs, Index inputs) {
+    const Index padded = round_up(outputs, kLanes), blocks = padded / kLanes, fours = round_up(inputs, 4) / 4;
+    Linear linear{config_.int8, {}, {}, outputs, inputs};
+    if (config_.int8) {
+      const auto* weight = values<std::int8_t>(name + " weight", {blocks, fours, kLanes, 4});
+      const auto* scale = values<float>(name + " scale", {padded});
+      const auto* offset = values<std::int32_t>(name + " offset", {padded});
+      linear.integers = {weight, scale, offset, values<float>(name + " bias", {padded}), outputs, inputs};
+    } else {
+      const auto* weight = values<float>(name + " weight", {blocks, inputs, kLanes});
+      linear.floats = {weight, values<float>(name + " bias", {padded}), outputs, inputs};
+    }
+    return linear;
+  }
+
+  Norm norm(const std::string& name) {
+    const auto* gain = values<float>(name + " gain", {config_.d_model});
+    const float* bias =
+        config_.norm == Norm::Kind::kLayer ? values<float>(name + " bias", {config_.d_model}) : nullptr;
+    return {config_.norm, gain, bias, config_.d_model, config_.epsilon};
+  }
+
+  Embedding embedding() {
+    const Index d = config_.d_model;
+    const Index blocks = config_.vocabulary > 0 ? round_up(config_.vocabulary, kLanes) / kLanes : leading("embedding");
+    const Index rows = blocks * kLanes;
+    Linear table{config_.int8, {}, {}, rows, d};
+    if (config_.int8) {
+      const auto* weight = values<std::int8_t>("embedding weight", {blocks, round_up(d, 4) / 4, kLanes, 4});
+      table.integers = {weight, values<float>("embedding scale", {rows}), nullptr, nullptr, rows, d};
+    } else {
+      table.floats = {values<float>("embedding weight", {blocks, d, kLanes}), nullptr, rows, d};
+    }
+    const Index max_length = leading("positions");
+    const auto* positions = values<float>("positions", {kAny, d});
+    return {table, positions, rows, max_length, config_.embedding_norm ? norm("embedding norm") : Norm{}};
+  }
+
+  FeedForward feed_forward(const std::string& name) {
+    FeedForward part{};
+    if (config_.gated) part.gate = linear(name + " gate", config_.d_ff, config_.d_model);
+    part.inner = linear(name + " inner", config_.d_ff, config_.d_model);
+    part.outer = linear(name + " outer", config_.d_model, config_.d_ff);
+    part.norm = norm(name + " feed-forward norm");
+    return part;
+  }
+
+  void finish() const {
+    if (next_ != tensors_.size())
+      throw std::invalid_argument("weights: expected " + std::to_string(next_) + " tensors, got " +
+                                  std::to_string(tensors_.size()));
+  }
 
  private:
-  const Tensor& take(const std::string& name, Element element, const std::vector<std::int64_t>& shape);
   template <class T>
-  const T* values(const std::string& name, const std::vector<std::int64_t>& shape);
-  Index leading(const std::string& name) const;
+  const T* values(const std::string& name, const std::vector<std::int64_t>& shape) {
+    constexpr auto type = std::is_same_v<T, float>         ? ort::ElementType::kFloat
+                          : std::is_same_v<T, std::int8_t> ? ort::ElementType::kInt8
+                                                           : ort::ElementType::kInt32;
+    if (next_ == tensors_.size())
+      throw std::invalid_argument("weights: expected " + name + ", got only " + std::to_string(next_) + " tensors");
+    const Tensor& tensor = tensors_[next_];
+    if (tensor.type != type || !fits(tensor.shape, shape))
+      throw std::invalid_argument("weight " + std::to_string(next_) + ": " + name + ": expected " +
+                                  describe(type, shape) + ", got " + describe(tensor.type, tensor.shape));
+    ++next_;
+    return static_cast<const T*>(tensor.data);
+  }
+
+  static bool fits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& expected) {
+    const auto same = [](std::int64_t size, std::int64_t wanted) { return wanted == kAny || size == wanted; };
+    return std::equal(shape.begin(), shape.end(), expected.begin(), expected.end(), same);
+  }
+
+  static std::string describe(ort::ElementType type, const std::vector<std::int64_t>& shape) {
+    std::string text = type == ort::ElementType::kFloat   ? "float32 ["
+                       : type == ort::ElementType::kInt8  ? "int8 ["
+                       : type == ort::ElementType::kInt32 ? "int32 ["
+                                                          : "another type [";
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      text += (i == 0 ? "" : ", ") + (shape[i] == kAny ? std::string("any") : std::to_string(shape[i]));
+    return text + "]";
+  }
+
+  // Returns the length of the first axis of the next tensor.
+  Index leading(const std::string& name) const {
+    if (next_ == tensors_.size() || tensors_[next_].shape.empty())
+      throw std::invalid_argument("weights: expected " + name);
+    return tensors_[next_].shape[0];
+  }
+
+  static constexpr std::int64_t kAny = -1;
 
   const Config& config_;
   std::vector<Tensor> tensors_;

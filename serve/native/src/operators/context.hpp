@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/parallel.hpp"
-#include "ort/api.hpp"
+#include "operators/node.hpp"
 
 namespace dragoman {
 
@@ -26,27 +26,51 @@ class Context {
   // Returns the elements of an input, whose type is known; `count` is checked if it is at least 0.
   template <class T>
   Vector<const T> input(std::size_t index, const char* name, Index count = -1) const {
-    const Vector<void> bytes = memory(input_value(index, name));
-    const Index elements = bytes.count / static_cast<Index>(sizeof(T));
-    if (count >= 0 && elements != count)
-      throw std::invalid_argument(std::string(name) + ": expected " + std::to_string(count) + " elements, got " +
-                                  std::to_string(elements));
-    return {static_cast<const T*>(bytes.data), elements};
+    const ort::Value* value = input_value(index, name);
+    const Index elements = bytes_of(value) / static_cast<Index>(sizeof(T));
+    if (count >= 0 && elements != count) throw wrong(name, std::to_string(count) + " elements", elements);
+    return {static_cast<const T*>(data_of(api_, value)), elements};
   }
-  TensorShape input_shape(std::size_t index, const char* name) const;
+
+  TensorShape input_shape(std::size_t index, const char* name) const {
+    return read_tensor(api_, input_value(index, name)).shape;
+  }
 
   template <class T>
   T* output(std::size_t index, const TensorShape& shape) const {
-    return static_cast<T*>(output_memory(index, shape, sizeof(T)));
+    const ort::Value* value = api_.get(api_.kernel_context_get_output, context_, index, shape.data(), shape.size());
+    auto expected = static_cast<Index>(sizeof(T));
+    for (const std::int64_t size : shape) expected *= size;
+    const Index bytes = value == nullptr ? -1 : bytes_of(value);
+    if (bytes != expected)
+      throw wrong("output " + std::to_string(index), std::to_string(expected) + " bytes", bytes);
+    return static_cast<T*>(data_of(api_, value));
   }
 
   // Splits work over the threads of the session, as long as this object lives.
-  Parallel parallel();
+  Parallel parallel() {
+    if (threads_ <= 1) return {};
+    const auto run = [](void* self, Parallel::Task task, std::size_t count, void* user) {
+      const Context& context = *static_cast<const Context*>(self);
+      context.api_.check(context.api_.kernel_context_parallel_for(context.context_, task, count, count, user));
+    };
+    return {threads_, run, this};
+  }
 
  private:
-  const ort::Value* input_value(std::size_t index, const char* name) const;
-  void* output_memory(std::size_t index, const TensorShape& shape, std::size_t element_bytes) const;
-  Vector<void> memory(const ort::Value* value) const;
+  static std::invalid_argument wrong(const std::string& name, const std::string& expected, Index got) {
+    return std::invalid_argument(name + ": expected " + expected + ", got " + std::to_string(got));
+  }
+
+  const ort::Value* input_value(std::size_t index, const char* name) const {
+    const ort::Value* value = api_.get(api_.kernel_context_get_input, context_, index);
+    if (value == nullptr) throw std::invalid_argument(std::string(name) + ": missing");
+    return value;
+  }
+
+  Index bytes_of(const ort::Value* value) const {
+    return static_cast<Index>(api_.get(api_.get_tensor_size_in_bytes, value));
+  }
 
   const ort::Api& api_;
   ort::KernelContext* context_;
@@ -63,6 +87,16 @@ void check_values(const char* name, Vector<const T> values, Index low, Index hig
 }
 
 // Throws unless all slots are in their range and different.
-void check_slots(const char* name, Vector<const std::int32_t> slots, Index count);
+inline void check_slots(const char* name, Vector<const std::int32_t> slots, Index count) {
+  check_values(name, slots, 0, count - 1);
+  std::vector<bool> seen(static_cast<std::size_t>(count));
+  for (Index i = 0; i < slots.count; ++i) {
+    std::vector<bool>::reference taken = seen[static_cast<std::size_t>(slots.data[i])];
+    if (taken)
+      throw std::invalid_argument(std::string(name) + ": expected different slots, got " +
+                                  std::to_string(slots.data[i]) + " twice");
+    taken = true;
+  }
+}
 
 }  // namespace dragoman

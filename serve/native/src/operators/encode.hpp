@@ -41,8 +41,7 @@ class EncodeKernel {
 
   static Encoder make_encoder(const Node& node) {
     const Config config = node.config(false);
-    check_cache(node, config, Side::kInputs, kCacheInput);
-    check_cache(node, config, Side::kOutputs, 0);
+    check_cache(node, config, kCacheInput);
     return {config, node.weights(kCacheInput + cache_tensors(config)), chosen_kernels()};
   }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <exception>
-#include <memory>
 #include <stdexcept>
 
 #include "operators/context.hpp"
@@ -17,7 +16,7 @@ template <class Kernel>
 class Operator : public ort::CustomOp {
  public:
   Operator(const ort::Api& api, Index threads) : CustomOp{}, api_(api), threads_(threads) {
-    version = ort::kApiVersion;
+    version = ort::kOperatorVersion;
     get_name = [](const CustomOp*) { return Kernel::kName; };
     get_execution_provider_type = [](const CustomOp*) -> const char* { return nullptr; };  // the CPU
     get_input_type_count = [](const CustomOp*) { return std::size(Kernel::kInputs); };
@@ -31,31 +30,22 @@ class Operator : public ort::CustomOp {
     get_variadic_input_homogeneity = get_variadic_output_homogeneity = [](const CustomOp*) { return 0; };
     create_kernel_v2 = [](const CustomOp* self, const ort::Function*, const ort::KernelInfo* info, void** kernel) {
       const auto& op = *static_cast<const Operator*>(self);
-      return status_of(op.api_, [&] { *kernel = std::make_unique<Instance>(op, info).release(); });
+      return op.status_of([&] { *kernel = new Instance{op, Kernel(Node(op.api_, info))}; });
     };
     kernel_compute_v2 = [](void* kernel, ort::KernelContext* context) {
-      return static_cast<Instance*>(kernel)->compute(context);
+      auto& self = *static_cast<Instance*>(kernel);
+      return self.op.status_of([&] {
+        Context of_run(self.op.api_, context, self.op.threads_);
+        self.kernel.compute(of_run);
+      });
     };
-    kernel_destroy = [](void* kernel) { std::unique_ptr<Instance>(static_cast<Instance*>(kernel)); };
+    kernel_destroy = [](void* kernel) { delete static_cast<Instance*>(kernel); };
   }
 
  private:
-  class Instance {
-   public:
-    Instance(const Operator& op, const ort::KernelInfo* info)
-        : api_(op.api_), threads_(op.threads_), kernel_(Node(op.api_, info)) {}
-
-    ort::Status* compute(ort::KernelContext* context) {
-      return status_of(api_, [&] {
-        Context of_run(api_, context, threads_);
-        kernel_.compute(of_run);
-      });
-    }
-
-   private:
-    const ort::Api& api_;
-    Index threads_;
-    Kernel kernel_;
+  struct Instance {
+    const Operator& op;
+    Kernel kernel;
   };
 
   static ort::Characteristic characteristic(ort::ElementType type) {
@@ -63,9 +53,9 @@ class Operator : public ort::CustomOp {
   }
 
   template <class F>
-  static ort::Status* status_of(const ort::Api& api, F&& f) {
-    const auto error = [&api](ort::ErrorCode code, const std::exception& cause) {
-      return api.create_status(code, (std::string(Kernel::kName) + ": " + cause.what()).c_str());
+  ort::Status* status_of(F&& f) const {
+    const auto error = [this](ort::ErrorCode code, const std::exception& cause) {
+      return api_.create_status(code, (std::string(Kernel::kName) + ": " + cause.what()).c_str());
     };
     try {
       f();

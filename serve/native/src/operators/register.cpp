@@ -1,6 +1,7 @@
 // What the library exports: the registration of its operators, and the name of the instruction set in use.
 #include <atomic>
-#include <cstring>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -30,20 +31,20 @@ struct Operators {
   Operator<EncodeKernel> encode;
   Operator<StepKernel> step;
   Operator<ChooseKernel> choose;
-  ort::CustomOpDomain* domain = nullptr;
+  ort::CustomOpDomain* domain;
 
-  Operators(const ort::Api& api, Index threads) : encode(api, threads), step(api, threads), choose(api, threads) {
-    api.check(api.create_custom_op_domain(kDomain, &domain));
-    api.check(api.custom_op_domain_add(domain, &encode));
-    api.check(api.custom_op_domain_add(domain, &step));
-    api.check(api.custom_op_domain_add(domain, &choose));
+  Operators(const ort::Api& api, Index threads)
+      : encode(api, threads),
+        step(api, threads),
+        choose(api, threads),
+        domain(api.get(api.create_custom_op_domain, kDomain)) {
+    const ort::CustomOp* all[] = {&encode, &step, &choose};
+    for (const ort::CustomOp* op : all) api.check(api.custom_op_domain_add(domain, op));
   }
 };
 
 Index read_threads(const ort::Api& api, const ort::SessionOptions* options) {
-  int given = 0;
-  api.check(api.has_session_config_entry(options, kThreadsEntry, &given));
-  if (given == 0) return 1;
+  if (api.get(api.has_session_config_entry, options, kThreadsEntry) == 0) return 1;
   std::string text(16, '\0');
   std::size_t size = text.size();
   api.check(api.get_session_config_entry(options, kThreadsEntry, text.data(), &size));
@@ -69,18 +70,6 @@ void add_operators(ort::SessionOptions* options, const ort::ApiBase* base) {
 
 const ort::ApiBase* registered_base() { return last_base; }
 
-namespace {
-
-int copy_text(const std::string& text, char* out, std::size_t size, int result) {
-  if (size == 0) return result;
-  const std::size_t count = std::min(text.size(), size - 1);
-  std::memcpy(out, text.data(), count);
-  out[count] = '\0';
-  return result;
-}
-
-}  // namespace
-
 }  // namespace dragoman
 
 // ONNX Runtime calls this function by its name. Returns nullptr, or an error.
@@ -102,8 +91,10 @@ DRAGOMAN_EXPORT dragoman::ort::Status* RegisterCustomOps(dragoman::ort::SessionO
 DRAGOMAN_EXPORT int dragoman_instructions(char* text, std::size_t size) {
   using namespace dragoman;
   try {
-    return copy_text(chosen_kernels().name, text, size, 0);
+    std::snprintf(text, size, "%s", chosen_kernels().name);
+    return 0;
   } catch (const std::exception& cause) {
-    return copy_text(cause.what(), text, size, 1);
+    std::snprintf(text, size, "%s", cause.what());
+    return 1;
   }
 }

@@ -49,9 +49,8 @@ class StepKernel {
   static Decoder make_decoder(const Node& node) {
     const Config config = node.config(true);
     const std::size_t tensors = cache_tensors(config);
-    check_cache(node, config, Side::kInputs, kCacheInput);
-    check_cache(node, config, Side::kInputs, kCacheInput + tensors);
-    check_cache(node, config, Side::kOutputs, kCacheOutput);
+    check_cache(node, config, kCacheInput);
+    check_cache(node, config, kCacheInput + tensors);
     return {config, node.weights(kCacheInput + 2 * tensors), chosen_kernels()};
   }
 

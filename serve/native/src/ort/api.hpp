@@ -1,13 +1,17 @@
-// ONNX Runtime's functions by name, loaded from its table and checked, and its objects with owners.
+// ONNX Runtime's functions by name, loaded from its table, and its objects with owners.
 #pragma once
 
 #include <memory>
-#include <stdexcept>
-#include <string>
+#include <tuple>
+#include <type_traits>
 
 #include "ort/abi.hpp"
 
 namespace dragoman::ort {
+
+struct Release;
+template <class T>
+using Owned = std::unique_ptr<T, Release>;
 
 struct Api {
 #define DRAGOMAN_MEMBER(slot, result, name, parameters) result(*name) parameters = nullptr;
@@ -16,22 +20,38 @@ struct Api {
 
   // Throws std::runtime_error with ONNX Runtime's message if `status` is an error; releases it.
   void check(Status* status) const;
+
+  // Calls a function and returns its result, which it writes to its last parameter.
+  template <class... Parameters, class... Arguments>
+  auto get(Status* (*function)(Parameters...), Arguments... arguments) const {
+    using Last = std::tuple_element_t<sizeof...(Arguments), std::tuple<Parameters...>>;
+    std::remove_pointer_t<Last> result{};
+    check(function(arguments..., &result));
+    return result;
+  }
+
+  // The same for a function that creates an object.
+  template <class Function, class... Arguments>
+  auto own(Function function, Arguments... arguments) const {
+    auto* object = get(function, arguments...);
+    return Owned<std::remove_pointer_t<decltype(object)>>(object, {this});
+  }
+};
+
+// Deletes an object by the function of the table for its type.
+struct Release {
+  const Api* api;
+  void operator()(IoBinding* object) const { api->release_io_binding(object); }
+  void operator()(MemoryInfo* object) const { api->release_memory_info(object); }
+  void operator()(Session* object) const { api->release_session(object); }
+  void operator()(SessionOptions* object) const { api->release_session_options(object); }
+  void operator()(TensorInfo* object) const { api->release_tensor_info(object); }
+  void operator()(TypeInfo* object) const { api->release_type_info(object); }
+  void operator()(Value* object) const { api->release_value(object); }
 };
 
 // Returns the functions behind `base`, which stay valid. A process may load several copies of ONNX Runtime.
-// Throws std::runtime_error if the version is unknown or the functions do not behave as declared.
+// Throws std::runtime_error if the version is unknown or a function is missing.
 const Api& load(const ApiBase* base);
-
-// Deletes an object by the function of the table that is named by a member of `Api`.
-template <class T, void (*Api::*release)(T*)>
-struct Deleter {
-  const Api* api;
-  void operator()(T* object) const { (api->*release)(object); }
-};
-
-using OwnedTensorInfo = std::unique_ptr<TensorInfo, Deleter<TensorInfo, &Api::release_tensor_info>>;
-using OwnedTypeInfo = std::unique_ptr<TypeInfo, Deleter<TypeInfo, &Api::release_type_info>>;
-using OwnedMemoryInfo = std::unique_ptr<MemoryInfo, Deleter<MemoryInfo, &Api::release_memory_info>>;
-using OwnedValue = std::unique_ptr<Value, Deleter<Value, &Api::release_value>>;
 
 }  // namespace dragoman::ort

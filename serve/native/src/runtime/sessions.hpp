@@ -2,91 +2,84 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "ort/api.hpp"
+#include "runtime/mapped_memory.hpp"
 
 namespace dragoman {
 
-// A tensor of the file of weights, or the cache of one slot.
+// A tensor of the file of weights, or the cache of one slot, as Python passes it (serve/native/loop.py).
+struct TensorRecord {
+  const char* name;
+  int64_t type;  // as ONNX numbers the types of elements
+  int64_t rank;
+  int64_t shape[8];
+  uint64_t offset_bytes;  // in the file of weights
+};
+
+struct TensorRecords {
+  const TensorRecord* records;
+  uint64_t count;
+};
+
+struct ModelConfig {
+  const char *encoder, *decoder, *choose, *weights;  // paths
+  // Weights that both graphs read; without them, each session would map its own.
+  TensorRecords encoder_weights, decoder_weights;
+  TensorRecords source_cache, target_cache;
+  int64_t threads, vocabulary, alignment_heads;
+};
+
 struct TensorSpec {
   std::string name;
   ort::ElementType type;
   std::vector<int64_t> shape;
-  uint64_t offset_bytes = 0;  // in the file of weights
 
   size_t bytes() const;
 };
 
-struct SessionsConfig {
-  std::string encoder, decoder, choose, weights;  // paths
-  // Weights that both graphs read; without them, each session would map its own.
-  std::vector<TensorSpec> encoder_weights, decoder_weights;
-  std::vector<TensorSpec> source_cache, target_cache;
-  int32_t threads = 1;
-  int32_t vocabulary = 0;
-  int32_t alignment_heads = 0;
-};
-
-// Memory that is mapped page by page: the whole of a file, read-only, or zeros.
-class MappedMemory {
- public:
-  explicit MappedMemory(const std::string& path);
-  explicit MappedMemory(size_t bytes);
-  ~MappedMemory();
-  MappedMemory(const MappedMemory&) = delete;
-  MappedMemory& operator=(const MappedMemory&) = delete;
-
-  char* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  size_t bytes_;
-  char* data_;
-};
-
-class Sessions {
- public:
-  using Session = std::unique_ptr<ort::Session, ort::Deleter<ort::Session, &ort::Api::release_session>>;
-
+struct Sessions {
   // Throws std::runtime_error if ONNX Runtime rejects a graph, or std::invalid_argument.
-  explicit Sessions(const SessionsConfig& config);
+  explicit Sessions(const ModelConfig& config);
 
-  const SessionsConfig& config() const { return config_; }
-  const ort::Api& api() const { return api_; }
-  ort::Session* encoder() const { return encoder_.get(); }
-  ort::Session* decoder() const { return decoder_.get(); }
-  ort::Session* choose() const { return choose_.get(); }
   // Returns a tensor that wraps memory.
-  ort::OwnedValue tensor(void* data, ort::ElementType type, const std::vector<int64_t>& shape) const;
+  ort::Owned<ort::Value> tensor(void* data, ort::ElementType type, const std::vector<int64_t>& shape) const;
+
+  const ort::ApiBase* base;
+  const ort::Api& api;
+  ort::Owned<ort::MemoryInfo> memory;
+  MappedMemory weights;
+  std::vector<ort::Owned<ort::Value>> values;  // of the weights; like them, they outlive the sessions
+  ort::Owned<ort::Session> encoder, decoder, choose;
+  std::vector<TensorSpec> source_cache, target_cache;  // of one slot
+  int32_t vocabulary, alignment_heads;
 
  private:
-  Session open(const std::string& path, const std::vector<TensorSpec>& weights);
-
-  const SessionsConfig config_;
-  const ort::ApiBase* base_;
-  const ort::Api& api_;
-  ort::OwnedMemoryInfo memory_;
-  MappedMemory weights_;
-  std::vector<ort::OwnedValue> values_;  // of the weights; like them, they outlive the sessions
-  Session encoder_, decoder_, choose_;
+  ort::Owned<ort::Session> open(const char* path, const TensorRecords& shared_weights, int64_t threads);
 };
 
 // One run of a session with tensors in memory that the caller keeps.
 class Binding {
  public:
-  Binding(const Sessions& sessions, ort::Session* session);
+  Binding(const Sessions& sessions, const ort::Owned<ort::Session>& session)
+      : sessions_(sessions),
+        session_(session.get()),
+        binding_(sessions.api.own(sessions.api.create_io_binding, session_)) {}
 
-  void input(const char* name, void* data, ort::ElementType type, const std::vector<int64_t>& shape);
-  void output(const char* name, void* data, ort::ElementType type, const std::vector<int64_t>& shape);
-  void run();
+  void input(const char* name, void* data, ort::ElementType type, const std::vector<int64_t>& shape) {
+    sessions_.api.check(sessions_.api.bind_input(binding_.get(), name, sessions_.tensor(data, type, shape).get()));
+  }
+  void output(const char* name, void* data, ort::ElementType type, const std::vector<int64_t>& shape) {
+    sessions_.api.check(sessions_.api.bind_output(binding_.get(), name, sessions_.tensor(data, type, shape).get()));
+  }
+  void run() { sessions_.api.check(sessions_.api.run_with_binding(session_, nullptr, binding_.get())); }
 
  private:
   const Sessions& sessions_;
   ort::Session* session_;
-  std::unique_ptr<ort::IoBinding, ort::Deleter<ort::IoBinding, &ort::Api::release_io_binding>> binding_;
+  ort::Owned<ort::IoBinding> binding_;
 };
 
 }  // namespace dragoman

@@ -31,31 +31,25 @@ int64_t write_all(const std::vector<int64_t>& values, int64_t* out, int64_t capa
 
 }  // namespace
 
-DRAGOMAN_API Driver* driver_new(const DragomanLoopConfig* config, int32_t real_clock) {
+DRAGOMAN_API Driver* driver_new(const LoopConfig* config, int32_t real_clock) {
   auto* driver = new Driver;
-  EngineConfig engine{config->begin_id, config->end_id, {}, {}};
-  engine.seconds_bounds.assign(config->seconds_bounds, config->seconds_bounds + config->seconds_count);
-  engine.sequence_bounds.assign(config->sequence_bounds, config->sequence_bounds + config->sequence_count);
-  const Clock clock = real_clock ? Clock(dragoman_loop_seconds) : Clock([driver] { return driver->seconds.load(); });
-  driver->loop = std::make_unique<Loop>(
-      SchedulerConfig{config->engine_rows, config->engines, config->prefill_token_budget, config->running_token_budget},
-      engine, Limits{config->vocabulary, config->max_source_tokens, config->max_target_tokens, config->aligned != 0},
-      static_cast<int>(config->descriptor), clock);
+  const Clock clock = real_clock ? Clock(monotonic_seconds) : Clock([driver] { return driver->seconds.load(); });
+  driver->loop = std::make_unique<Loop>(*config, clock);
   return driver;
 }
 
-DRAGOMAN_API DragomanLoop* driver_loop(Driver* driver) { return reinterpret_cast<DragomanLoop*>(driver->loop.release()); }
+DRAGOMAN_API Loop* driver_loop(Driver* driver) { return driver->loop.release(); }
 
 DRAGOMAN_API void driver_free(Driver* driver) { delete driver; }
 
 DRAGOMAN_API void driver_set_seconds(Driver* driver, double seconds) { driver->seconds = seconds; }
 
-DRAGOMAN_API void driver_add_engine(Driver* driver, DragomanLoop* loop, int32_t slots, int32_t finite) {
+DRAGOMAN_API void driver_add_engine(Driver* driver, Loop* loop, int32_t slots, int32_t finite) {
   driver->models.push_back(std::make_shared<FakeModel>(slots, finite != 0));
-  reinterpret_cast<Loop*>(loop)->add_engine(driver->models.back());
+  loop->add_engine(driver->models.back());
 }
 
-DRAGOMAN_API void driver_step(DragomanLoop* loop, int64_t engine) { reinterpret_cast<Loop*>(loop)->engine(engine).step(); }
+DRAGOMAN_API void driver_step(Loop* loop, int64_t engine) { loop->engine(engine).step(); }
 
 DRAGOMAN_API void driver_set_failures(Driver* driver, int64_t engine, int32_t encode_fails, int32_t decode_fails) {
   driver->models.at(static_cast<size_t>(engine))->encode_fails = encode_fails != 0;
@@ -75,10 +69,10 @@ DRAGOMAN_API int64_t driver_steps(Driver* driver, int64_t engine, int64_t* out, 
   return write_all(driver->models.at(static_cast<size_t>(engine))->steps, out, capacity);
 }
 
-DRAGOMAN_API int64_t driver_admit(Driver* driver, DragomanLoop* loop, int32_t engine, int64_t free_rows,
+DRAGOMAN_API int64_t driver_admit(Driver* driver, Loop* loop, int32_t engine, int64_t free_rows,
                                   int64_t running_rows, uint64_t* tickets, int64_t capacity) {
   int64_t count = 0;
-  for (const SequencePointer& each : reinterpret_cast<Loop*>(loop)->scheduler().admit(engine, free_rows, running_rows)) {
+  for (const SequencePointer& each : loop->scheduler().admit(engine, free_rows, running_rows)) {
     driver->running.emplace(each->ticket, each);
     if (count < capacity) tickets[count] = each->ticket;
     ++count;
@@ -86,7 +80,7 @@ DRAGOMAN_API int64_t driver_admit(Driver* driver, DragomanLoop* loop, int32_t en
   return count;
 }
 
-DRAGOMAN_API void driver_finish(Driver* driver, DragomanLoop* loop, uint64_t ticket, int32_t failure, double encoded_seconds,
+DRAGOMAN_API void driver_finish(Driver* driver, Loop* loop, uint64_t ticket, int32_t failure, double encoded_seconds,
                                 int64_t decoded_tokens) {
   const SequencePointer sequence = driver->running.at(ticket);
   driver->running.erase(ticket);
@@ -95,20 +89,20 @@ DRAGOMAN_API void driver_finish(Driver* driver, DragomanLoop* loop, uint64_t tic
   sequence->finished.emplace_back();
   sequence->finished.back().token_scores.push_back(0);
   Records records;
-  reinterpret_cast<Loop*>(loop)->scheduler().finish(*sequence, static_cast<Failure>(failure), records);
-  reinterpret_cast<Loop*>(loop)->completions().publish(records, true);
+  loop->scheduler().finish(*sequence, static_cast<Failure>(failure), records);
+  loop->completions().publish(records, true);
 }
 
-DRAGOMAN_API void driver_fail_all(DragomanLoop* loop, int32_t failure) {
-  reinterpret_cast<Loop*>(loop)->scheduler().fail_all(static_cast<Failure>(failure));
+DRAGOMAN_API void driver_fail_all(Loop* loop, int32_t failure) {
+  loop->scheduler().fail_all(static_cast<Failure>(failure));
 }
 
-DRAGOMAN_API int32_t driver_wait(DragomanLoop* loop) { return reinterpret_cast<Loop*>(loop)->scheduler().wait(); }
+DRAGOMAN_API int32_t driver_wait(Loop* loop) { return loop->scheduler().wait(); }
 
 // Writes ticket and passed rows of each waiting sequence, in order.
-DRAGOMAN_API int64_t driver_line(DragomanLoop* loop, uint64_t* out, int64_t capacity) {
+DRAGOMAN_API int64_t driver_line(Loop* loop, uint64_t* out, int64_t capacity) {
   int64_t count = 0;
-  for (const SequencePointer& each : reinterpret_cast<Loop*>(loop)->scheduler().line()) {
+  for (const SequencePointer& each : loop->scheduler().line()) {
     if (2 * count + 1 < capacity) {
       out[2 * count] = each->ticket;
       out[2 * count + 1] = static_cast<uint64_t>(each->turn.passed_rows);

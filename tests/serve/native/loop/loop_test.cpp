@@ -16,7 +16,10 @@
 
 #include "loop/api.hpp"
 #include "loop/loop.hpp"
+#include "loop/records.hpp"
 #include "fake_model.hpp"
+
+DRAGOMAN_API int32_t dragoman_loop_submit(dragoman::Loop* loop, const uint8_t* bytes, uint64_t size);
 
 namespace {
 
@@ -30,27 +33,19 @@ using namespace dragoman;
     }                                                                    \
   } while (false)
 
-// The record of a sequence, as serve/engine/native/records.py packs it.
-struct Submission {
-  uint64_t ticket = 0, fairness_key = 0, seed = 0;
-  int64_t top_k = 0;
-  double deadline_seconds = kNever, start_by_seconds = kNever, submitted_seconds = 0;
-  double patience = 1, length_penalty = 1, coverage_penalty = 0, temperature = 0, top_p = 1, repetition_penalty = 1;
-  int32_t priority = 0, max_target_tokens = 12, min_target_tokens = 0, beam_size = 1, hypotheses = 1, ngram_tokens = 0;
-  uint32_t source_tokens = 0, suppressed_tokens = 0, forced_tokens = 0, start_tokens = 0, flags = 0, unused = 0;
-};
-
 struct Job {
-  Submission options;
+  Submission submission;
+  SearchNumbers options;
   Ids source_ids, forced_ids;
 };
 
-std::vector<uint8_t> bytes_of(Job job) {
-  job.options.source_tokens = static_cast<uint32_t>(job.source_ids.size());
-  job.options.forced_tokens = static_cast<uint32_t>(job.forced_ids.size());
-  std::vector<uint8_t> bytes(sizeof(Submission) + 8 * (job.source_ids.size() + job.forced_ids.size()));
-  std::memcpy(bytes.data(), &job.options, sizeof(Submission));
-  uint8_t* at = bytes.data() + sizeof(Submission);
+std::vector<uint8_t> bytes_of(const Job& job) {
+  SubmissionRecord record{job.submission, job.options};
+  record.source_tokens = static_cast<uint32_t>(job.source_ids.size());
+  record.forced_tokens = static_cast<uint32_t>(job.forced_ids.size());
+  std::vector<uint8_t> bytes(sizeof record + 8 * (job.source_ids.size() + job.forced_ids.size()));
+  std::memcpy(bytes.data(), &record, sizeof record);
+  uint8_t* at = bytes.data() + sizeof record;
   std::memcpy(at, job.source_ids.data(), 8 * job.source_ids.size());
   if (!job.forced_ids.empty()) std::memcpy(at + 8 * job.source_ids.size(), job.forced_ids.data(), 8 * job.forced_ids.size());
   return bytes;
@@ -58,9 +53,9 @@ std::vector<uint8_t> bytes_of(Job job) {
 
 Job any_job(uint64_t ticket, std::mt19937& random) {
   Job job;
-  job.options.ticket = ticket;
-  job.options.fairness_key = random() % 5;
-  job.options.priority = static_cast<int32_t>(random() % 2);
+  job.submission.ticket = ticket;
+  job.submission.fairness_key = random() % 5;
+  job.submission.priority = static_cast<int32_t>(random() % 2);
   job.options.max_target_tokens = 1 + static_cast<int32_t>(random() % 12);
   job.options.length_penalty = 0.5 * (random() % 3);
   job.options.coverage_penalty = random() % 3 == 0 ? 0.3 : 0;
@@ -72,10 +67,11 @@ Job any_job(uint64_t ticket, std::mt19937& random) {
     job.options.hypotheses = 1 + static_cast<int32_t>(random()) % job.options.beam_size;
     if (job.options.hypotheses < 1) job.options.hypotheses = 1;
   }
-  if (random() % 3 == 0) job.options.repetition_penalty = 1.4;
-  job.options.ngram_tokens = static_cast<int32_t>(random() % 3);
+  if (random() % 3 == 0) job.options.repetition_penalty = 1.4f;
+  job.options.no_repeat_ngram_tokens = static_cast<int32_t>(random() % 3);
   job.options.min_target_tokens = static_cast<int32_t>(random() % 4);
-  job.options.flags = random() % 4;
+  job.submission.streamed = random() % 2;
+  job.options.alignments = random() % 2;
   for (uint32_t count = 1 + random() % 5; count > 0; --count) job.source_ids.push_back(3 + random() % 40);
   if (random() % 5 == 0) job.forced_ids.push_back(3 + random() % 10);
   job.options.start_tokens = static_cast<uint32_t>(random() % (job.forced_ids.size() + 1));
@@ -91,9 +87,9 @@ struct Service {
 
   explicit Service(int engines, int64_t budget = 40) {
     REQUIRE(pipe(ends) == 0);
-    EngineConfig engine{kBegin, kEnd, {0.001, 0.1}, {1, 4}};
-    loop = std::make_unique<Loop>(SchedulerConfig{8, engines, budget, 900}, engine, Limits{kVocabulary, 60, 60, true},
-                                  ends[1], dragoman_loop_seconds);
+    const LoopConfig config{8,  engines, budget, 900,     kBegin,          kEnd,       kVocabulary,
+                            60, 60,      1,      ends[1], {2, {0.001, 0.1}}, {2, {1, 4}}};
+    loop = std::make_unique<Loop>(config, monotonic_seconds);
     for (int number = 0; number < engines; ++number) {
       models.push_back(std::make_shared<FakeModel>(8, true));
       loop->add_engine(models.back());
@@ -176,7 +172,7 @@ void any_company_has_the_results_of_each_alone() {
   for (std::thread& caller : callers) caller.join();
   service.wait_for(jobs.size());
   service.stop();
-  for (const Job& job : jobs) REQUIRE(service.results.at(job.options.ticket) == alone(job));
+  for (const Job& job : jobs) REQUIRE(service.results.at(job.submission.ticket) == alone(job));
 }
 
 void cancellations_failures_and_deadlines_lose_nothing() {
@@ -193,13 +189,13 @@ void cancellations_failures_and_deadlines_lose_nothing() {
       service.loop->scheduler().cancel(static_cast<uint64_t>(round));
       service.loop->scheduler().load();
       service.loop->scheduler().rows_before(kNever, 0);
-      (void)service.loop->engine(round % 2).healthy();
+      (void)service.loop->engine(round % 2).health();
     }
   });
   for (uint64_t ticket = 0; ticket < 300; ++ticket) {
     Job job = any_job(ticket, random);
-    if (ticket % 7 == 0) job.options.deadline_seconds = dragoman_loop_seconds() + 1e-4;
-    if (ticket % 11 == 0) job.options.start_by_seconds = dragoman_loop_seconds();
+    if (ticket % 7 == 0) job.submission.deadline_seconds = monotonic_seconds() + 1e-4;
+    if (ticket % 11 == 0) job.submission.start_by_seconds = monotonic_seconds();
     service.submit(job);
   }
   other.join();
@@ -240,12 +236,12 @@ void hostile_bytes_are_refused() {
   Service service(1);
   const std::vector<uint8_t> valid = bytes_of(any_job(1, random));
   for (size_t size = 1; size < valid.size(); ++size) {
-    REQUIRE(dragoman_loop_submit(reinterpret_cast<DragomanLoop*>(service.loop.get()), valid.data(), size) == -1);
+    REQUIRE(dragoman_loop_submit(service.loop.get(), valid.data(), size) == -1);
   }
   for (int round = 0; round < 20000; ++round) {
     std::vector<uint8_t> bytes = bytes_of(any_job(2 + uint64_t(round), random));
     for (uint32_t change = 1 + random() % 4; change > 0; --change) bytes[random() % bytes.size()] = uint8_t(random());
-    dragoman_loop_submit(reinterpret_cast<DragomanLoop*>(service.loop.get()), bytes.data(), bytes.size());
+    dragoman_loop_submit(service.loop.get(), bytes.data(), bytes.size());
     if (round % 20 == 0) service.loop->engine(0).step();
   }
   service.loop->scheduler().fail_all(Failure::kDraining);
