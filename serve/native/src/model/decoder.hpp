@@ -32,7 +32,7 @@ struct StepRows {
   Cache target;
   Cache source;
   ScoredRows scored;
-  Choices choices;
+  BestTokens best;
   float* alignments;  // null, or [R, alignment heads, capacity of the source cache]
 };
 
@@ -89,7 +89,7 @@ class Decoder {
       layers.feed_forward(layer.feed_forward);
     }
     project_and_choose(vocabulary_, layers, layers.before(norm_), rows.count, kernels_, parallel, workspace,
-                       rows.scored, rows.choices);
+                       rows.scored, rows.best);
   }
 
  private:

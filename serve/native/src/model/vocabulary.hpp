@@ -9,11 +9,12 @@
 
 namespace dragoman {
 
-struct Choices {
-  Index best_count;
-  float* log_sums;          // [rows]
-  float* best_scores;       // [rows, best_count]
-  std::int64_t* best_ids;   // [rows, best_count]
+// Memory for the best tokens of rows.
+struct BestTokens {
+  Index count;        // for each row
+  float* log_sums;    // [rows]
+  float* scores;      // [rows, count]
+  std::int64_t* ids;  // [rows, count]
 };
 
 // Logits of some rows, which are wanted themselves.
@@ -41,14 +42,14 @@ inline Choice* start_choices(Index tasks, Index rows, Index vocabulary, Index be
 
 // Finishes one row from the states of all tasks.
 inline void finish_row(Choice* choices, Index tasks, Index rows, Index row, Index vocabulary,
-                       const Kernels& kernels, const Choices& out) {
+                       const Kernels& kernels, const BestTokens& out) {
   Choice& choice = choices[row];
   for (Index task = 1; task < tasks; ++task) {
     const Choice& other = choices[task * rows + row];
     kernels.choose_merge(choice, other.best, other.filled);
   }
-  const Index at = row * out.best_count;
-  out.log_sums[row] = kernels.choose_finish(choice, vocabulary, out.best_scores + at, out.best_ids + at);
+  const Index at = row * out.count;
+  out.log_sums[row] = kernels.choose_finish(choice, vocabulary, out.scores + at, out.ids + at);
 }
 
 inline void copy_strip(const float* strip_logits, Index strip, Index vocabulary, const ScoredRows& scored) {
@@ -62,9 +63,9 @@ inline void copy_strip(const float* strip_logits, Index strip, Index vocabulary,
 // Computes the logits of all rows strip by strip, and chooses from each strip while it is in the cache.
 inline void project_and_choose(const Linear& vocabulary, const Layers& layers, const Input& input, Index rows,
                                const Kernels& kernels, const Parallel& parallel, Workspace& workspace,
-                               const ScoredRows& scored, const Choices& out) {
+                               const ScoredRows& scored, const BestTokens& out) {
   const Index size = vocabulary.outputs, tasks = std::min(parallel.threads(), strip_count(size));
-  Choice* choices = start_choices(tasks, rows, size, out.best_count, workspace);
+  Choice* choices = start_choices(tasks, rows, size, out.count, workspace);
   float* logits = workspace.strips.fit(tasks * rows * kStrip);
   parallel.split(strip_count(size), 1, [&](Index task, Index first, Index last) {
     float* strip_logits = logits + task * rows * kStrip;
@@ -84,8 +85,8 @@ inline void project_and_choose(const Linear& vocabulary, const Layers& layers, c
 
 // Chooses from logits [rows, vocabulary].
 inline void choose(const float* logits, Index rows, Index vocabulary, const Kernels& kernels,
-                   const Parallel& parallel, Workspace& workspace, const Choices& out) {
-  Choice* choices = start_choices(1, rows, vocabulary, out.best_count, workspace);
+                   const Parallel& parallel, Workspace& workspace, const BestTokens& out) {
+  Choice* choices = start_choices(1, rows, vocabulary, out.count, workspace);
   const Index whole = vocabulary / kStrip, rest = vocabulary % kStrip;
   parallel.split(rows, 1, [&](Index, Index first, Index last) {
     for (Index row = first; row < last; ++row) {

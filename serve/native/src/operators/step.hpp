@@ -32,10 +32,10 @@ class StepKernel {
     check_values("aligned", aligned, 0, 1);
     const Index best_count = best.data[0], aligned_rows = aligned.data[0] * rows.count;
     rows.scored.logits = context.output<float>(0, {rows.scored.count, vocabulary});
-    rows.choices.best_count = best_count;
-    rows.choices.log_sums = context.output<float>(1, {rows.count});
-    rows.choices.best_scores = context.output<float>(2, {rows.count, best_count});
-    rows.choices.best_ids = context.output<std::int64_t>(3, {rows.count, best_count});
+    rows.best.count = best_count;
+    rows.best.log_sums = context.output<float>(1, {rows.count});
+    rows.best.scores = context.output<float>(2, {rows.count, best_count});
+    rows.best.ids = context.output<std::int64_t>(3, {rows.count, best_count});
     float* alignments = context.output<float>(4, {aligned_rows, heads, rows.source.capacity()});
     rows.alignments = aligned_rows * heads > 0 ? alignments : nullptr;
     rows.target = write_cache(context, config, rows.target, kCacheOutput);
