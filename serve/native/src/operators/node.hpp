@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -32,14 +33,17 @@ class Node {
   // Returns the attributes, checked; `vocabulary` only if the operator has one.
   Config config(bool has_vocabulary) const {
     Config config{};
-    config.layers = integer("layers");
-    config.decoder_layers = integer("decoder_layers");
-    config.heads = integer("heads");
-    config.d_model = integer("d_model");
-    config.d_ff = integer("d_ff");
-    config.vocabulary = has_vocabulary ? integer("vocabulary") : 0;
+    config.layers = integer("layers", 0, kMaxLayers);
+    config.decoder_layers = integer("decoder_layers", 0, kMaxLayers);
+    config.d_model = integer("d_model", 1, kMaxWidth);
+    config.d_ff = integer("d_ff", 1, kMaxWidth);
+    config.heads = integer("heads", 1, config.d_model);
+    if (config.d_model % config.heads != 0)
+      throw std::invalid_argument("d_model: expected a multiple of heads = " + std::to_string(config.heads) +
+                                  ", got " + std::to_string(config.d_model));
+    config.vocabulary = has_vocabulary ? integer("vocabulary", 1, kMaxVocabulary) : 0;
     config.norm = choice("norm", {"layer", "rms"}) == "rms" ? Norm::Kind::kRms : Norm::Kind::kLayer;
-    config.pre_norm = integer("pre_norm") != 0;
+    config.pre_norm = integer("pre_norm", 0, 1) != 0;
     config.embedding_norm = is_set("embedding_norm");
     const std::string activation = choice("activation", {"relu", "gelu", "silu", "swiglu"});
     config.gated = activation == "swiglu";
@@ -47,11 +51,10 @@ class Node {
                         : activation == "gelu" ? Activation::kGelu
                                                : Activation::kSilu;
     config.int8 = choice("precision", {"fp32", "int8"}) == "int8";
-    config.embedding_scale = attribute("embedding_scale", api_.kernel_info_get_attribute_float);
-    config.epsilon = attribute("epsilon", api_.kernel_info_get_attribute_float);
-    config.alignment_heads = alignment_heads();
-    check(config);
-    if (has_vocabulary && config.vocabulary == 0) throw std::invalid_argument("vocabulary: expected at least 1");
+    config.embedding_scale = number("embedding_scale");
+    config.epsilon = number("epsilon");
+    if (config.epsilon < 0) throw std::invalid_argument("epsilon: expected a finite number of at least 0");
+    config.alignment_heads = alignment_heads(config);
     return config;
   }
 
@@ -93,7 +96,21 @@ class Node {
     }
   }
 
-  std::int64_t integer(const char* name) const { return attribute(name, api_.kernel_info_get_attribute_int64); }
+  Index integer(const char* name, Index least, Index most) const {
+    return checked(name, attribute(name, api_.kernel_info_get_attribute_int64), least, most);
+  }
+
+  static Index checked(const std::string& name, std::int64_t value, Index least, Index most) {
+    if (value >= least && value <= most) return value;
+    throw std::invalid_argument(name + ": expected " + std::to_string(least) + " to " + std::to_string(most) +
+                                ", got " + std::to_string(value));
+  }
+
+  float number(const char* name) const {
+    const float value = attribute(name, api_.kernel_info_get_attribute_float);
+    if (!std::isfinite(value)) throw std::invalid_argument(std::string(name) + ": expected a finite number");
+    return value;
+  }
 
   // Returns whether an attribute is set that bundles of earlier versions lack.
   bool is_set(const char* name) const {
@@ -118,7 +135,7 @@ class Node {
     throw std::invalid_argument(std::string(name) + ": expected one of " + list + ", got " + value.data());
   }
 
-  std::vector<AlignmentHead> alignment_heads() const {
+  std::vector<AlignmentHead> alignment_heads(const Config& config) const {
     constexpr const char* kName = "alignment_heads";
     std::size_t size = 0;
     if (!exists(api_.kernel_info_get_attribute_array_int64(info_, kName, nullptr, &size)) || size == 0) return {};
@@ -126,7 +143,9 @@ class Node {
     check_attribute(kName, api_.kernel_info_get_attribute_array_int64(info_, kName, numbers.data(), &size));
     if (size % 2 != 0) throw std::invalid_argument("alignment_heads: expected pairs of layer and head");
     std::vector<AlignmentHead> heads;
-    for (std::size_t i = 0; i < size; i += 2) heads.push_back({numbers[i], numbers[i + 1]});
+    for (std::size_t i = 0; i < size; i += 2)
+      heads.push_back({checked("alignment_heads: layer", numbers[i], 0, config.decoder_layers - 1),
+                       checked("alignment_heads: head", numbers[i + 1], 0, config.heads - 1)});
     return heads;
   }
 
