@@ -119,7 +119,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         """Returns the message of a unary call; raises ServiceError if the call is shed or the message is late."""
         if method != "other" and not self._load_shedder.open:
             raise self._load_shedder.refuse()
-        async with self._messages.limit():
+        with self._messages.limit():
             message = await context.read()
         if message is grpc.aio.EOF:  # often, the client has canceled the call
             missing = InvalidRequestError("request", "expected one message, got none")

@@ -53,7 +53,7 @@ class Health(health_pb2_grpc.HealthServicer):
         # Otherwise a watch that ends during its first message could get no status.
         await context.send_initial_metadata(())
         sent = None
-        async with self._watches.limit():
+        with self._watches.limit():
             while True:
                 changed = self._changed
                 status = self._statuses.get(request.service, HealthCheckResponse.SERVICE_UNKNOWN)

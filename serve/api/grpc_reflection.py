@@ -40,7 +40,7 @@ class Reflection(reflection.aio.ReflectionServicer):
 
     async def _read(self, context: Context) -> AsyncIterator[ServerReflectionRequest]:
         for _ in range(STREAM_MESSAGES):
-            async with self._waits.limit():
+            with self._waits.limit():
                 message = await context.read()
             if message is grpc.aio.EOF:
                 return

@@ -79,12 +79,12 @@ class LimitedWait:
         self._waits = waits
         self._error: ServiceError | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         self._task = asyncio.current_task()
         self._cancellations = self._task.cancelling() if self._task else 0
         self._finish = self._waits.begin(self._end)
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._finish()

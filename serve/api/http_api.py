@@ -5,6 +5,7 @@ errors in the format of the called interface.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -34,14 +35,15 @@ from serve.api.http_body import (
 )
 from serve.api.http_connection import CERTIFIED
 from serve.api.http_documentation import add_documentation
+from serve.api.http_headers import headers_of
 from serve.api.http_keys import KEYS_PATH, HttpKeys
 from serve.api.http_problem import (
     REQUEST_ID_HEADER,
     TIMINGS_HEADER,
+    TimedResponse,
     http_problem,
     problem_documentation,
     service_problem,
-    timings_header,
 )
 from serve.api.http_reader import TIMEOUT_HEADER, RequestReader, unless_disconnected
 from serve.api.http_routes import Routes
@@ -71,6 +73,9 @@ MODELS_PATH = "/v1/models"
 RELOAD_PATH = "/v1/admin/reload"
 # Key of the request state: the `Interface` of the request.
 INTERFACE = "interface"
+# Paths whose interface is remembered; clients may ask for any path.
+KNOWN_PATHS = 256
+_REQUEST_ID = REQUEST_ID_HEADER.encode()
 
 _MODELS = TypeAdapter(dict[str, tuple[ModelDescription, ...]])
 _MODEL = TypeAdapter(ModelDescription)
@@ -148,27 +153,27 @@ class RequestRecorder:
         self._admin_authenticator = admin_authenticator
         self._load_shedder = load_shedder
         self._open_paths = open_paths
-        self._interfaces = interfaces
+        self._find_interface = lru_cache(KNOWN_PATHS)(partial(_find_interface, interfaces))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         if scope["type"] != "http" or (scope["method"] == "GET" and scope["path"] in self._open_paths):
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers = headers_of(scope)
         request_id = choose_request_id(headers.get(REQUEST_ID_HEADER))
-        interface = next(each for each in self._interfaces if each.owns(scope["path"]))
-        method = interface.find_method(scope["path"]) or "other"
-        state = scope.setdefault("state", {})
+        interface, method = self._find_interface(scope["path"])
+        state = scope["state"]
         state[INTERFACE] = interface
-        own_headers = [(name.encode(), value.encode()) for name, value in interface.headers(request_id).items()]
+        own_headers = [(_REQUEST_ID, request_id.encode())]
+        own_headers += [(name.encode(), value.encode()) for name, value in interface.headers(request_id).items()]
         started = False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] += [(REQUEST_ID_HEADER.encode(), request_id.encode()), *own_headers]
+                message["headers"] += own_headers
                 if self._lifecycle.leaving:
                     # Otherwise a client may send its next request over a connection that is about to close.
                     message["headers"].append((b"connection", b"close"))
@@ -202,6 +207,12 @@ class RequestRecorder:
         return self._authenticator.check_key(*keys)
 
 
+def _find_interface(interfaces: Sequence[Interface], path: str) -> tuple[Interface, Method]:
+    """Returns the interface that owns a path, and the label of the path in the metrics."""
+    interface = next(each for each in interfaces if each.owns(path))
+    return interface, interface.find_method(path) or "other"
+
+
 async def answer_http_exception(request: Request, error: HTTPException) -> Response:
     """Exception handler: responds to an HTTP error, such as an unknown path or method."""
     record = record_of(request)
@@ -212,7 +223,7 @@ async def answer_http_exception(request: Request, error: HTTPException) -> Respo
 
 def record_of(request: Request) -> RequestRecord:
     """Returns the record of a request."""
-    record: RequestRecord = request.state.record
+    record: RequestRecord = request.scope["state"]["record"]
     return record
 
 
@@ -461,5 +472,4 @@ async def _answer(
     request: Request, work: Coroutine[Any, Any, AnyResponse], adapter: TypeAdapter[AnyResponse]
 ) -> Response:
     response = await unless_disconnected(request, work)
-    content = await write_json(response, adapter)
-    return Response(content, headers=timings_header(response.timings), media_type="application/json")
+    return TimedResponse(await write_json(response, adapter), response.timings)

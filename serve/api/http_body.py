@@ -71,7 +71,7 @@ class TermBody(Fields):
 
     source: str = Field(description="The term, as it stands in texts: whole words, of at most 256 characters.")
     targets: Texts = Field(
-        [],
+        _NONE,
         description="Forms of its translation, at most 16, the preferred one first. Empty: the term is not translated.",
     )
     match_case: bool = Field(False, description="Whether letter case must match, in the text and in its translation.")
@@ -122,11 +122,11 @@ class TranslateBody(Fields):
         "server with alignments.",
     )
     terms: Annotated[list[TermBody], FailFast()] = Field(
-        [],
+        _NONE,
         description="Terms whose translations must have a given form, at most 1000. Requires a server with alignments.",
     )
     glossary: Texts = Field(
-        [],
+        _NONE,
         description="Id of a stored glossary that applies, or a list of at most 5. Requires a server with alignments "
         "and a state directory.",
     )

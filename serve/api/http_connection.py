@@ -231,7 +231,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         """Reports the size of the answers and requests that wait; returns that of the answers."""
         unsent_bytes = self._unsent()
         header_bytes = self.header_bytes if self.part is Part.HEADER else 0
-        requests_bytes = sum(REQUEST_BYTES + len(exchange.body) for exchange in self._waiting)
+        requests_bytes = sum([REQUEST_BYTES + len(exchange.body) for exchange in self._waiting])
         self._all.hold(self, unsent_bytes + header_bytes + requests_bytes)
         return unsent_bytes
 

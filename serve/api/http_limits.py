@@ -96,7 +96,7 @@ class Connections:
         self._held: dict[LimitedConnection, int] = {}
         self._held_bytes = 0
         self._peak = 0
-        self._tasks = set[asyncio.Task[None]]()
+        self._tasks: dict[Coroutine[Any, Any, None], asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._networks)
@@ -108,9 +108,14 @@ class Connections:
 
     def run(self, request: Coroutine[Any, Any, None]) -> None:
         """Runs a request to its end, also if its connection closes."""
-        task = asyncio.create_task(request)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[request] = asyncio.create_task(self._run(request))
+
+    async def _run(self, request: Coroutine[Any, Any, None]) -> None:
+        # A callback of the finished task would take another turn of the event loop.
+        try:
+            await request
+        finally:
+            del self._tasks[request]
 
     def make_room(self, address: str) -> CloseReason | None:
         """Makes room for a connection from an address; returns the reason if it must be refused."""

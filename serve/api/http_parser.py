@@ -194,11 +194,15 @@ def check_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """
     if version not in ("1.0", "1.1"):
         raise HttpRefusalError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, f"HTTP version: {version}, expected 1.1")
-    hosts = [value for name, value in headers if name == b"host"]
+    hosts, codings = list[bytes](), list[bytes]()
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value.strip().lower())
     if len(hosts) > 1 or (not hosts and version == "1.1"):
         raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"host: expected one header field, got {len(hosts)}")
     if hosts and not _HOST.fullmatch(hosts[0]):
         raise HttpRefusalError(HTTPStatus.BAD_REQUEST, "host: expected a name or an address, and a port")
-    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     if codings and (codings != [b"chunked"] or version == "1.0"):
         raise HttpRefusalError(HTTPStatus.NOT_IMPLEMENTED, "transfer-encoding: expected chunked, over HTTP/1.1")

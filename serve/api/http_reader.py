@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from serve.api.body_coding import check_coding, decompress, too_large
-from serve.api.http_exchange import EXCHANGE
+from serve.api.http_exchange import EXCHANGE, Exchange
 from serve.api.http_limits import HttpLimits
 from serve.api.load_shedding import ADMISSION
 from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError
@@ -71,8 +71,9 @@ class RequestReader:
             HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
         """
         deadline_seconds = time.monotonic() + self._timeout_seconds(request)
-        coding = check_coding(", ".join(request.headers.getlist("content-encoding")))
-        if int(request.headers.get("content-length", "0")) > self._max_body_bytes:
+        headers = request.headers
+        coding = check_coding(", ".join(headers.getlist("content-encoding")))
+        if int(headers.get("content-length", "0")) > self._max_body_bytes:
             raise too_large(self._max_body_bytes)
         state = request.scope["state"]
         # Most bodies have arrived with their headers.
@@ -154,44 +155,49 @@ async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
     Raises:
         CancelledError: if the client disconnects first.
     """
-    watch = _DisconnectWatch(request)
+    cancellation = _Cancellation()
+    exchange: Exchange | None = request.scope.get("state", {}).get(EXCHANGE)
+    # Another server in front of the application has only the messages of ASGI.
+    watching = asyncio.create_task(_watch(request, cancellation)) if exchange is None else None
+    if exchange is not None:
+        exchange.watch(cancellation.cancel)
     try:
         return await work
     except asyncio.CancelledError:
-        if watch.canceled_alone():
+        if cancellation.was_alone():
             raise CancelledError("the client disconnected") from None
         raise
     finally:
-        watch.stop()
+        cancellation.over = True
+        if watching is not None:
+            watching.cancel()
 
 
-class _DisconnectWatch:
-    """Cancels the current task when a client disconnects. Costs no task for work that does not wait."""
+async def _watch(request: Request, cancellation: "_Cancellation") -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    cancellation.cancel()
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+
+class _Cancellation:
+    """The cancellation of the current task when a client disconnects.
+
+    Attributes:
+        over: whether the work has ended.
+    """
+
+    def __init__(self) -> None:
         self._task = asyncio.current_task()
-        self._cancellations = self._task.cancelling() if self._task else 0
-        self._begin = asyncio.get_running_loop().call_soon(self._watch)
-        self._watching: asyncio.Task[None] | None = None
-        self._disconnected = False
+        self._before = self._task.cancelling() if self._task else 0
+        self._cancelled = False
+        self.over = False
 
-    def canceled_alone(self) -> bool:
-        """Returns whether only the disconnection has canceled the task, which goes on then."""
-        return self._disconnected and self._task is not None and self._task.uncancel() <= self._cancellations
-
-    def stop(self) -> None:
-        """Ends the watch."""
-        self._begin.cancel()
-        if self._watching is not None:
-            self._watching.cancel()
-
-    def _watch(self) -> None:
-        self._watching = asyncio.create_task(self._wait())
-
-    async def _wait(self) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
-            pass
-        self._disconnected = True
-        if self._task is not None:
+    def cancel(self) -> None:
+        """Cancels the task, unless the work is over."""
+        if self._task is not None and not self.over:
+            self._cancelled = True
             self._task.cancel()
+
+    def was_alone(self) -> bool:
+        """Returns whether only the disconnection has canceled the task, which goes on then."""
+        return self._cancelled and self._task is not None and self._task.uncancel() <= self._before

@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from serve.api.http_headers import HttpRequest
 from serve.compression import COMPRESSED_FROM_BYTES, Compressed, may_be_plain
 
 # Key of the request state: the error of a route of FastAPI.
@@ -62,7 +63,7 @@ class Routes:
             if error := scope.setdefault("state", {}).pop(_ERROR, None):
                 raise error
             return
-        request = Request(scope, receive)
+        request = HttpRequest(scope, receive)
         try:
             response = await handle(request)
         except HTTPException as error:

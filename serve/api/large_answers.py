@@ -41,7 +41,7 @@ LARGE_VALUES = 1000
 async def write_json(response: AnyResponse, adapter: TypeAdapter[AnyResponse]) -> bytes:
     """Returns the JSON of a response, as the adapter writes it without None."""
     if _values(response) <= LARGE_VALUES:
-        return adapter.dump_json(response, exclude_none=True)
+        return adapter.serializer.to_json(response, exclude_none=True)
     pieces, pace = list[bytes](), Pace()
     for piece in _pieces(response):
         pieces.append(piece)
@@ -105,7 +105,12 @@ def _values(response: TranslationResponse | ScoreResponse) -> int:
     """Returns the number of token scores and weights of alignments."""
     if isinstance(response, ScoreResponse):
         return sum(len(score.tokens) for score in response.scores)
-    return sum(_values_of(each) for best in response.translations for each in (best, *best.alternatives))
+    values = 0
+    for best in response.translations:
+        for each in (best, *best.alternatives):
+            if each.tokens is not None or each.alignments is not None:
+                values += _values_of(each)
+    return values
 
 
 def _values_of(alternative: Alternative) -> int:

@@ -74,6 +74,7 @@ class LoadShedder:
         self._busy_share = busy_share
         self._clock = clock
         self._busy = False
+        self._capacities = self._count_capacities()
         self._inside = 0
         self._refused = 0
         self._late = deque[bool](maxlen=ENDINGS)
@@ -122,19 +123,27 @@ class LoadShedder:
         self._inside -= 1
 
     def watch(self) -> None:
-        """Updates the CPU utilization and logs the number of rejected requests. Must be called periodically."""
+        """Updates what the limits depend on, and logs the number of rejected requests. Must be called periodically."""
         self._busy = self._busy_share() >= BUSY_SHARE
+        self._capacities = self._count_capacities()
         if self._refused:
             log.warning("requests_shed", requests=self._refused, inside=self._inside)
             self._refused = 0
 
     def _capacity(self) -> int:
-        """Returns the maximum number of requests in flight: one per row, and a few that are being read or written."""
+        """Returns the maximum number of requests in flight."""
+        usual, strained = self._capacities
+        return strained if self._clock() < self._strained_until_seconds else usual
+
+    def _count_capacities(self) -> tuple[int, int]:
+        """Returns the maximum of requests, usually and if strained.
+
+        There is one per row, and a few are being read or written.
+        """
         schedulers = tuple(self._schedulers())
         slots = sum(scheduler.slots for scheduler in schedulers)
-        strained = self._clock() < self._strained_until_seconds
-        rows = slots if strained else sum(scheduler.capacity_rows for scheduler in schedulers)
-        return rows + max(1, slots // SLOTS_PER_WAITING)
+        few = max(1, slots // SLOTS_PER_WAITING)
+        return sum(scheduler.capacity_rows for scheduler in schedulers) + few, slots + few
 
     def record_end(self, *, late: bool) -> None:
         """Takes note of the end of a request that was in flight."""

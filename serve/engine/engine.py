@@ -78,6 +78,11 @@ class Engine:
         return self._failures < UNHEALTHY_FAILURES and not self.hanging
 
     @property
+    def condition(self) -> tuple[bool, int]:
+        """Whether the engine is healthy, and its failure count."""
+        return self.healthy, self.failure_count
+
+    @property
     def hanging(self) -> bool:
         """True while a step exceeds its timeout. Other threads must check this: the hanging one cannot."""
         started_seconds = self._step_started_seconds

@@ -109,7 +109,8 @@ class NativeEngines:
         models.close()  # the engines hold the sessions
 
     def publish(self) -> None:
-        """Adds what the engines counted since the last call to the metrics."""
+        """Adds what the engines counted since the last call to the metrics, and updates the gauges."""
+        self._scheduler.publish_load()
         if self.running:
             for engine in self._native:
                 engine.publish()

@@ -60,11 +60,13 @@ class Readiness:
 
     def fault(self) -> NotReadyError | None:
         """Returns why the model does not translate; None: it does."""
-        if not self.healthy:
-            return NotReadyError("the model failed")
-        if not self.verified:
-            return NotReadyError("warming up")
-        return None
+        failures = 0
+        for engine in self._engines:
+            healthy, count = engine.condition
+            if not healthy:
+                return NotReadyError("the model failed")
+            failures += count
+        return None if self._verified_after_failures == failures else NotReadyError("warming up")
 
     def check(self) -> None:
         """Admits a request.

@@ -29,6 +29,8 @@ from serve.translation.request import AUTO, ModelRequest, RequestLimits, ScoreRe
 from serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
 from serve.translation.terms import TextTerms, follow_terms
 
+_FREE = nullcontext()
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedTranslation:
@@ -46,7 +48,7 @@ class PreparedTranslation:
 
     def complete(self, response: TranslationResponse, record: RequestRecord) -> TranslationResponse:
         """Returns the client's response for that of the translator, and records it."""
-        completed = replace(response, model=self.served.name)
+        completed = TranslationResponse(response.translations, response.timings, self.served.name)
         if self.before is not None:
             completed = pivot.join(self.before[0], completed, self.before[1])
         record.usage = completed.usage
@@ -163,7 +165,7 @@ class Dispatcher:
             ServiceError: if the request exceeds a limit of the key.
         """
         if record.account is None or record.charge is not None:
-            return nullcontext()
+            return _FREE
         return _charge(record.account, record, sum(map(len, texts)))
 
     def find_languages(self, request: TranslateRequest, record: RequestRecord) -> tuple[str, tuple[str, ...]]:
@@ -251,7 +253,7 @@ class Dispatcher:
         """Returns the hops with their models, kept loaded until `uses` ends; the last model counts the request."""
         used = [(hop, self._models.get(hop.model)) for hop in hops]
         for _, served in used:
-            uses.enter_context(served.use())
+            uses.enter_context(served)
         *before, last = used
         record.model = last[1].name
         record.direction = f"{used[0][0].direction.source}-{last[0].direction.target}"

@@ -6,9 +6,9 @@ multilingual one. A replaced model runs until its requests are answered, so two 
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from types import TracebackType
 
 import structlog
 
@@ -118,7 +118,10 @@ log = structlog.get_logger("dragoman")
 
 
 class ServedModel:
-    """A pipeline, its name and its count of requests. Not thread-safe: used in the event loop's thread."""
+    """A pipeline, its name and its count of requests; the context manager of a request.
+
+    Not thread-safe: used in the event loop's thread.
+    """
 
     def __init__(self, name: str, manifest_sha256: str, pipeline: Pipeline) -> None:
         self.name = name
@@ -129,17 +132,17 @@ class ServedModel:
         self._unused.set()
         self._watching: asyncio.Task[None] | None = None
 
-    @contextmanager
-    def use(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Keeps the model loaded while the block runs."""
         self._users += 1
         self._unused.clear()
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._unused.set()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._users -= 1
+        if not self._users:
+            self._unused.set()
 
     async def start(self, load: Callable[[], Models]) -> None:
         """Loads and verifies the model; after a failure, it verifies itself again.

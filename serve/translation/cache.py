@@ -4,9 +4,8 @@ Hypotheses depend only on source tokens and options: a cached result is bit-iden
 thread-safe: used in the event loop's thread.
 """
 
+from collections import OrderedDict
 from typing import NamedTuple
-
-from cachetools import LRUCache
 
 from serve.observability.metrics import Metrics
 from serve.scheduler.sequence import SequenceSpec
@@ -34,23 +33,33 @@ class ResultCache:
     """
 
     def __init__(self, max_bytes: int, metrics: Metrics) -> None:
-        self._entries: LRUCache[SequenceSpec, _Entry] = LRUCache(max_bytes, lambda entry: entry.size_bytes)
+        self._entries = OrderedDict[SequenceSpec, _Entry]()  # the least recently used first
+        self._max_bytes = max_bytes
+        self._used_bytes = 0
         self._metrics = metrics
 
     def get(self, spec: SequenceSpec) -> Hypotheses | None:
         """Returns the hypotheses of a sequence, best first; None: not stored."""
         entry = self._entries.get(spec)
         self._metrics.observe_cache(hit=entry is not None)
-        return None if entry is None else entry.hypotheses
+        if entry is None:
+            return None
+        self._entries.move_to_end(spec)
+        return entry.hypotheses
 
     def put(self, spec: SequenceSpec, hypotheses: Hypotheses) -> None:
         """Stores the hypotheses of a sequence, unless they exceed the capacity."""
         entry = _Entry(hypotheses, entry_bytes(spec, hypotheses))
-        if spec in self._entries or entry.size_bytes > self._entries.maxsize:
+        if spec in self._entries or entry.size_bytes > self._max_bytes:
             return
-        count = len(self._entries) + 1
+        self._used_bytes += entry.size_bytes
+        evicted = 0
+        while self._used_bytes > self._max_bytes:
+            _, oldest = self._entries.popitem(last=False)
+            self._used_bytes -= oldest.size_bytes
+            evicted += 1
         self._entries[spec] = entry
-        self._metrics.set_cache(bytes_used=int(self._entries.currsize), evicted=count - len(self._entries))
+        self._metrics.set_cache(bytes_used=self._used_bytes, evicted=evicted)
 
 
 def entry_bytes(spec: SequenceSpec, hypotheses: Hypotheses) -> int:

@@ -498,7 +498,8 @@ class RequestLimits:
             self._check_text(request.text_field, request.text)
             if is_blank(request.text):
                 raise InvalidRequestError(request.text_field, "blank, expected a sentence")
-            self._check_text(request.prefix_field, request.target_prefix)
+            if request.target_prefix:
+                self._check_text(request.prefix_field, request.target_prefix)
 
     def _check_text(self, field: str, text: str) -> None:
         if len(text) > self.max_text_characters:

@@ -79,7 +79,11 @@ class Translation(Alternative):
     def compared(self, least_log_probability: float) -> "Translation":
         """Returns the translation with its confidence. Every sentence has an end token."""
         tokens = self.target_tokens + self.sentences
-        return replace(self, low_confidence=self.score < least_log_probability * tokens)
+        return replace(self, low_confidence=_is_unlikely(self.score, tokens, least_log_probability))
+
+
+def _is_unlikely(score: float, tokens: int, least_log_probability: float) -> bool:
+    return score < least_log_probability * tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +164,11 @@ class TranslationDelta:
 
 
 def _usage(results: Sequence[Translation] | Sequence[TranslationScore], timings: Timings) -> RequestUsage:
-    source_tokens = sum(result.source_tokens for result in results)
-    return RequestUsage(len(results), source_tokens, sum(result.target_tokens for result in results), timings)
+    source_tokens = target_tokens = 0
+    for result in results:
+        source_tokens += result.source_tokens
+        target_tokens += result.target_tokens
+    return RequestUsage(len(results), source_tokens, target_tokens, timings)
 
 
 class Found(NamedTuple):
@@ -187,30 +194,39 @@ class Found(NamedTuple):
 class ResponseBuilder:
     """Converts hypotheses of one model into translations and scores."""
 
-    def __init__(self, tokenizer: TextTokenizer, vocabulary: TargetVocabulary, suffix_tokens: int) -> None:
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        vocabulary: TargetVocabulary,
+        suffix_tokens: int,
+        least_log_probability: float | None = None,
+    ) -> None:
         """Connects the parts of a model.
 
         Args:
             tokenizer: of the model.
             vocabulary: of the target side.
             suffix_tokens: number of special tokens after every source.
+            least_log_probability: mean per token below which a text has low confidence; None: unknown.
         """
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._suffix_tokens = suffix_tokens
+        self._least_log_probability = least_log_probability
 
     def translation(self, found: Found, plan: SearchPlan) -> Translation:
         """Returns the translation of one sentence with what the plan asks for."""
-        spec = found.spec
+        spec, least = found.spec, self._least_log_probability
         first, *others = found.hypotheses
         best = self._facts(found, first, plan, found.decoded)
         return Translation(
             **best,
             source_tokens=len(spec.source_ids),
-            alternatives=tuple(Alternative(**self._facts(found, other, plan)) for other in others),
+            alternatives=tuple(Alternative(**self._facts(found, other, plan)) for other in others) if others else (),
             seed=spec.options.seed if spec.options.sampled else None,
             cached=found.cached,
             repairs=found.repairs or None,
+            low_confidence=None if least is None else _is_unlikely(first.score, len(first.target_ids) + 1, least),
         )
 
     def score(self, found: Found) -> TranslationScore:

@@ -172,6 +172,10 @@ def _place(sentence: str) -> int:
 
 def _separate(parts: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the visible parts without white space, and the blank text before, between and after them."""
+    parts = list(parts)
+    if len(parts) == 1 and (bare := parts[0].strip()) and not is_blank(bare):  # most texts
+        before, after = parts[0].split(bare, 1)
+        return (bare,), (before, after)
     text, spans = "", list[tuple[int, int]]()
     for part in parts:
         if not is_blank(part):
@@ -334,28 +338,31 @@ class SegmentedRequest:
     Attributes:
         texts: in the order of the request.
         request: the request with sentences in place of texts.
+        plain: whether each text is a plain sentence, so that the request is unchanged.
     """
 
     texts: tuple[SegmentedText, ...]
     request: ModelRequest
+    plain: bool = False
 
     @classmethod
     def whole(cls, request: ModelRequest) -> "SegmentedRequest":
         """Returns the request with each unchanged text as one sentence."""
-        return cls(tuple(SegmentedText((text.text,), ("", ""), 0) for text in request.texts), request)
+        return cls(tuple(SegmentedText((text.text,), ("", ""), 0) for text in request.texts), request, plain=True)
 
     @classmethod
     def of(cls, request: ModelRequest, texts: Sequence[SegmentedText]) -> "SegmentedRequest":
         """Returns the request for the sentences of `texts`."""
         # Fast path: most requests are one plain sentence and stay unchanged.
-        if not all(text.plain for text in texts):
+        plain = all(text.plain for text in texts)
+        if not plain:
             sentences = chain.from_iterable(map(_sentence_requests, request.texts, texts))
             request = replace(request, texts=tuple(sentences))
-        return cls(tuple(texts), request)
+        return cls(tuple(texts), request, plain)
 
     def join(self, response: TranslationResponse) -> TranslationResponse:
         """Returns the response for the texts, given the response for the sentences."""
-        if all(text.plain for text in self.texts):
+        if self.plain:
             return response
         return replace(response, translations=tuple(join() for join in self.joins(response)))
 
@@ -371,6 +378,8 @@ class SegmentedRequest:
     @property
     def slow_to_join(self) -> bool:
         """Whether joining takes long, because many sentences need more than escapes, or long ones."""
+        if self.plain:
+            return False
         sizes = [len(markup.sentence.source) for text in self.texts for markup in text.markup if not markup.grows]
         return len(sizes) > FEW_TAGGED_SENTENCES or sum(sizes) > SMALL_MARKUP_BYTES
 
@@ -395,12 +404,12 @@ def _sentence_requests(text: TextRequest, segmented: SegmentedText) -> Iterator[
 
 def _several_refused(plan: SearchPlan, text: TextRequest) -> InvalidRequestError | None:
     """Returns the error for a text of several sentences, if an option allows only one."""
+    if not text.target_prefix and plan.options.hypotheses == 1:
+        return None
     problem = f"{text.text_field} has several sentences, expected one; or set split_sentences to false"
     if text.target_prefix:
         return InvalidRequestError(text.prefix_field, problem)
-    if plan.options.hypotheses > 1:
-        return InvalidRequestError(f"{OPTIONS}.hypotheses", f"{plan.options.hypotheses}: {problem}")
-    return None
+    return InvalidRequestError(f"{OPTIONS}.hypotheses", f"{plan.options.hypotheses}: {problem}")
 
 
 def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Translation:

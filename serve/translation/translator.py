@@ -5,7 +5,6 @@ several sentences, each a sequence; all sequences of a request run concurrently.
 runtime.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -73,19 +72,16 @@ class TokenizedRequest:
         request: with sentences as texts.
         specs: one per sentence.
         cached: hypotheses from the result cache, by index of the sentence.
+        searched: indices of the sentences that are not cached.
         started_seconds, tokenized_seconds: start and end of tokenization, on the clock of `time.monotonic`.
     """
 
     request: ModelRequest
     specs: list[SequenceSpec]
     cached: dict[int, Hypotheses]
+    searched: list[int]
     started_seconds: float
     tokenized_seconds: float
-
-    @property
-    def searched(self) -> list[int]:
-        """The indices of the sentences that are not cached."""
-        return [index for index in range(len(self.specs)) if index not in self.cached]
 
 
 class Translator:
@@ -120,7 +116,7 @@ class Translator:
             cache: None: no caching.
         """
         self._tokenizer = tokenizer
-        self._responses = ResponseBuilder(tokenizer, vocabulary, len(source_suffix))
+        self._responses = ResponseBuilder(tokenizer, vocabulary, len(source_suffix), least_log_probability)
         self._scheduler = scheduler
         self._readiness = readiness
         self._metrics = metrics
@@ -158,12 +154,11 @@ class Translator:
         with reserved or await self.reserve(request) as reservation:
             segmented = await self._split(request, reservation)
             tokenized = await self._tokenize(segmented.request)
-            with self._submission(tokenized, reservation) as submission:
-                await submission.finish()
-            found = self._found(tokenized, submission.sequences)
+            sequences = await self._search(tokenized, reservation)
+            found = self._found(tokenized, sequences)
             if request.protects:
                 found = await self._second_pass.complete(tokenized.request, found)
-            return await self._joined(segmented, await self._translated(tokenized, submission.sequences, found))
+            return await self._joined(segmented, await self._translated(tokenized, sequences, found))
 
     async def stream(
         self, request: ModelRequest, reserved: Reservation | None = None
@@ -219,11 +214,9 @@ class Translator:
         """
         with await self.reserve(request) as reservation:
             tokenized = await self._tokenize(request)
-            with self._submission(tokenized, reservation) as submission:
-                await submission.finish()
-            found = self._found(tokenized, submission.sequences)
-            scores = await _built(request, self._responses.score, found)
-            return self._observed(ScoreResponse(scores, _timings(tokenized, submission.sequences)))
+            sequences = await self._search(tokenized, reservation)
+            scores = await _built(request, self._responses.score, self._found(tokenized, sequences))
+            return self._observed(ScoreResponse(scores, _timings(tokenized, sequences)))
 
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
         """Splits the texts into sentences with their terms."""
@@ -266,10 +259,11 @@ class Translator:
         if self._cache is not None and request.plan.repeatable:
             results = enumerate(map(self._cache.get, specs))
             cached = {index: hypotheses for index, hypotheses in results if hypotheses is not None}
+        searched = [index for index in range(len(specs)) if index not in cached]
         tokenized_seconds = time.monotonic()
         if trace := current_trace():
             trace.add_phase("tokenize", started_seconds, tokenized_seconds, {"texts": len(specs)})
-        return TokenizedRequest(request, specs, cached, started_seconds, tokenized_seconds)
+        return TokenizedRequest(request, specs, cached, searched, started_seconds, tokenized_seconds)
 
     def _spec(self, request: ModelRequest, text: TextRequest) -> SequenceSpec:
         source = (*request.direction.source_prefix, *self._tokenizer.encode(text.text), *self._source_suffix)
@@ -279,6 +273,14 @@ class Translator:
         prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
         options = request.plan.options_for(len(source), prefix, text.prefix_field, request.direction.start)
         return SequenceSpec(source, replace(options, alignments=True) if text.attended else options)
+
+    async def _search(self, tokenized: TokenizedRequest, reservation: Reservation) -> tuple[DecodingSequence, ...]:
+        """Returns the finished sequences of the sentences that are not cached."""
+        if not tokenized.searched:
+            return ()
+        with self._submission(tokenized, reservation) as submission:
+            await submission.finish()
+        return submission.sequences
 
     def _submission(
         self, tokenized: TokenizedRequest, reservation: Reservation, notifier: LoopNotifier | None = None
@@ -363,9 +365,9 @@ class Translator:
         else:
             joined = segmented.join(response)
         least = self._least_log_probability
-        if least is None:
+        if least is None or joined is response:  # translations of single sentences have been compared
             return joined
-        return replace(joined, translations=tuple(each.compared(least) for each in joined.translations))
+        return TranslationResponse(tuple(each.compared(least) for each in joined.translations), joined.timings)
 
     def _found(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> list[Found]:
         """Returns the result of each sentence, and stores new ones in the cache."""
@@ -380,8 +382,7 @@ class Translator:
         ]
 
     def _observed(self, response: AnyResponse) -> AnyResponse:
-        # After the response: the client does not wait for the metrics.
-        asyncio.get_running_loop().call_soon(lambda: self._metrics.observe_response(response.usage))
+        self._metrics.observe_response(response.usage)
         return response
 
 

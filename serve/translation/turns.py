@@ -24,6 +24,7 @@ SMALL_TEXT_BYTES = 4096
 TURN_CHARACTERS = 10_000
 # NFKC turns the 3 bytes of U+FDFA into 33.
 MOST_EXPANSION = 11
+MOST_CHARACTER_BYTES = 4 * MOST_EXPANSION
 # Longest work in the event loop without a pause, up to one step.
 STRETCH_SECONDS = 0.001
 # Time from one turn to the next, per time of the turn.
@@ -141,8 +142,11 @@ def normalized_bytes(text: str) -> int:
 
 
 def _are_small(texts: Sequence[TextRequest], small_bytes: int) -> bool:
+    characters = sum(map(_characters, texts))
+    if characters * MOST_CHARACTER_BYTES <= small_bytes:
+        return True
     # The first sum keeps the second one short.
-    return sum(map(_characters, texts)) <= small_bytes and (
+    return characters <= small_bytes and (
         sum(normalized_bytes(text.text) + normalized_bytes(text.target_prefix) for text in texts) <= small_bytes
     )
 

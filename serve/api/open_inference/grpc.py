@@ -176,7 +176,7 @@ class OpenInferenceGrpc:
 
     async def _requests(self, context: Context) -> AsyncIterator[Parsed]:
         while True:
-            async with self._idle_streams.limit():
+            with self._idle_streams.limit():
                 request = await context.read()
             if request is grpc.aio.EOF:
                 return

@@ -68,6 +68,12 @@ class NativeEngine:
         return engines
 
     @property
+    def condition(self) -> tuple[bool, int]:
+        """Whether the engine is healthy, and its failure count; both are read at once."""
+        health = self._loop.health(self._number)
+        return bool(health.healthy) and not self._hangs(health.step_started_seconds), int(health.failure_count)
+
+    @property
     def failure_count(self) -> int:
         """How many times several failures in a row made the engine unhealthy."""
         return int(self._loop.health(self._number).failure_count)
@@ -75,8 +81,7 @@ class NativeEngine:
     @property
     def healthy(self) -> bool:
         """False after several failures in a row, until a step succeeds, and while a step hangs."""
-        health = self._loop.health(self._number)
-        return bool(health.healthy) and not self._hangs(health.step_started_seconds)
+        return self.condition[0]
 
     @property
     def hanging(self) -> bool:

@@ -171,7 +171,7 @@ class NativeScheduler(RequestScheduler):
                     self._deliver(record)
                 except Exception:  # a failure must not hold back other results
                     log.exception("delivery_failed")
-        self._publish_load()
+        self.publish_load()
         return streamed
 
     def poll(self, timeout_seconds: float) -> None:
@@ -232,7 +232,8 @@ class NativeScheduler(RequestScheduler):
         kind, message = ERRORS[end.failure]
         return kind(message)
 
-    def _publish_load(self) -> None:
+    def publish_load(self) -> None:
+        """Updates the gauges of waiting and running sequences: after each delivery, and before they are read."""
         with self._admitting:  # gauges are set in the order of the changes
             if not self._closed:
                 load = self.loop.load()
@@ -262,7 +263,6 @@ class NativeScheduler(RequestScheduler):
             for each in sequences:
                 del self._sequences[id(each)]
             raise
-        self._publish_load()
 
 
 def _wake_descriptors() -> tuple[int, int]:

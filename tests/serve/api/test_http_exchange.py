@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from serve.api.http_exchange import Exchange, make_scope
+from serve.api.http_headers import headers_of
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 CONNECTION = {"scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "state": {"key": 1}}
@@ -131,3 +132,30 @@ def test_the_body_is_received_once_and_a_waiting_client_is_asked_for_it() -> Non
     assert seen[:3] == ["/a b", b"c=d", 1]
     assert seen[3:] == [{"type": "http.request", "body": b"text", "more_body": False}, {"type": "http.disconnect"}]
     assert carrier.writes[0] == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["watched before", "watched afterwards"])
+def test_only_the_last_watch_learns_that_the_client_has_gone_away(*, early: bool) -> None:
+    async def run() -> list[str]:
+        seen = list[str]()
+        scope = make_scope(b"POST", b"/", "1.1", [(b"host", b"x")], CONNECTION)
+        exchange = Exchange(FakeCarrier(), scope, keep_alive=True, expects_continue=False)
+        if early:
+            exchange.disconnect()
+        else:
+            exchange.watch(lambda: seen.append("first"))
+        exchange.watch(lambda: seen.append("last"))
+        if not early:
+            exchange.disconnect()
+        await asyncio.sleep(0)
+        return seen
+
+    assert asyncio.run(run()) == ["last"]
+
+
+def test_the_header_is_decoded_once_and_the_first_of_several_values_counts() -> None:
+    scope = {"headers": [(b"accept", b"a"), (b"x", b"\xe9"), (b"accept", b"b")]}
+    headers = headers_of(scope)
+    assert headers_of(scope) is headers
+    assert (headers.get("accept"), headers.get("x"), headers.get("y"), headers.get("y", "z")) == ("a", "é", None, "z")
+    assert (headers.getlist("accept"), headers.getlist("y")) == (["a", "b"], [])

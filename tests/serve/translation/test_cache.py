@@ -91,7 +91,7 @@ def test_the_least_recently_used_result_makes_room_and_one_larger_than_the_cache
             assert (bench.cache.get(spec(number)) is not None) == (number in sizes)
             if number in sizes:
                 sizes.move_to_end(number)
-        assert bench.cache._entries.currsize == sum(sizes.values()) <= max_bytes
+        assert bench.cache._used_bytes == sum(sizes.values()) <= max_bytes
     assert (bench.sample("bytes"), bench.sample("evictions_total")) == (sum(sizes.values()), evicted)
 
 
