@@ -2,16 +2,19 @@
 
 All requests but the first get their translations from the result cache. The empty method of gRPC is a service of
 `grpc.aio` that returns bytes of the same size. A closed loop sends `CALLS` requests at once. Prints a table.
+
+With `--instructions`, the server runs in Callgrind (Valgrind), and the table has instructions instead.
 """
 
 import asyncio
 import json
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from serve.server_process import HOST, ServerProcess, choose_ports, server_comma
 CALLS = 16
 WARM_UP = 500
 REQUESTS = 4000
+COUNTED = 160
 TEXT = "A man is riding a bicycle down the street."
 LANGUAGES: dict[str, Any] = {"source_language": "en", "target_language": "de"}
 REST_BODY = json.dumps({"text": [TEXT], **LANGUAGES}).encode()
@@ -109,12 +113,47 @@ def send_grpc(port: int, calls: int, client: Client) -> Callable[[int], None]:
     return lambda count: asyncio.run(run(count))
 
 
-def milliseconds(process_id: int, send: Callable[[int], None]) -> float:
-    """Returns the CPU time per request."""
-    send(WARM_UP)
-    before = cpu_seconds(process_id)
-    send(REQUESTS)
-    return 1000 * (cpu_seconds(process_id) - before) / REQUESTS
+class CpuTime:
+    """Measures milliseconds of CPU per request."""
+
+    unit = "ms of CPU"
+    command: Sequence[str] = ()
+    start_seconds = 60.0
+
+    def measure(self, process_id: int, send: Callable[[int], None]) -> float:
+        """Returns the cost of a request."""
+        send(WARM_UP)
+        before = cpu_seconds(process_id)
+        send(REQUESTS)
+        return 1000 * (cpu_seconds(process_id) - before) / REQUESTS
+
+
+class Instructions:
+    """Counts thousands of instructions per request, outside of the kernel; its files are in `folder`."""
+
+    unit = "thousand instructions"
+    start_seconds = 600.0
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        output = f"--callgrind-out-file={folder}/counts.%p"
+        self.command = ("valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", output)
+
+    def measure(self, process_id: int, send: Callable[[int], None]) -> float:
+        """Returns the cost of a request."""
+        send(CALLS)
+        self._control("--instr=on", process_id)
+        send(COUNTED)
+        self._control("--instr=off", process_id)
+        before = set(self._folder.iterdir())
+        self._control("--dump", process_id)
+        (dump,) = set(self._folder.iterdir()) - before
+        (total,) = re.findall(r"^totals: (\d+)", dump.read_text(), re.MULTILINE)
+        return int(total) / COUNTED / 1000
+
+    def _control(self, what: str, process_id: int) -> None:
+        command = ["callgrind_control", what, str(process_id)]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 async def _serve_empty(port: int) -> None:
@@ -132,9 +171,9 @@ async def _serve_empty(port: int) -> None:
 
 
 @contextmanager
-def empty_service(port: int) -> Iterator[int]:
-    """Runs the empty method, and yields the process id."""
-    command = [sys.executable, "-m", "tests.support.request_cost", "--serve-empty", str(port)]
+def empty_service(port: int, within: Sequence[str]) -> Iterator[int]:
+    """Runs the empty method within another command, and yields the process id."""
+    command = [*within, sys.executable, "-m", "tests.support.request_cost", "--serve-empty", str(port)]
     with subprocess.Popen(command) as process:
         try:
             yield process.pid
@@ -142,31 +181,34 @@ def empty_service(port: int) -> Iterator[int]:
             process.kill()
 
 
-def measure(bundle: Path) -> None:
+def measure(bundle: Path, cost: CpuTime | Instructions) -> None:
     """Prints the table."""
     http_port, grpc_port, empty_port = choose_ports(0, 0, 0)
-    command = server_command(bundle, http_port, grpc_port)
+    command = [*cost.command, *server_command(bundle, http_port, grpc_port)]
     options = ["--engines", "1", "--result-cache-bytes", "1000000"]
     with ExitStack() as stack:
         log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log"
-        empty = stack.enter_context(empty_service(empty_port))
+        empty = stack.enter_context(empty_service(empty_port, cost.command))
         server = stack.enter_context(ServerProcess.run([*command, *options], http_port, log))
-        server.wait_until_ready(60)
+        server.wait_until_ready(cost.start_seconds)
         clients = {"gRPC, empty method": (empty, empty_port, send_empty)}
         clients |= {
             "gRPC, Translate": (server.process_id, grpc_port, send_unary),
             "gRPC, TranslateMany": (server.process_id, grpc_port, send_many),
         }
-        print("request                1 at once  16 at once  (ms of CPU)")
-        figures = [milliseconds(server.process_id, send_rest(http_port, calls)) for calls in (1, CALLS)]
+        print(f"request                1 at once  16 at once  ({cost.unit})")
+        figures = [cost.measure(server.process_id, send_rest(http_port, calls)) for calls in (1, CALLS)]
         print(f"{'REST, /v1/translate':<22} {figures[0]:9.3f} {figures[1]:11.3f}")
         for name, (process_id, port, client) in clients.items():
-            figures = [milliseconds(process_id, send_grpc(port, calls, client)) for calls in (1, CALLS)]
+            figures = [cost.measure(process_id, send_grpc(port, calls, client)) for calls in (1, CALLS)]
             print(f"{name:<22} {figures[0]:9.3f} {figures[1]:11.3f}", flush=True)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve-empty":
         asyncio.run(_serve_empty(int(sys.argv[2])))
+    elif "--instructions" in sys.argv:
+        with tempfile.TemporaryDirectory() as folder:
+            measure(Path(sys.argv[1]), Instructions(Path(folder)))
     else:
-        measure(Path(sys.argv[1]))
+        measure(Path(sys.argv[1]), CpuTime())
