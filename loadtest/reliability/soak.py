@@ -99,7 +99,7 @@ async def run_soak(
     async def disturb(_generators: Generators, run: Run) -> None:
         await asyncio.sleep(-run.now_seconds)
         while True:
-            lost, replaced = await asyncio.gather(_lose_client(replicas, load), _replace_model(server.rest, bundle))
+            lost, replaced = await asyncio.gather(_lose_client(replicas, load), replace_model(server.rest, bundle))
             killed.append(lost)
             reloads.append(replaced)
             if run.now_seconds + every_seconds >= seconds:
@@ -145,7 +145,7 @@ async def _lose_client(replicas: Replicas, load: Load) -> int:
     return len(run.plan.requests)
 
 
-async def _replace_model(url: str, bundle: Path) -> bool:
+async def replace_model(url: str, bundle: Path) -> bool:
     """Changes the creation date of a bundle atomically; returns whether the server replaces its model."""
     manifest = bundle / "manifest.json"
     content = json.loads(manifest.read_bytes())
