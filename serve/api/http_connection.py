@@ -1,7 +1,8 @@
 """One HTTP/1.1 connection: the times of `HttpLimits`, the order of answers, and the end of the connection.
 
 Requests on a connection are answered in order. The next one starts when the system has taken the answers before, which
-it does only while the client reads. So a client that does not read gets no further work done.
+it does only while the client reads. So a client that does not read gets no further work done. In each turn of the event
+loop, one request starts of all those that waited behind another one on their connection.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from serve.api.http_exchange import Exchange, make_scope
 from serve.api.http_limits import Connections
 from serve.api.http_parser import MAX_PIPELINED, BoundedParser, HttpRefusalError, Part
 from serve.api.http_problem import raw_problem
-from serve.api.http_tls import ANY_WRITE, HandshakeTurns, TlsLayer
+from serve.api.http_tls import ANY_WRITE, TlsLayer
 from serve.observability.connections import CloseReason
 
 # Keys of the request state: whether the client presented a certificate of a trusted authority, a `Sending`, and the
@@ -81,16 +82,16 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         self._connected = self._proven = False
         self._discards = self._lingers = False
 
-    def open(self, accepted: socket.socket, tls: ssl.SSLContext | None, turns: HandshakeTurns) -> None:
+    def open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Starts to serve an accepted socket, after the TLS handshake if there is one."""
-        self._opening = self._loop.create_task(self._open(accepted, tls, turns))
+        self._opening = self._loop.create_task(self._open(accepted, tls))
         self._opening.add_done_callback(lambda opening: self._end_opening(opening, accepted))
 
-    async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None, turns: HandshakeTurns) -> None:
+    async def _open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         if tls is None:
             await self._loop.connect_accepted_socket(lambda: self, accepted)
             return
-        self._tls = layer = TlsLayer(self, tls, self._limits, turns)
+        self._tls = layer = TlsLayer(self, tls, self._limits, self._all.handshakes)
         with suppress(OSError):  # includes errors of TLS and its timeout
             await self._loop.connect_accepted_socket(lambda: layer, accepted)
             await layer.handshake()
@@ -245,7 +246,8 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         """Goes on, or starts the request that waited until the client read earlier answers."""
         if self._connected and not self._hold():
             self._sending.resume_writing()
-            self._start_next()
+            if self._waiting:
+                self._all.pipelined.add(self._start_next)
 
     def end_answer(self, *, keep_alive: bool) -> None:
         """Starts the next request, or waits for one."""
@@ -257,8 +259,8 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
             self._all.set_idle(self)
             return
         if self._waiting:
-            self._all.set_idle(self)  # unless the next request starts now
-            self._start_next()
+            self._all.set_idle(self)  # until its turn
+            self._all.pipelined.add(self._start_next)
             return
         self.resume_reading()
         if self._refusal is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
+from serve.api.http_turns import Turns
 from serve.observability.connections import CloseReason, ConnectionMetrics
 from serve.system import most_open_files
 
@@ -82,12 +83,15 @@ class Connections:
 
     Attributes:
         input_buffer: for what any connection reads next.
+        handshakes: steps of TLS handshakes.
+        pipelined: starts of requests that were sent before the answer to another one.
     """
 
     def __init__(self, limits: HttpLimits, metrics: ConnectionMetrics) -> None:
         self.limits = limits
         self.metrics = metrics
         self.input_buffer = memoryview(bytearray(INPUT_BYTES))
+        self.handshakes, self.pipelined = Turns(), Turns()
         self._networks: dict[LimitedConnection, str] = {}
         self._counts = Counter[str]()
         # In the order in which they began to wait; without those whose requests are in progress.

@@ -20,7 +20,6 @@ from serve.api.auth import Tls
 from serve.api.http_connection import Connection
 from serve.api.http_limits import Connections, HttpLimits
 from serve.api.http_problem import raw_problem
-from serve.api.http_tls import HandshakeTurns
 from serve.observability.connections import ConnectionMetrics
 from serve.system import return_memory, run_in_daemon_thread
 
@@ -187,7 +186,6 @@ class HttpServer:
 
     def listen(self, listening: socket.socket) -> None:
         """Begins to accept connections of a listening socket. Requires a running event loop."""
-        self._handshakes = HandshakeTurns()
         self._listener = Listener(listening, self._serve_connection, shared=self._shared)
         self._sweeping = asyncio.create_task(self._sweep())
 
@@ -223,7 +221,7 @@ class HttpServer:
         if reason is None:
             connection = Connection(self._app, self._connections)
             self._connections.add(connection, address)
-            connection.open(accepted, self._tls, self._handshakes)
+            connection.open(accepted, self._tls)
             return
         self._connections.metrics.count_closed(reason)
         with accepted:

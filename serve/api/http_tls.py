@@ -7,38 +7,15 @@ to have read everything. It also computes all handshakes at once, each for a mil
 import asyncio
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections import deque
-from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType
 from typing import cast
 
 from serve.api.http_limits import INPUT_BYTES, HttpLimits
+from serve.api.http_turns import Turns
 
 # With these buffer limits, a transport pauses its protocol at any unsent byte and resumes it when all bytes are sent.
 ANY_WRITE = MappingProxyType({"high": 1, "low": 0})
-
-
-class HandshakeTurns:
-    """Steps of handshakes: one in each turn of the event loop, so that requests on other connections go on."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._waiting = deque[Callable[[], object]]()
-
-    def add(self, step: Callable[[], object]) -> None:
-        """Runs a step when it is its turn."""
-        self._waiting.append(step)
-        if len(self._waiting) == 1:
-            self._loop.call_soon(self._run)
-
-    def _run(self) -> None:
-        try:
-            self._waiting[0]()
-        finally:
-            self._waiting.popleft()
-            if self._waiting:
-                self._loop.call_soon(self._run)
 
 
 class TlsLayer(SSLProtocol):
@@ -47,7 +24,7 @@ class TlsLayer(SSLProtocol):
     max_size = INPUT_BYTES  # of a read
 
     def __init__(
-        self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, limits: HttpLimits, turns: HandshakeTurns
+        self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, limits: HttpLimits, turns: Turns
     ) -> None:
         loop = asyncio.get_running_loop()
         self._shaken = loop.create_future()

@@ -1,6 +1,5 @@
 """Clients that do not read their answers: they get no further work done, and their memory is bounded and given back."""
 
-import asyncio
 import gc
 import json
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import pytest
 
 from serve.api.http_connection import Connection
 from serve.api.http_limits import PEAK_CONNECTIONS, Connections, HttpLimits
-from serve.api.http_tls import HandshakeTurns, TlsLayer
+from serve.api.http_tls import TlsLayer
 from serve.observability.connections import CloseReason
 from serve.observability.metrics import ServiceMetrics
 from tests.support.certificates import Authority
@@ -131,26 +130,3 @@ def test_a_peak_of_connections_ends_once(connections: Connections) -> None:
     for each in held[: PEAK_CONNECTIONS // 2]:
         connections.remove(each)
     assert [connections.end_peak() for _ in range(2)] == [True, False]
-
-
-def test_a_turn_of_the_event_loop_has_one_step_of_a_handshake() -> None:
-    """Also if a step fails."""
-
-    async def run() -> list[str]:
-        turns, events = HandshakeTurns(), list[str]()
-
-        def step() -> None:
-            events.append("step")
-            raise OSError
-
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        for _ in range(3):
-            turns.add(step)
-        for _ in range(5):
-            events.append("turn")
-            await asyncio.sleep(0)
-        turns.add(step)
-        await asyncio.sleep(0)
-        return events
-
-    assert asyncio.run(run()) == ["turn", "step"] * 3 + ["turn"] * 2 + ["step"]
