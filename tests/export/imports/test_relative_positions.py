@@ -33,7 +33,7 @@ from tests.support.ctranslate2_specs import random_spec
 from tests.support.live import run_service
 
 LIMIT = 20
-OPTIONS = ImportOptions("en", "de", max_source_tokens=40, max_target_tokens=LIMIT)
+OPTIONS = ImportOptions("en", "de", max_source_tokens=80, max_target_tokens=LIMIT)
 NATIVE: dict[str, dict[str, Any]] = {
     "RMS normalization": {"rms_norm": True},
     "two key heads": {"num_heads_kv": 2},
