@@ -23,7 +23,7 @@ MAX_HELD_BYTES = 64 << 20
 # After a peak of so many connections, their memory is worth returning to the system.
 PEAK_CONNECTIONS = 100
 # Input of a connection that is parsed before others have their turn.
-INPUT_BYTES = 64 << 10
+INPUT_BYTES = 16 << 10
 # An owner of IPv6 addresses has at least a network of this size.
 IPV6_PREFIX = 64
 
