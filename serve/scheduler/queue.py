@@ -54,10 +54,6 @@ class FairRounds:
         state.waiting += 1
         return entered_round
 
-    def start(self, started_round: int) -> None:
-        """Advances the current round past that of a sequence which starts now."""
-        self.current_round = max(self.current_round, started_round + 1)
-
     def leave(self, fairness_key: Hashable) -> None:
         """Removes one sequence from the key, and the key if it has none left."""
         state = self._rounds[fairness_key]
@@ -126,8 +122,7 @@ class FairQueue:
         insort(self._places, _Place(sequence, entered_round, order))
         self.rows += sequence.options.rows
         self._next_departure_seconds = min(self._next_departure_seconds, sequence.latest_start_seconds)
-        if sequence.cancelled:
-            self._some_cancelled = True
+        self._some_cancelled |= sequence.cancelled
 
     def pop(self, free_rows: int, may_start: Callable[[DecodingSequence], bool]) -> DecodingSequence | None:
         """Removes and returns the sequence that starts next in so many free rows.
@@ -149,7 +144,8 @@ class FairQueue:
         if fitting is not first:
             first.passed_rows = passed_rows
         self._places.remove(fitting)
-        self._rounds[sequence.priority].start(fitting.round)
+        rounds = self._rounds[sequence.priority]
+        rounds.current_round = max(rounds.current_round, fitting.round + 1)
         self._leave(sequence)
         return sequence
 
@@ -169,9 +165,8 @@ class FairQueue:
         ]
         for sequence, _ in abandoned:
             self._leave(sequence)
-        self._next_departure_seconds = min(
-            (place.sequence.latest_start_seconds for place in self._places), default=math.inf
-        )
+        starts = (place.sequence.latest_start_seconds for place in self._places)
+        self._next_departure_seconds = min(starts, default=math.inf)
         return abandoned
 
     def clear(self) -> list[DecodingSequence]:
