@@ -24,10 +24,12 @@ from serve.api.deepl.http import DeepLHttp
 from serve.api.documents.http import HttpDocuments
 from serve.api.glossaries import HttpGlossaries
 from serve.api.http_body import (
+    AttentionBody,
     Body,
     DetectBody,
     ScoreBody,
     TranslateBody,
+    attention_documentation,
     detect_documentation,
     score_documentation,
     stream_documentation,
@@ -65,6 +67,7 @@ from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.registry import ModelDescription, ModelRegistry
 from serve.registry.reloader import ReloadReport
+from serve.translation.attention import AttentionRequest, AttentionResponse
 from serve.translation.detection import DetectResponse
 from serve.translation.request import ScoreRequest, TranslateRequest
 from serve.translation.response import ScoreResponse, TranslationResponse
@@ -230,8 +233,14 @@ def record_of(request: Request) -> RequestRecord:
 TRANSLATE_PATH = "/v1/translate"
 STREAM_PATH = "/v1/translate/stream"
 SCORE_PATH = "/v1/score"
+ATTENTION_PATH = "/v1/attention"
 DETECT_PATH = "/v1/detect"
-METHODS: dict[str, Method] = {TRANSLATE_PATH: "translate", STREAM_PATH: "translate_stream", SCORE_PATH: "score"}
+METHODS: dict[str, Method] = {
+    TRANSLATE_PATH: "translate",
+    STREAM_PATH: "translate_stream",
+    SCORE_PATH: "score",
+    ATTENTION_PATH: "attention",
+}
 METRICS_PATH = "/metrics"
 
 
@@ -266,10 +275,11 @@ PROBE_PATHS = frozenset({"/healthz", "/readyz", METRICS_PATH}) | open_inference_
 CORS_REQUEST_HEADERS = ("authorization", "content-type", "traceparent")
 CORS_ANSWER_HEADERS = (RETRY_AFTER_HEADER,)
 
-AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
+AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, AttentionResponse)
 
 _TRANSLATIONS = TypeAdapter(TranslationResponse)
 _SCORES = TypeAdapter(ScoreResponse)
+_ATTENTIONS = TypeAdapter(AttentionResponse)
 _DETECTIONS = TypeAdapter(DetectResponse)
 
 
@@ -372,12 +382,15 @@ class HttpApi:
         stream = {"response_class": StreamingResponse, "responses": {**stream_documentation(), **failures}}
         detected = {"response_model": DetectResponse, "openapi_extra": detect_documentation()}
         scored = {"response_model": ScoreResponse, "openapi_extra": score_documentation(direction)}
+        attended = {"response_model": AttentionResponse, "openapi_extra": attention_documentation(direction)}
         translated = {"response_model": TranslationResponse, "openapi_extra": texts}
         summary = "Translates all texts of the request"
         yield route("POST", TRANSLATE_PATH, self.translate, summary, **translated, responses=failures)
         summary = "Translates all texts of the request and streams the translations as they grow"
         yield route("POST", STREAM_PATH, self.translate_stream, summary, **stream, openapi_extra=texts)
         yield route("POST", SCORE_PATH, self.score, "Scores given translations", **scored, responses=failures)
+        summary = "Returns the cross-attention of any layer and head for given translations"
+        yield route("POST", ATTENTION_PATH, self.attend, summary, **attended, responses=failures)
         summary = "Detects the languages of texts among the source languages of the models"
         yield route("POST", DETECT_PATH, self.detect, summary, **detected, responses=failures)
 
@@ -420,9 +433,14 @@ class HttpApi:
     async def score(self, request: Request) -> Response:
         """Scores each translation by forced decoding."""
         body, deadline_seconds = await self._receive(request, ScoreBody)
-        pairs = [(pair.text, pair.translation) for pair in body.pairs]
-        asked = ScoreRequest(**{**vars(body), "pairs": pairs}, deadline_seconds=deadline_seconds)
+        asked = ScoreRequest(**{**vars(body), "pairs": body.texts}, deadline_seconds=deadline_seconds)
         return await _answer(request, self._dispatcher.score(asked, record_of(request)), _SCORES)
+
+    async def attend(self, request: Request) -> Response:
+        """Reads the attention by forced decoding. The response has the numbers of `layers` and `heads`."""
+        body, deadline_seconds = await self._receive(request, AttentionBody)
+        asked = AttentionRequest(**{**vars(body), "pairs": body.texts}, deadline_seconds=deadline_seconds)
+        return await _answer(request, self._dispatcher.attend(asked, record_of(request)), _ATTENTIONS)
 
     async def detect(self, request: Request) -> Response:
         """Detects the language of each text independently of the others. Reads the start of long texts."""

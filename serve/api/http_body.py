@@ -149,6 +149,18 @@ class ScoreBody(Fields):
     target_language: TargetLanguage = ""
     model: ModelName = ""
 
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The pairs as tuples."""
+        return [(pair.text, pair.translation) for pair in self.pairs]
+
+
+class AttentionBody(ScoreBody):
+    """The body of `POST /v1/attention`."""
+
+    layer: int | None = Field(None, description="Decoder layer from 0. Absent: the mean over all layers.")
+    head: int | None = Field(None, description="Head from 0. Absent: the mean over all heads.")
+
 
 class DetectBody(Fields):
     """The body of `POST /v1/detect`."""
@@ -230,9 +242,18 @@ def stream_documentation() -> dict[int | str, dict[str, Any]]:
 
 def score_documentation(direction: BundleDirection) -> dict[str, Any]:
     """Returns the OpenAPI request of `POST /v1/score`."""
+    return _documentation(ScoreBody, {"pair": {"summary": "One pair", "value": _pair(direction)}})
+
+
+def attention_documentation(direction: BundleDirection) -> dict[str, Any]:
+    """Returns the OpenAPI request of `POST /v1/attention`."""
+    value = {**_pair(direction), "layer": 0, "head": 0}
+    return _documentation(AttentionBody, {"head": {"summary": "The first head of the first layer", "value": value}})
+
+
+def _pair(direction: BundleDirection) -> dict[str, Any]:
     pair = {"text": "Good morning.", "translation": "Good morning."}
-    value = {"pairs": [pair], "source_language": direction.source, "target_language": direction.target}
-    return _documentation(ScoreBody, {"pair": {"summary": "One pair", "value": value}})
+    return {"pairs": [pair], "source_language": direction.source, "target_language": direction.target}
 
 
 def detect_documentation() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from serve.api.grpc_messages import (
     translate_response,
     translation_message,
 )
+from serve.translation.attention import AttentionResponse, PairAttention
 from serve.translation.response import (
     Alternative,
     ScoreResponse,
@@ -30,10 +31,10 @@ from serve.translation.response import (
 )
 from serve.translation.turns import Pace
 
-AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
+AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, AttentionResponse)
 
 # Parts of a response that have pieces themselves.
-_PARTS = Alternative | TranslationScore | Alignment
+_PARTS = Alternative | TranslationScore | PairAttention | Alignment
 # Token scores and weights of alignments; so many are written in about a millisecond.
 LARGE_VALUES = 1000
 
@@ -50,7 +51,7 @@ async def write_json(response: AnyResponse, adapter: TypeAdapter[AnyResponse]) -
 
 
 def _pieces(value: object) -> Iterator[bytes]:
-    if isinstance(value, TranslationResponse | ScoreResponse | _PARTS):
+    if isinstance(value, TranslationResponse | ScoreResponse | AttentionResponse | _PARTS):
         yield b"{"
         members = ((field.name, getattr(value, field.name)) for field in fields(value))
         for number, (name, member) in enumerate((name, member) for name, member in members if member is not None):
@@ -101,8 +102,10 @@ async def write_score_message(response: ScoreResponse) -> translation_pb2.ScoreR
     return message
 
 
-def _values(response: TranslationResponse | ScoreResponse) -> int:
+def _values(response: TranslationResponse | ScoreResponse | AttentionResponse) -> int:
     """Returns the number of token scores and weights of alignments."""
+    if isinstance(response, AttentionResponse):
+        return sum(_weights_of(each.alignment) for each in response.attentions)
     if isinstance(response, ScoreResponse):
         return sum(len(score.tokens) for score in response.scores)
     values = 0
@@ -114,5 +117,8 @@ def _values(response: TranslationResponse | ScoreResponse) -> int:
 
 
 def _values_of(alternative: Alternative) -> int:
-    weights = sum(len(each.target) * len(each.source) for each in alternative.alignments or ())
-    return len(alternative.tokens or ()) + weights
+    return len(alternative.tokens or ()) + sum(map(_weights_of, alternative.alignments or ()))
+
+
+def _weights_of(alignment: Alignment) -> int:
+    return len(alignment.target) * len(alignment.source)

@@ -5,9 +5,10 @@ replaced or removed meanwhile. Independent of protocols.
 """
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from serve.errors import ForbiddenError
 from serve.glossaries.matching import TermIndex
@@ -23,11 +24,15 @@ from serve.registry.registry import ModelRegistry, ServedModel
 from serve.registry.route import Hop, Offers, find_hop, find_route, find_sources, has_several_sources
 from serve.scheduler.admission import Reservation
 from serve.translation import pivot
+from serve.translation.attention import AttentionRequest, AttentionResponse
 from serve.translation.detection import DetectResponse, best_guess, detect_languages
 from serve.translation.markup import PLAIN
 from serve.translation.request import AUTO, ModelRequest, RequestLimits, ScoreRequest, TranslateRequest
 from serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
 from serve.translation.terms import TextTerms, follow_terms
+from serve.translation.translator import Translator
+
+ReadResponse = TypeVar("ReadResponse", ScoreResponse, AttentionResponse)
 
 _FREE = nullcontext()
 
@@ -130,6 +135,25 @@ class Dispatcher:
         Raises:
             ServiceError: if scoring fails.
         """
+        return await self._read(request, record, Translator.score)
+
+    async def attend(self, request: AttentionRequest, record: RequestRecord) -> AttentionResponse:
+        """Returns the attention of a layer and head for all pairs of the request, or none.
+
+        Raises:
+            ServiceError: if reading fails.
+        """
+        return await self._read(
+            request, record, lambda translator, asked: translator.attend(asked, request.layer, request.head)
+        )
+
+    async def _read(
+        self,
+        request: ScoreRequest,
+        record: RequestRecord,
+        work: Callable[[Translator, ModelRequest], Awaitable[ReadResponse]],
+    ) -> ReadResponse:
+        """Returns what `work` finds for the pairs of a request with the model of its direction."""
         self.lifecycle.check_admission()
         record.source_texts = [text for text, _ in request.pairs]
         async with self.charge(record, record.source_texts):
@@ -137,7 +161,7 @@ class Dispatcher:
                 ((hop, served),) = self._use([find_hop(request, self._offers(request.model, record))], record, uses)
                 deadline_seconds = self._deadline(request.deadline_seconds)
                 model_request = served.pipeline.limits.admit_scores(request, hop.direction, deadline_seconds)
-                response = await served.pipeline.translator.score(model_request)
+                response = await work(served.pipeline.translator, model_request)
         record.usage = response.usage
         return replace(response, model=served.name)
 

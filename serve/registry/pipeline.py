@@ -17,6 +17,7 @@ from serve.bundle.tokenizer import load_tokenizer
 from serve.engine.engines import Models, NativeEngines, PythonEngines
 from serve.engine.readiness import Readiness
 from serve.observability.metrics import Metrics
+from serve.runtime.attention import HeadAttention
 from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
@@ -141,6 +142,7 @@ class Pipeline:
             cache=None
             if settings.result_cache_bytes is None
             else ResultCache(settings.result_cache_bytes, self.metrics),
+            attention=HeadAttention(bundle) if native and settings.alignments else None,
         )
 
     def start(self, models: Models) -> None:

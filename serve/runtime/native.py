@@ -35,6 +35,8 @@ from serve.runtime.onnx_runtime import open_session, shared_options
 Array = NDArray[Any]
 # Most bindings that a runtime keeps; there may be one for each number of rows, of scored rows and of best tokens.
 MOST_BINDINGS = 512
+# Value of the input `aligned`; 1: the alignment heads, 0: none.
+EVERY_HEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,11 @@ class _BoundStep(NamedTuple):
 class NativeRuntime(HostRuntime):
     """What one engine computes with: the shared sessions and its own caches."""
 
-    def __init__(self, sessions: NativeSessions, slots: int) -> None:
-        """Allocates the caches of `slots` rows."""
+    def __init__(self, sessions: NativeSessions, slots: int, *, every_head: bool = False) -> None:
+        """Allocates the caches of `slots` rows.
+
+        With `every_head`, aligned steps return the attention of all heads, layer by layer. Only kernels can.
+        """
         super().__init__(slots)
         manifest = sessions.manifest
         self._sessions = sessions
@@ -145,7 +150,10 @@ class NativeRuntime(HostRuntime):
         self._inputs = {name: np.zeros(slots, np.int64 if name == "token_ids" else np.int32) for name in STEP_INPUTS}
         self._logits = lazy_zeros((slots, self._vocabulary_size), np.float32)
         capacity = next(iter(self._sources.values())).shape[2] * CACHE_BLOCK_TOKENS
-        self._alignments = lazy_zeros((slots, len(manifest.alignment_heads), capacity), np.float32)
+        self._every_head, heads = every_head, len(manifest.alignment_heads)
+        if every_head and manifest.cache is not None:
+            heads = manifest.cache.layers * manifest.cache.heads
+        self._alignments = lazy_zeros((slots, heads, capacity), np.float32)
         self._aligned_rows = NO_ROWS
         self._bound: dict[tuple[int, int, int, bool], _BoundStep] = {}
         self._encoding = sessions.encoder.io_binding()
@@ -200,7 +208,13 @@ class NativeRuntime(HostRuntime):
             self._inputs[name][: len(values)] = values
         scored = len(scored_rows)
         bound = self._bind_step(len(rows), scored, min(best_count, self._vocabulary_size), aligned)
-        self._sessions.decoder.run_with_iobinding(bound.binding)
+        if aligned and self._every_head:
+            # The graph states the shape of the chosen heads, so ONNX Runtime allocates the output anew.
+            bound.binding.bind_output(ALIGNMENTS, "cpu")
+            self._sessions.decoder.run_with_iobinding(bound.binding)
+            self._alignments[: len(rows)] = bound.binding.get_outputs()[-1].numpy()
+        else:
+            self._sessions.decoder.run_with_iobinding(bound.binding)
         self._aligned_rows = rows if aligned else NO_ROWS
         return NativeScores(rows, scored_rows, bound.best, self._logits[:scored], self._choose)
 
@@ -229,14 +243,16 @@ class NativeRuntime(HostRuntime):
     def _make_step(self, rows: int, scored: int, count: int, aligned: bool) -> _BoundStep:
         binding = self._sessions.decoder.io_binding()
         best = Best(np.zeros(rows, np.float32), np.zeros((rows, count), np.float32), np.zeros((rows, count), np.int64))
-        constants = {"best_count": np.array([count], np.int32), "aligned": np.array([aligned], np.int32)}
+        wanted = EVERY_HEAD if aligned and self._every_head else int(aligned)
+        constants = {"best_count": np.array([count], np.int32), "aligned": np.array([wanted], np.int32)}
         inputs: dict[str, Array] = {name: array[:rows] for name, array in self._inputs.items()}
         inputs |= {"scored_rows": self._inputs["scored_rows"][:scored], **constants, **self._targets, **self._sources}
         for name, array in inputs.items():
             _bind(binding.bind_input, name, array)
         outputs: dict[str, Array] = {LOGITS: self._logits[:scored], **dict(zip(CHOICE, best, strict=True))}
-        outputs[ALIGNMENTS] = self._alignments[: rows * aligned]
         outputs |= {present(name): array for name, array in self._targets.items()}
+        if wanted != EVERY_HEAD:
+            outputs[ALIGNMENTS] = self._alignments[: rows * aligned]
         for name, array in outputs.items():
             _bind(binding.bind_output, name, array)
         return _BoundStep(binding, best, tuple(constants.values()))

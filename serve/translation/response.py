@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.alignment import ALIGN, Alignment, AlignmentUnit
 from serve.observability.usage import RequestUsage, Timings
 from serve.placeholders.check import Repair
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.translation.attention import PairAttention
 from serve.translation.detection import DetectedLanguage
 from serve.translation.request import SearchPlan, TargetVocabulary, TextRequest
 from serve.translation.terms import AppliedTerm
@@ -240,6 +244,17 @@ class ResponseBuilder:
             cached=found.cached,
         )
 
+    def attention(self, sentence: str, spec: SequenceSpec, attention: NDArray[np.float32]) -> PairAttention:
+        """Returns the attention of a forced translation, given that of its tokens, [T, S]."""
+        target_ids = spec.options.target_prefix[spec.options.start_tokens :]
+        translation = self._tokenizer.decode(target_ids)
+        return PairAttention(
+            translation=translation,
+            alignment=self._aligned(sentence, translation, target_ids, attention, "words"),
+            source_tokens=len(spec.source_ids),
+            target_tokens=len(target_ids),
+        )
+
     def draft(self, sentence: str, hypothesis: Hypothesis) -> tuple[str, Alignment]:
         """Returns the text of a hypothesis and its alignment by tokens."""
         text = self._tokenizer.decode(hypothesis.target_ids)
@@ -268,11 +283,21 @@ class ResponseBuilder:
         }
 
     def _alignment(self, text: str, translation: str, hypothesis: Hypothesis, unit: AlignmentUnit) -> Alignment | None:
-        attention = hypothesis.alignments  # [T, S], with special tokens before and after those of the text
-        if attention is None:
+        if hypothesis.alignments is None:
             return None
+        return self._aligned(text, translation, hypothesis.target_ids, hypothesis.alignments, unit)
+
+    def _aligned(
+        self,
+        text: str,
+        translation: str,
+        target_ids: Sequence[int],
+        attention: NDArray[np.float32],
+        unit: AlignmentUnit,
+    ) -> Alignment:
+        """Returns attention weights, [T, S] with special tokens before and after those of the text, as an alignment."""
         source = self._tokenizer.encode_offsets(text)
-        target = self._tokenizer.decode_offsets(hypothesis.target_ids)
+        target = self._tokenizer.decode_offsets(target_ids)
         end = attention.shape[1] - self._suffix_tokens
         return ALIGN[unit](text, source, translation, target, attention[:, end - len(source) : end])
 

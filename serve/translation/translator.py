@@ -22,6 +22,7 @@ from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.scheduler.stream_quota import StreamQuota
 from serve.search.hypothesis import Hypothesis
+from serve.translation.attention import NO_HEADS, AttentionReader, AttentionResponse, PairAttention, check_head
 from serve.translation.cache import Hypotheses, ResultCache
 from serve.translation.markup import SMALL_MARKUP_BYTES
 from serve.translation.request import ModelRequest, TargetVocabulary, TextRequest
@@ -60,7 +61,7 @@ class TextStream:
         return new
 
 
-AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse)
+AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, AttentionResponse)
 Result = TypeVar("Result")
 
 
@@ -100,6 +101,7 @@ class Translator:
         least_log_probability: float | None = None,
         spare_rows: int = 0,
         cache: ResultCache | None = None,
+        attention: AttentionReader | None = None,
     ) -> None:
         """Connects the parts of one model.
 
@@ -114,6 +116,7 @@ class Translator:
             least_log_probability: mean per token below which a text has low confidence; None: unknown.
             spare_rows: rows that streams leave free for other requests.
             cache: None: no caching.
+            attention: reads the attention of heads; None: the model has none.
         """
         self._tokenizer = tokenizer
         self._responses = ResponseBuilder(tokenizer, vocabulary, len(source_suffix), least_log_probability)
@@ -124,6 +127,7 @@ class Translator:
         self._max_source_tokens = max_source_tokens
         self._least_log_probability = least_log_probability
         self._cache = cache
+        self._attention = attention
         self._notifier = LoopNotifier()
         self._stream_quota = StreamQuota(scheduler, spare_rows)
         self._second_pass = SecondPass(tokenizer, scheduler, self._responses, self._spec)
@@ -217,6 +221,45 @@ class Translator:
             sequences = await self._search(tokenized, reservation)
             scores = await _built(request, self._responses.score, self._found(tokenized, sequences))
             return self._observed(ScoreResponse(scores, _timings(tokenized, sequences)))
+
+    async def attend(self, request: ModelRequest, layer: int | None, head: int | None) -> AttentionResponse:
+        """Returns the attention of a layer and head while the model reads the translation of every text.
+
+        Each translation is a turn in the thread of large requests, apart from the engines.
+
+        Args:
+            request: as of `score`.
+            layer: None: the mean over all layers.
+            head: None: the mean over all heads.
+
+        Raises:
+            ServiceError: if the model has no attention per head, or reading fails.
+        """
+        reader = self._attention
+        if reader is None:
+            raise InvalidRequestError("model", NO_HEADS)
+        check_head(reader, layer, head)
+        read = partial(self._attend, reader, layer, head)
+        with await self.reserve(request):
+            started_seconds = time.monotonic()
+            specs = await map_texts(partial(self._spec, request), request.texts, request.deadline_seconds)
+            tokenized_seconds = time.monotonic()
+            texts = zip(request.texts, specs, strict=True)
+            attentions = [await run_turn(request.deadline_seconds, read, text.text, spec) for text, spec in texts]
+            ended_seconds = time.monotonic()
+        timings = Timings(
+            tokenize_seconds=tokenized_seconds - started_seconds,
+            queue_seconds=0.0,
+            inference_seconds=ended_seconds - tokenized_seconds,
+            total_seconds=ended_seconds - started_seconds,
+        )
+        return self._observed(AttentionResponse(tuple(attentions), reader.layers, reader.heads, timings))
+
+    def _attend(
+        self, reader: AttentionReader, layer: int | None, head: int | None, text: str, spec: SequenceSpec
+    ) -> PairAttention:
+        attention = reader.read(spec.source_ids, spec.options.target_prefix, layer, head)
+        return self._responses.attention(text, spec, attention[spec.options.start_tokens :])
 
     async def _split(self, request: ModelRequest, reservation: Reservation) -> SegmentedRequest:
         """Splits the texts into sentences with their terms."""

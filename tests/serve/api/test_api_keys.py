@@ -75,7 +75,7 @@ def test_calls_over_grpc_require_a_key(keyed: LiveService) -> None:
 
 
 def test_requests_over_rest_require_a_key(keyed: LiveService) -> None:
-    paths = ("/v1/translate", "/v1/translate/stream", "/v1/score", "/v1/detect", "/none")
+    paths = ("/v1/translate", "/v1/translate/stream", "/v1/score", "/v1/attention", "/v1/detect", "/none")
     for path in paths:
         for headers in WRONG:
             answer = keyed.post(BODY, path=path, headers=headers)

@@ -93,7 +93,7 @@ def steps(draw: st.DrawFn) -> dict[str, list[int]]:
         "source_lengths": some(1, CAPACITY),
         "scored_rows": some(0, rows - 1, draw(st.integers(0, 4))) if rows else [],
         "best_count": some(0, 17, 1),
-        "aligned": some(0, 1, 1),
+        "aligned": some(0, 2, 1),
     }
     for name in draw(st.lists(st.sampled_from(sorted(feeds)), max_size=2)):
         feeds[name] = draw(LISTS)
@@ -113,7 +113,7 @@ def valid_step(feeds: dict[str, list[int]]) -> bool:
         and in_range(feeds["scored_rows"], 0, rows - 1)
         and len(feeds["best_count"]) == len(feeds["aligned"]) == 1
         and in_range(feeds["best_count"], 0, 17)
-        and in_range(feeds["aligned"], 0, 1)
+        and in_range(feeds["aligned"], 0, 2)
     )
 
 

@@ -33,6 +33,7 @@ struct StepRows {
   Cache source;
   ScoredRows scored;
   BestTokens best;
+  const std::vector<AlignmentHead>* alignment_heads;
   float* alignments;  // null, or [R, alignment heads, capacity of the source cache]
 };
 
@@ -73,7 +74,7 @@ class Decoder {
     if (rows.alignments != nullptr) {
       scratch.weight_stride = round_up(longest, kLanes);
       scratch.weights = workspace.weights.fit(parallel.threads() * config_.heads * scratch.weight_stride);
-      const Index heads = static_cast<Index>(config_.alignment_heads.size());
+      const Index heads = static_cast<Index>(rows.alignment_heads->size());
       std::fill_n(rows.alignments, rows.count * heads * rows.source.capacity(), 0.0f);
     }
     for (Index i = 0; i < config_.decoder_layers; ++i) {
@@ -144,9 +145,9 @@ class Decoder {
   }
 
   void copy_alignments(const StepRows& rows, Index layer, Index row, const float* weights, Index stride) const {
-    const Index count = static_cast<Index>(config_.alignment_heads.size()), capacity = rows.source.capacity();
+    const Index count = static_cast<Index>(rows.alignment_heads->size()), capacity = rows.source.capacity();
     for (Index i = 0; i < count; ++i) {
-      const AlignmentHead& head = config_.alignment_heads[static_cast<std::size_t>(i)];
+      const AlignmentHead& head = (*rows.alignment_heads)[static_cast<std::size_t>(i)];
       if (head.layer != layer) continue;
       const float* from = weights + head.head * stride;
       std::copy(from, from + rows.source_lengths[row], rows.alignments + (row * count + i) * capacity);

@@ -10,7 +10,8 @@ class StepKernel {
  public:
   static constexpr const char* kName = "Step";
   // token_ids [R], positions [R], target_slots [R], source_slots [R], source_lengths [R], scored_rows [M],
-  // best_count [1], aligned [1]; target cache, source cache and weights
+  // best_count [1], aligned [1]; target cache, source cache and weights. aligned: 0 for no alignments, 1 for those of
+  // the alignment heads, 2 for those of every head, layer by layer, which the fallback body lacks.
   static constexpr ort::ElementType kInputs[] = {
       ort::ElementType::kInt64, ort::ElementType::kInt32, ort::ElementType::kInt32,
       ort::ElementType::kInt32, ort::ElementType::kInt32, ort::ElementType::kInt32,
@@ -20,17 +21,19 @@ class StepKernel {
                                                   ort::ElementType::kFloat, ort::ElementType::kInt64,
                                                   ort::ElementType::kFloat, ort::ElementType::kUndefined};
 
-  explicit StepKernel(const Node& node) : decoder_(make_decoder(node)) {}
+  explicit StepKernel(const Node& node) : decoder_(make_decoder(node)), every_head_(all_heads(decoder_.config())) {}
 
   void compute(Context& context) {
     const Config& config = decoder_.config();
-    const Index vocabulary = config.vocabulary, heads = static_cast<Index>(config.alignment_heads.size());
+    const Index vocabulary = config.vocabulary;
     StepRows rows = read_rows(context);
     const auto best = context.input<std::int32_t>(6, "best_count", 1);
     const auto aligned = context.input<std::int32_t>(7, "aligned", 1);
     check_values("best_count", best, 0, vocabulary);
-    check_values("aligned", aligned, 0, 1);
-    const Index best_count = best.data[0], aligned_rows = aligned.data[0] * rows.count;
+    check_values("aligned", aligned, 0, 2);
+    const Index best_count = best.data[0], aligned_rows = aligned.data[0] > 0 ? rows.count : 0;
+    if (aligned.data[0] == 2) rows.alignment_heads = &every_head_;
+    const Index heads = static_cast<Index>(rows.alignment_heads->size());
     rows.scored.logits = context.output<float>(0, {rows.scored.count, vocabulary});
     rows.best.count = best_count;
     rows.best.log_sums = context.output<float>(1, {rows.count});
@@ -54,6 +57,14 @@ class StepKernel {
     return {config, node.weights(kCacheInput + 2 * tensors), chosen_kernels()};
   }
 
+  // Returns the cross-attention heads, layer by layer.
+  static std::vector<AlignmentHead> all_heads(const Config& config) {
+    std::vector<AlignmentHead> heads;
+    for (Index layer = 0; layer < config.decoder_layers; ++layer)
+      for (Index head = 0; head < config.heads; ++head) heads.push_back({layer, head});
+    return heads;
+  }
+
   // Returns the checked inputs, without outputs.
   StepRows read_rows(const Context& context) const {
     const Config& config = decoder_.config();
@@ -73,10 +84,11 @@ class StepKernel {
     check_values("source_lengths", source_lengths, 1, source.capacity());
     check_values("scored_rows", scored, 0, count - 1);
     return {count, token_ids.data, positions.data, target_slots.data, source_slots.data, source_lengths.data, target,
-            source, {scored.data, scored.count, nullptr}, {}, nullptr};
+            source, {scored.data, scored.count, nullptr}, {}, &config.alignment_heads, nullptr};
   }
 
   Decoder decoder_;
+  const std::vector<AlignmentHead> every_head_;
 };
 
 }  // namespace dragoman

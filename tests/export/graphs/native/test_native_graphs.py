@@ -17,6 +17,7 @@ from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Precision
 from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
+from serve.runtime.attention import HeadAttention
 from serve.runtime.onnx_runtime import why_no_kernels
 from serve.runtime.placement import open_sessions
 from tests.support.comparisons import compare
@@ -133,6 +134,27 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported, mode: s
         tolerance = 5e-2 if eight_bits else 1e-5
         assert runtime.alignments[:, :, :longest] == pytest.approx(expected[:, :, position], abs=tolerance), mode
         assert not runtime.alignments[:, :, longest:].any()
+
+
+@torch.inference_mode()
+def test_the_attention_of_every_head_is_that_of_pytorch(aligned: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 8 bits, within rounding."""
+    monkeypatch.delenv(INSTRUCTIONS_VARIABLE, raising=False)
+    if reason := why_no_kernels():
+        pytest.skip(reason)
+    model, bundle = aligned
+    eight_bits = bundle.manifest.precision == "int8"
+    reference = rounded(model, caches=True) if eight_bits else model
+    source, target = random_sources(model, 1, 1), forced_targets(model)[:1]
+    maps = reference.attention_maps(pad(source), torch.tensor(target)).numpy()[0, :, :-1]  # [L * H, T, S]
+    reader = HeadAttention(bundle)
+    maps = maps.reshape(reader.layers, reader.heads, *maps.shape[1:])
+    tolerance = 5e-2 if eight_bits else 1e-5
+    for layer, head in np.ndindex(reader.layers, reader.heads):
+        found = reader.read(source[0], target[0, 1:].tolist(), layer, head)
+        assert found == pytest.approx(maps[layer, head], abs=tolerance)
+    mean = reader.read(source[0], target[0, 1:].tolist(), None, None)
+    assert mean == pytest.approx(maps.mean(axis=(0, 1)), abs=tolerance)
 
 
 def test_alignments_change_no_bit_of_the_logits(aligned: Exported, mode: str) -> None:
