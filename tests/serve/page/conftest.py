@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from serve.registry.engine_models import load_engines
 from tests.support.live import LiveService, run_service
@@ -16,7 +16,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over the green grass."
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service of the included model that takes documents and glossaries."""
     settings: dict[str, Any] = {"slots": 8, "engines": 1, "state_dir": tmp_path_factory.mktemp("state")}
@@ -24,17 +24,18 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
         yield service
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def address(live: LiveService) -> str:
     """The address of its page."""
     return f"http://127.0.0.1:{live.service.http_port}"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """A browser without a window."""
     if shutil.which(CHROMIUM) is None:
         pytest.skip(f"needs {CHROMIUM}, which tests/install_chromium.sh installs")
+    expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
         yield running
@@ -44,16 +45,30 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """The page, ready to type from English to German; fails if the browser reports a problem."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en-US")
+    opened = opened_at(browser, address, viewport={"width": 1280, "height": 900})
     problems: list[str] = []
     opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.goto(f"{address}/#en/de/")
-    opened.wait_for_function("document.querySelector('#target-language').value === 'de'")
     yield opened
     opened.close()
     # The browser reports as an error that the preview may not run a script.
     assert [each for each in problems if "sandboxed" not in each] == []
+
+
+def opened_at(browser: Browser, address: str, **options: Any) -> Page:
+    """Returns the page, ready to type from English to German."""
+    opened = browser.new_page(locale="en-US", **options)
+    opened.goto(f"{address}/#en/de/")
+    opened.wait_for_function("document.querySelector('#target-language').value === 'de'")
+    return opened
+
+
+def cells_of_the_map(page: Page) -> list[float]:
+    """Returns how opaque the cells of the attention drawer are, row by row."""
+    cells: list[float] = page.eval_on_selector_all(
+        "#attention rect", "all => all.map(each => Number(each.getAttribute('fill-opacity')))"
+    )
+    return cells
 
 
 def translate(page: Page, text: str = SENTENCES) -> None:

@@ -13,7 +13,7 @@ import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from serve.registry.engine_models import load_engines
-from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, translate
+from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, opened_at, translate
 from tests.support.live import run_service
 from tests.support.paths import ROOT
 
@@ -35,6 +35,53 @@ def attention(page: Page) -> None:
     translate(page)
     page.click("#attention summary")
     page.locator("#target .word", has_text="Leiter").hover()
+
+
+def head(page: Page) -> None:
+    """The attention of one head."""
+    attention(page)
+    page.select_option("#map-layer", "1")
+    page.select_option("#map-head", "2")
+    page.locator("#attention .note", has_text="Head: 2").wait_for()
+
+
+def best(page: Page) -> None:
+    """The best translations of the first sentence."""
+    translate(page)
+    page.click("#best summary")
+    page.locator("#best tbody tr").first.wait_for()
+
+
+def code(page: Page) -> None:
+    """The request as code."""
+    translate(page)
+    page.click("#code summary")
+
+
+def html(page: Page) -> None:
+    """Translated markup with its preview."""
+    page.check("#html")
+    page.fill("#source", "<h1>Two dogs</h1><p>A <b>man</b> in a <i>blue</i> shirt is standing on a ladder.</p>")
+    page.frame_locator("#preview").locator("h1").wait_for()
+
+
+def doubt(page: Page) -> None:
+    """A translation of low confidence."""
+    translate(page, "Quantum tax law abolishes seven melancholy carburetors.")
+
+
+def error(page: Page) -> None:
+    """A server that is busy."""
+    page.route("**/v1/translate/stream", lambda route: route.fulfill(status=429, json={"reason": "queue_full"}))
+    page.fill("#source", SENTENCES)
+    page.locator("#error", has_text="busy").wait_for()
+
+
+def key(page: Page) -> None:
+    """A server that requires a key."""
+    page.route("**/v1/translate/stream", lambda route: route.fulfill(status=401, json={"reason": "unauthorized"}))
+    page.fill("#source", SENTENCES)
+    page.locator("#key-dialog").wait_for()
 
 
 def alternatives(page: Page) -> None:
@@ -67,7 +114,8 @@ def files(page: Page) -> None:
 
 
 SCENES: dict[str, Callable[[Page], None]] = {
-    scene.__name__: scene for scene in (hover, attention, alternatives, engine, terms, files)
+    scene.__name__: scene
+    for scene in (hover, attention, head, alternatives, best, engine, code, terms, files, html, doubt, error, key)
 }
 
 
@@ -116,9 +164,7 @@ def load(address: str) -> Iterator[None]:
 def take(browser: Browser, address: str, picture: Picture, path: Path) -> None:
     """Writes one picture."""
     scene, width, theme, height = picture
-    page = browser.new_page(viewport={"width": width, "height": height or 900}, color_scheme=theme, locale="en-US")
-    page.goto(f"{address}/#en/de/")
-    page.wait_for_function("document.querySelector('#target-language').value === 'de'")
+    page = opened_at(browser, address, viewport={"width": width, "height": height or 900}, color_scheme=theme)
     with load(address) if scene == "engine" else nullcontext():
         SCENES[scene](page)
         page.screenshot(path=path, full_page=height is None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.serve.page.conftest import SENTENCES
+from tests.serve.page.conftest import SENTENCES, cells_of_the_map
 
 SENTENCE = "A man in a blue shirt is standing on a ladder."
 MOST_TABS = 40
@@ -18,12 +18,12 @@ def focused(page: Page) -> str:
     return text
 
 
-def tab_to(page: Page, selector: str) -> None:
-    """Presses Tab until an element that matches has the focus."""
+def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
+    """Presses Tab, or Shift and Tab, until an element that matches has the focus."""
     for _ in range(MOST_TABS):
         if page.evaluate("selector => document.activeElement.matches(selector)", selector):
             return
-        page.keyboard.press("Tab")
+        page.keyboard.press(key)
     pytest.fail(f"Tab does not reach {selector}")
 
 
@@ -117,6 +117,20 @@ def test_the_map_of_another_sentence_is_saved(page: Page, tmp_path: Path) -> Non
     assert "Hunde" in (tmp_path / "map.svg").read_text()
 
 
+def test_the_map_of_a_layer_and_a_head_is_shown(page: Page) -> None:
+    type_text(page)
+    open_drawer(page, "attention")
+    page.wait_for_selector("#map-layer")
+    mean = cells_of_the_map(page)
+    tab_to(page, "#map-layer")
+    page.keyboard.type("0")
+    tab_to(page, "#map-head")
+    page.keyboard.type("1")
+    expect(page.locator("#attention .note")).to_contain_text("Layer: 0. Head: 1.")
+    assert cells_of_the_map(page) != mean
+    assert page.evaluate("document.activeElement.id") == "map-head"
+
+
 def test_another_of_the_best_translations_is_shown(page: Page) -> None:
     type_text(page)
     open_drawer(page, "best")
@@ -139,7 +153,7 @@ def test_the_request_is_copied_as_code(page: Page) -> None:
 def test_html_is_translated(page: Page) -> None:
     tab_to(page, "#html")
     page.keyboard.press("Space")
-    tab_to(page, "#source")
+    tab_to(page, "#source", "Shift+Tab")
     page.keyboard.type("A <b>man</b> sleeps.")
     expect(page.locator("#target")).to_have_text(re.compile("<b>.*</b>"))
 
@@ -148,10 +162,7 @@ def test_terms_are_given(page: Page) -> None:
     open_drawer(page, "terms")
     tab_to(page, "#terms-text")
     page.keyboard.type("ladder = Stiege")
-    for _ in range(MOST_TABS):
-        if page.evaluate("document.activeElement.id === 'source'"):
-            break
-        page.keyboard.press("Shift+Tab")
+    tab_to(page, "#source", "Shift+Tab")
     type_text(page)
     expect(page.locator("#target")).to_contain_text("Stiege")
 
@@ -159,7 +170,7 @@ def test_terms_are_given(page: Page) -> None:
 def test_the_work_of_the_engine_is_watched(page: Page) -> None:
     type_text(page)
     open_drawer(page, "engine")
-    expect(page.locator("#engine .meter")).to_have_count(5)
+    expect(page.locator("#engine .meter")).to_have_count(6)
     page.keyboard.press("Enter")
     expect(page.locator("#engine .meter").first).to_be_hidden()
 

@@ -2,17 +2,27 @@
 
 import json
 import re
+import shlex
+import subprocess
+import sys
+from math import exp
 from pathlib import Path
+from typing import Any, Literal
 
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from google.protobuf import json_format
+from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.serve.page.conftest import SENTENCES, translate
-from tests.support.live import LiveService, eventually
+from model.tokenizer.tokenizer import Tokenizer
+from protos.translation_pb2 import TranslateRequest
+from tests.serve.page.conftest import SENTENCES, cells_of_the_map, opened_at, translate
+from tests.support.live import LiveService, direction, eventually, load_fakes, put_bundle, run_service
 
 LONG = " ".join([SENTENCES] * 12)
+FIRST = "A man in a blue shirt is standing on a ladder."
+DOUBTFUL = "Quantum tax law abolishes seven melancholy carburetors."
 
 
 def lit(page: Page, side: str) -> list[str]:
@@ -42,6 +52,9 @@ def test_typing_on_ends_the_translation_in_progress_and_frees_its_slot(page: Pag
             break
     eventually(lambda: cancelled() > before)
     eventually(lambda: live.metric("sequences_running") == 0)
+    page.click("#engine summary")
+    ended = page.locator("#engine .meter", has_text="ended early").locator("b")
+    expect(ended).to_have_text(f"{cancelled():,.0f}")
 
 
 def test_hovering_over_a_word_lights_its_partners_on_both_sides(page: Page) -> None:
@@ -75,16 +88,154 @@ def test_an_alternative_at_a_word_replaces_the_translation(page: Page) -> None:
     assert page.locator("#target .word").count() == len(re.findall(r"[\w-]+|[^\w\s]", chosen))
 
 
+def test_an_alternative_in_one_sentence_keeps_the_links_of_all(page: Page) -> None:
+    translate(page)
+    first, _ = page.inner_text("#target").split(". ")
+    page.locator("#target .word", has_text="grüne").click()
+    option = page.locator("#alternatives [role=option] small").first
+    option.wait_for()
+    chosen = page.locator("#alternatives [role=option]").first.inner_text().split("\n")[0]
+    option.click()
+    expect(page.locator("#target")).to_have_text(f"{first}. {chosen}")
+    for word, partner in (("Leiter", "ladder"), ("Hunde", "dogs")):
+        page.locator("#target .word", has_text=word).hover()
+        assert lit(page, "backdrop") == [partner]
+    assert page.locator("#target .word").last.get_attribute("title") != "Click for alternatives"
+
+
+def test_the_lines_below_words_are_their_probabilities(page: Page, address: str) -> None:
+    translate(page, DOUBTFUL)
+    options = {"token_scores": True}
+    body = {"text": DOUBTFUL, "source_language": "en", "target_language": "de", "options": options}
+    translation = httpx.post(f"{address}/v1/translate", json=body).json()["translations"][0]
+    tokens = translation["target_tokens"] + 1
+    percent_per_token = round(100 * exp(translation["score"] / tokens))
+    assert page.inner_text("#certainty") == f"Low confidence: {percent_per_token} % per token"
+    for word in page.locator("#target .word").all():
+        percent = re.search(r"(\d+) %", word.get_attribute("title") or "")
+        assert percent is not None
+        probability, classes = int(percent[1]), (word.get_attribute("class") or "").split()
+        if probability not in (25, 60):  # rounded
+            assert ("unsure" in classes, "doubtful" in classes) == (25 < probability < 60, probability < 25)
+
+
+def test_of_several_sentences_the_least_certain_one_is_named(page: Page) -> None:
+    translate(page, f"A man is standing on a ladder. {DOUBTFUL}")
+    expect(page.locator("#certainty")).to_contain_text("Least certain: sentence 2")
+
+
+def test_screen_readers_hear_each_sentence_by_itself(page: Page) -> None:
+    translate(page)
+    spoken = page.locator("#announcer p").all_inner_texts()
+    assert " ".join(spoken) == page.inner_text("#target")
+    assert len(spoken) == 2
+
+
+def test_a_text_from_right_to_left_is_set_so(page: Page) -> None:
+    page.fill("#source", "\u05e9\u05dc\u05d5\u05dd")
+    assert page.evaluate("getComputedStyle(document.querySelector('#source')).direction") == "rtl"
+
+
+def test_nothing_moves_if_the_reader_wants_less_motion(page: Page) -> None:
+    page.evaluate("target.classList.add('growing')")
+    cursor = "getComputedStyle(target, '::after').animationName"
+    assert page.evaluate(cursor) == "blink"
+    page.emulate_media(reduced_motion="reduce")
+    assert page.evaluate(cursor) == "none"
+
+
+def test_the_translation_is_copied_also_without_the_clipboard_of_secure_pages(page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    translate(page)
+    page.evaluate("kept = navigator.clipboard, 0")
+    for hide in ("0", "Object.defineProperty(navigator, 'clipboard', {value: undefined}), 0"):
+        page.evaluate("kept.writeText('')")
+        page.evaluate(hide)
+        page.click("#copy")
+        expect(page.locator("#copy")).to_have_text("Copied")
+        assert page.evaluate("kept.readText()") == page.inner_text("#target")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "The server cannot be reached. Is it running?"),
+        ((429, "queue_full"), "The server is busy. Try again in a moment."),
+        ((503, "not_ready"), "The server loads its models. Try again in a moment."),
+        ((400, "invalid"), "text[0]: of no use"),
+    ],
+)
+def test_errors_are_said_in_words(browser: Browser, address: str, answer: tuple[int, str] | None, words: str) -> None:
+    opened = opened_at(browser, address)
+
+    def respond(route: Route) -> None:
+        if answer is None:
+            route.abort()
+        else:
+            route.fulfill(status=answer[0], json={"reason": answer[1], "detail": "text[0]: of no use"})
+
+    opened.route("**/v1/translate/stream", respond)
+    opened.fill("#source", "A dog.")
+    expect(opened.locator("#error")).to_have_text(words)
+    opened.close()
+
+
+def test_a_pivot_is_named(browser: Browser, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("models")
+    for name, prefix in (("fr-en", 10), ("en-de", 17)):
+        put_bundle(folder / name, tokenizer, direction(name, prefix), aligned=True)
+    with run_service(folder, load=load_fakes) as live:
+        opened = browser.new_page(locale="en-US")
+        opened.goto(f"http://127.0.0.1:{live.service.http_port}/#fr/de/alpha beta")
+        expect(opened.locator("#route")).to_have_text("Via English: fr-en, then en-de")
+        opened.click("#attention summary")
+        expect(opened.locator("#attention .note")).to_contain_text("Through a third language")
+        opened.close()
+
+
 def test_every_cell_of_the_attention_map_is_a_weight_of_the_answer(page: Page, address: str) -> None:
     translate(page)
     page.click("#attention summary")
     body = {"text": SENTENCES, "source_language": "en", "target_language": "de", "options": {"alignments": "words"}}
     answer = httpx.post(f"{address}/v1/translate", json=body).json()
     weights = answer["translations"][0]["alignments"][0]["weights"]
-    cells = page.eval_on_selector_all(
-        "#attention rect", "all => all.map(each => Number(each.getAttribute('fill-opacity')))"
-    )
-    assert cells == pytest.approx([max(0, min(1, each)) ** 0.5 for row in weights for each in row], abs=1e-3)
+    assert cells_of_the_map(page) == pytest.approx(opacities(weights), abs=1e-3)
+
+
+def opacities(weights: list[list[float]]) -> list[float]:
+    """Returns how opaque cells of these weights are."""
+    return [max(0, min(1, each)) ** 0.5 for row in weights for each in row]
+
+
+def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, address: str, tmp_path: Path) -> None:
+    translate(page)
+    page.click("#attention summary")
+    for layer, head in (("0", "1"), ("2", "all")):
+        page.select_option("#map-layer", layer)
+        page.select_option("#map-head", head)
+        expect(page.locator("#attention .note")).to_contain_text(f"Layer: {layer}. Head: {head}")
+        pairs = [{"text": FIRST, "translation": page.inner_text("#target").split(". ")[0] + "."}]
+        place = {"layer": int(layer)} | ({} if head == "all" else {"head": int(head)})
+        body = {"pairs": pairs, "source_language": "en", "target_language": "de", **place}
+        answer = httpx.post(f"{address}/v1/attention", json=body).json()
+        weights = answer["attentions"][0]["alignment"]["weights"]
+        assert cells_of_the_map(page) == pytest.approx(opacities(weights), abs=1e-3)
+    with page.expect_download() as download:
+        page.click("text=Save as SVG")
+    download.value.save_as(tmp_path / "map")
+    assert download.value.suggested_filename == "attention-layer-2-head-all.svg"
+    assert "Layer: 2. Head: all" in (tmp_path / "map").read_text()
+
+
+def test_a_model_without_attention_per_head_says_so(browser: Browser, address: str) -> None:
+    opened = opened_at(browser, address)
+    problem = {"reason": "invalid", "detail": "model: expected another"}
+    opened.route("**/v1/attention", lambda route: route.fulfill(status=400, json=problem))
+    translate(opened)
+    opened.click("#attention summary")
+    expect(opened.locator("#attention .note")).to_contain_text("this mean only")
+    assert opened.locator("#map-layer").count() == 0
+    opened.close()
 
 
 def test_the_map_is_saved_as_svg_and_png(page: Page, tmp_path: Path) -> None:
@@ -193,27 +344,44 @@ def test_a_dropped_file_is_translated_saved_and_deleted(page: Page, address: str
 def test_the_engine_drawer_shows_the_work_of_the_engine(page: Page) -> None:
     translate(page)
     page.click("#engine summary")
-    expect(page.locator("#engine .meter")).to_have_count(5)
+    expect(page.locator("#engine .meter")).to_have_count(6)
     assert page.locator("#engine .meter", has_text="slots").locator("b").inner_text() == "8"
     expect(page.locator("#engine table")).to_contain_text("inference")
 
 
-def test_the_shown_code_is_a_request_that_works(page: Page, address: str) -> None:
+def test_every_form_of_the_shown_code_works(page: Page, live: LiveService) -> None:
     translate(page)
     page.click("#code summary")
-    code = page.locator("#code pre").first.inner_text()
-    found = re.search(r"--data '(.*)'$", code, re.DOTALL)
+    curl, python, grpc, deepl, libretranslate = page.locator("#code pre").all_inner_texts()
+    expected = page.inner_text("#target")
+    assert posted(curl)["translations"][0]["text"] == expected
+    printed = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == expected
+    message = json_format.ParseDict(json.loads(data_of(grpc)), TranslateRequest())
+    assert live.call(message).translations[0].text == expected
+    assert posted(deepl)["translations"][0]["text"] == expected
+    assert posted(libretranslate)["translatedText"] == expected
+
+
+def data_of(code: str) -> str:
+    """Returns the data of a command."""
+    found = re.search(r"(?:--data|-d) ('.*?')(?: |$)", code, re.DOTALL)
     assert found is not None
-    answer = httpx.post(f"{address}/v1/translate", json=json.loads(found[1])).json()
-    assert answer["translations"][0]["text"] == page.inner_text("#target")
+    return shlex.split(found[1])[0]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_state_breaks_a_rule_of_accessibility(browser: Browser, address: str, theme: str, width: int) -> None:
-    opened = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)  # type: ignore[arg-type]
-    opened.goto(f"{address}/#en/de/")
-    opened.wait_for_function("document.querySelector('#target-language').value === 'de'")
+def posted(code: str) -> Any:
+    """Sends the request of a `curl` command."""
+    words = shlex.split(code.replace("\\\n", " "))
+    headers = [words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "--header"]
+    return httpx.post(words[1], content=data_of(code), headers=dict(headers)).json()
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_no_state_breaks_a_rule_of_accessibility(
+    browser: Browser, address: str, width: int, theme: Literal["light", "dark"]
+) -> None:
+    opened = opened_at(browser, address, viewport={"width": width, "height": 900}, color_scheme=theme)
 
     def violations() -> list[str]:
         found = Axe().run(opened).response["violations"]
@@ -227,9 +395,22 @@ def test_no_state_breaks_a_rule_of_accessibility(browser: Browser, address: str,
     opened.get_by_role("button", name="Save", exact=True).wait_for()
     opened.wait_for_selector("#best table")
     opened.wait_for_selector("#engine .meter")
-    assert violations() == []
+    opened.select_option("#map-layer", "0")
+    opened.wait_for_selector("#map-head")
     opened.locator("#target .word").nth(3).click()
     opened.locator("#alternatives small").first.wait_for()
     assert violations() == []
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    opened.keyboard.press("Escape")
+    opened.fill("#terms-text", "ladder = Stiege")
+    opened.locator("#terms-applied tr").first.wait_for()
+    opened.fill("#terms-text", "")
+    opened.check("#html")
+    opened.locator("#preview").wait_for()
+    assert violations() == []
+    opened.route("**/v1/translate", lambda route: route.fulfill(status=503, json={"reason": "not_ready"}))
+    opened.fill("#source", "A <b>dog</b>.")
+    expect(opened.locator("#error")).not_to_be_empty()
+    opened.evaluate("document.querySelector('#key-dialog').showModal()")
+    assert violations() == []
     opened.close()

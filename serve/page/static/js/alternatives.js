@@ -1,6 +1,5 @@
 /** Other ways to continue a translation from a word: the likeliest next tokens, each finished by the model. */
 
-import { chosen } from "./choices.js";
 import { countTokens, translate } from "./server.js";
 import { say } from "./strings.js";
 import { byId, element } from "./text.js";
@@ -12,14 +11,15 @@ const list = byId("alternatives", HTMLElement);
 
 /**
  * Returns continuations whose next word differs, the likeliest first.
+ * @param {import("./server.js").Body} direction languages and model
  * @param {string} sentence the sentence of the text
  * @param {string} prefix its translation before the word
  * @param {string} word the word now
  * @returns {Promise<Way[]>}
  */
-export async function findWays(sentence, prefix, word) {
-  const base = { ...chosen(), split_sentences: false };
-  const length = prefix.trim() ? await countTokens(chosen(), sentence, prefix.trimEnd()) : 0;
+export async function findWays(direction, sentence, prefix, word) {
+  const base = { ...direction, split_sentences: false };
+  const length = prefix.trim() ? await countTokens(direction, sentence, prefix.trimEnd()) : 0;
   // A beam that ends after one token more holds the likeliest next tokens.
   const options = { beam_size: MOST, hypotheses: MOST, max_target_tokens: length + 1 };
   const [next] = (await translate({ ...base, text: sentence, target_prefix: prefix.trimEnd(), options })).translations;
@@ -42,9 +42,10 @@ let opener = null;
  * Opens the list below a word.
  * @param {HTMLElement} word
  * @param {Promise<Way[]>} search
+ * @param {string} none shown if there is no way
  * @param {(way: Way) => void} use
  */
-export async function openList(word, search, use) {
+export async function openList(word, search, none, use) {
   opener = word;
   const box = word.getBoundingClientRect();
   list.replaceChildren(element("div", { class: "note", role: "option", "aria-disabled": "true" }, say("searching")));
@@ -53,9 +54,9 @@ export async function openList(word, search, use) {
   const ways = await search;
   if (opener !== word) return;
   const options = ways.map((way) => option(way, use));
-  list.replaceChildren(...(options.length ? options : [element("div", { class: "note", role: "option" }, say("none"))]));
+  list.replaceChildren(...(options.length ? options : [element("div", { class: "note", role: "option", tabindex: "-1" }, none)]));
   place(box);
-  options[0]?.focus();
+  /** @type {HTMLElement} */ (list.firstElementChild).focus();
 }
 
 /** Places the list below a word, inside the page. @param {DOMRect} word */

@@ -89,13 +89,13 @@ function standalone(map) {
   return new XMLSerializer().serializeToString(copy);
 }
 
-/** @param {SVGSVGElement} map */
-export function saveSvg(map) {
-  save(URL.createObjectURL(new Blob([standalone(map)], { type: "image/svg+xml" })), "attention.svg");
+/** @param {SVGSVGElement} map @param {string} name of the file, without its ending */
+export function saveSvg(map, name) {
+  save(URL.createObjectURL(new Blob([standalone(map)], { type: "image/svg+xml" })), `${name}.svg`);
 }
 
-/** @param {SVGSVGElement} map */
-export async function savePng(map) {
+/** @param {SVGSVGElement} map @param {string} name of the file, without its ending */
+export async function savePng(map, name) {
   const image = new Image();
   image.src = `data:image/svg+xml,${encodeURIComponent(standalone(map))}`;
   await image.decode();
@@ -103,5 +103,5 @@ export async function savePng(map) {
   const scale = 2;
   [canvas.width, canvas.height] = [map.width.baseVal.value * scale, map.height.baseVal.value * scale];
   canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
-  save(canvas.toDataURL("image/png"), "attention.png");
+  save(canvas.toDataURL("image/png"), `${name}.png`);
 }

@@ -1,28 +1,28 @@
-/** The drawers below the panes: attention, other translations, engine, and the request as code. */
+/** The drawers below the panes: other translations, engine, and the request as code. */
 
-import { drawMap, savePng, saveSvg } from "./attention.js";
-import { canAlign, chosen } from "./choices.js";
 import { writeCode } from "./code.js";
 import { loadBetween, sumSamples } from "./engine.js";
 import { key, readMetrics, translate } from "./server.js";
 import { say } from "./strings.js";
-import { button, byId, element, textOf } from "./text.js";
+import { button, byId, copyText, element, textOf } from "./text.js";
 
 /** @typedef {import("./server.js").Answer} Answer */
-/** @typedef {{text: string, body: import("./server.js").Body, answer: Answer}} Shown */
+/**
+ * @typedef {{text: string, body: import("./server.js").Body, direction: import("./server.js").Body, answer: Answer}} Shown
+ *   `direction`: languages and model, without detection
+ */
 
 const POLL_MILLISECONDS = 1500;
 const BEAM = 5;
 
 const drawers = Object.fromEntries(
-  ["attention", "best", "engine", "code"].map((id) => [id, byId(id, HTMLDetailsElement)]),
+  ["best", "engine", "code"].map((id) => [id, byId(id, HTMLDetailsElement)]),
 );
 /** @param {string} id */
 const bodyOf = (id) => /** @type {HTMLElement} */ (drawers[id].querySelector(".body"));
 
 /** @type {Shown | null} */
 let shown = null;
-let sentence = 0;
 
 /** @type {(message: unknown) => void} */
 let fail = () => {};
@@ -42,54 +42,29 @@ export function setUpDrawers(onError, onUse) {
 /** Shows another translation in the drawers. @param {Shown | null} next */
 export function showInDrawers(next) {
   shown = next;
-  sentence = 0;
   fillOpen();
 }
 
 /** Fills the drawers that are open; the others cost nothing. */
 export function fillOpen() {
-  if (drawers.attention.open) fillAttention();
   if (drawers.best.open) fillBest().catch(fail);
   if (drawers.code.open) fillCode();
   if (drawers.engine.open) poll();
 }
 
-const nothing = () => element("p", { class: "note" }, say("nothing_yet"));
-
-function fillAttention() {
-  const translation = shown?.answer.translations[0];
-  if (!shown || !translation) return bodyOf("attention").replaceChildren(nothing());
-  const maps = translation.alignments ?? [];
-  if (!maps.length) return bodyOf("attention").replaceChildren(element("p", { class: "note" }, say("no_alignments")));
-  sentence = Math.min(sentence, maps.length - 1);
-  const map = drawMap(maps[sentence], shown.text, translation.text, say("map", { number: sentence + 1 }));
-  const tools = element("div", { class: "tools" });
-  if (maps.length > 1) tools.append(chooseSentence(maps.length));
-  tools.append(button(say("save_svg"), () => saveSvg(map), fail), button(say("save_png"), () => savePng(map), fail));
-  bodyOf("attention").replaceChildren(tools, map, element("p", { class: "note" }, say("mean_heads")));
-}
-
-/** @param {number} count */
-function chooseSentence(count) {
-  const select = element("select", {}, ...Array.from({ length: count }, (_, at) => element("option", {}, String(at + 1))));
-  const list = /** @type {HTMLSelectElement} */ (select);
-  list.selectedIndex = sentence;
-  list.addEventListener("change", () => {
-    sentence = list.selectedIndex;
-    fillAttention();
-    bodyOf("attention").querySelector("select")?.focus();
-  });
-  return element("label", {}, `${say("sentence")} `, list);
-}
+/** @param {import("./strings.js").Key} key */
+const note = (key) => element("p", { class: "note" }, say(key));
 
 /** The n-best list of the first sentence. */
 async function fillBest() {
   const translation = shown?.answer.translations[0];
-  if (!shown || !translation || shown.answer.pivot) return bodyOf("best").replaceChildren(nothing());
+  if (!shown || !translation) return bodyOf("best").replaceChildren(note("nothing_yet"));
+  if (shown.answer.pivot) return bodyOf("best").replaceChildren(note("no_pivot_ways"));
+  if (shown.body.format) return bodyOf("best").replaceChildren(note("no_html"));
   const asked = shown;
   const text = firstSentence(shown.text, translation);
   const options = { beam_size: BEAM, hypotheses: BEAM };
-  const answer = await translate({ ...chosen(), text, split_sentences: false, options });
+  const answer = await translate({ ...shown.direction, text, split_sentences: false, options });
   if (shown !== asked) return;
   const [best] = answer.translations;
   const rows = [best, ...(best.alternatives ?? [])].map((each, rank) =>
@@ -99,7 +74,7 @@ async function fillBest() {
       element("td", { class: "number" }, String(rank + 1)),
       element("td", {}, each.text),
       element("td", { class: "number" }, each.normalized_score.toFixed(3)),
-      element("td", {}, translation.sentences === 1 ? button(say("show_best"), () => use(each.text), fail) : ""),
+      element("td", {}, translation.alignments?.length ? button(say("show_best"), () => use(each.text), fail) : ""),
     ),
   );
   const heads = [say("rank"), say("translation"), say("score"), ""];
@@ -121,7 +96,7 @@ function firstSentence(text, translation) {
 }
 
 function fillCode() {
-  if (!shown) return bodyOf("code").replaceChildren(nothing());
+  if (!shown) return bodyOf("code").replaceChildren(note("nothing_yet"));
   const forms = Object.entries(writeCode(shown.body, location.origin, key.get() !== ""));
   bodyOf("code").replaceChildren(
     ...forms.flatMap(([name, code]) => [
@@ -129,7 +104,7 @@ function fillCode() {
         "div",
         { class: "tools" },
         element("strong", {}, name),
-        button(say("copy_code"), () => navigator.clipboard.writeText(code), fail),
+        button(say("copy_code"), () => copyText(code), fail),
       ),
       element("pre", { tabindex: "0", "aria-label": name }, code),
     ]),
@@ -172,6 +147,7 @@ function fillEngine(load) {
     meter(round(load.waiting), say("waiting")),
     meter(round(load.rate), say("rate")),
     meter(round(load.batch), say("batch")),
+    meter(round(load.ended), say("ended")),
   ];
   bodyOf("engine").replaceChildren(element("div", { class: "meters" }, ...meters), ...(shown ? [phases(shown.answer)] : []));
 }
@@ -199,13 +175,3 @@ function phases({ timings }) {
     ),
   );
 }
-
-/** Lights the row or the column of the word that is lit in the panes. */
-document.addEventListener("lit", (event) => {
-  if (!drawers.attention.open || !canAlign()) return;
-  const { side, index } = /** @type {CustomEvent} */ (event).detail;
-  const name = side === "target" ? "row" : "column";
-  const maps = shown?.answer.translations[0].alignments ?? [];
-  const first = maps.slice(0, sentence).reduce((sum, each) => sum + each[/** @type {"source" | "target"} */ (side)].length, 0);
-  for (const cell of bodyOf("attention").querySelectorAll(`[data-${name}="${index - first}"]`)) cell.classList.add("lit");
-});

@@ -4,17 +4,18 @@ import { closeList, findWays, openList } from "./alternatives.js";
 import { canAlign, choose, chosen, mostCharacters, setModels, showChoices, swap } from "./choices.js";
 import { fillOpen, setUpDrawers, showInDrawers } from "./drawers.js";
 import { setUpFiles } from "./files.js";
+import { fillMap, setUpMap, showInMap } from "./map_drawer.js";
 import { onChoice, reset, showGrowing, showWords, targetElement } from "./panes.js";
 import { ServerError, key, listModels, stream, translate } from "./server.js";
 import { LANGUAGES, currentLanguage, languageName, say, useLanguage, writeTexts } from "./strings.js";
 import { chosenTerms, setUpTerms, showTerms } from "./terms.js";
-import { CodePoints, byId, countCharacters, element, textOf } from "./text.js";
-import { findWords, textBefore } from "./words.js";
+import { byId, copyText, countCharacters, element, textOf } from "./text.js";
+import { findWords, leastCertain, textBefore, withSentence } from "./words.js";
 
 /** @typedef {import("./server.js").Answer} Answer */
 
 const PAUSE_MILLISECONDS = 200;
-// Below this mean probability per token, the page warns if the model states no limit of its own.
+// Below this mean probability per token, the page warns even if the model's own limit is lower.
 const LOW_CERTAINTY = 0.4;
 const THEMES = ["auto", "light", "dark"];
 
@@ -31,7 +32,7 @@ let running = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let pause;
 let detected = "";
-/** @type {{text: string, translation: string, words: import("./words.js").Words} | null} */
+/** @type {(import("./drawers.js").Shown & {words: import("./words.js").Words}) | null} */
 let shown = null;
 
 /** Translates after a pause; a translation in progress ends at once, which frees its slot. */
@@ -75,23 +76,35 @@ function requestBody(text) {
  * @param {string} text
  * @param {import("./server.js").Body} body
  * @param {Answer} answer
+ * @param {import("./words.js").Words} [words] of the translation, if it was put together
  */
-function showAnswer(text, body, answer) {
+function showAnswer(text, body, answer, words) {
   const [translation] = answer.translations;
-  showTranslation(text, translation);
-  preview.hidden = !html.checked;
-  if (html.checked) preview.srcdoc = translation.text;
+  showDetected(translation.detected_language);
+  const direction = { ...chosen(), ...(detected ? { source_language: detected } : {}) };
+  shown = { text, body, direction, answer, words: showTranslation(translation, words) };
+  preview.hidden = !body.format;
+  if (body.format) preview.srcdoc = translation.text;
   byId("route", HTMLElement).textContent = answer.pivot
     ? say("route_pivot", { language: languageName(answer.pivot.language), first: answer.pivot.model, second: answer.model })
     : say("route", { model: answer.model });
-  showDetected(translation.detected_language);
+  showCertainty(translation, shown.words);
+  showInDrawers(shown);
+  showInMap(shown);
+  showTerms(translation);
+}
+
+/** @param {import("./server.js").Translation} translation @param {import("./words.js").Words} words */
+function showCertainty(translation, words) {
   const mean = Math.exp(translation.score / Math.max(1, translation.target_tokens + translation.sentences));
   const certainty = byId("certainty", HTMLElement);
-  const low = translation.low_confidence ?? mean < LOW_CERTAINTY;
-  certainty.textContent = say(low ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) });
+  const low = translation.low_confidence || mean < LOW_CERTAINTY;
+  const least = leastCertain(words.target);
+  certainty.textContent = [
+    say(low ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) }),
+    ...(least ? [say("least_certain", { number: least.sentence + 1, percent: Math.round(100 * least.mean) })] : []),
+  ].join(". ");
   certainty.classList.toggle("over", low);
-  showInDrawers({ text, body, answer });
-  showTerms(translation);
 }
 
 /** @param {{code: string, confidence: number} | undefined} found */
@@ -101,15 +114,18 @@ function showDetected(found) {
   byId("detected", HTMLElement).textContent = found ? say("detected", { language: languageName(detected), percent }) : "";
 }
 
-/** @param {string} text @param {import("./server.js").Translation} translation */
-function showTranslation(text, translation) {
-  const words = html.checked ? { source: [], target: [] } : findWords(translation);
+/**
+ * Shows a translation; returns its words.
+ * @param {import("./server.js").Translation} translation
+ * @param {import("./words.js").Words} [words]
+ */
+function showTranslation(translation, words = html.checked ? { source: [], target: [] } : findWords(translation)) {
   target.lang = chosen().target_language;
   showWords(translation.text, words, (probability) =>
     probability === null ? say("choose_word") : say("probability", { percent: Math.round(100 * probability) }),
   );
-  shown = { text, translation: translation.text, words };
   announce(translation.text, words);
+  return words;
 }
 
 /** Lets screen readers speak each sentence of a finished translation. @param {string} text @param {import("./words.js").Words} words */
@@ -126,21 +142,24 @@ function clearTranslation() {
   for (const id of ["route", "certainty", "detected"]) byId(id, HTMLElement).textContent = "";
   shown = null;
   showInDrawers(null);
+  showInMap(null);
   showTerms(null);
 }
 
 /** Shows alternatives at a word of the translation. @param {number} index */
 function showAlternatives(index) {
   if (!shown || !shown.words.source.length) return;
-  const { text, translation, words } = shown;
+  const { text, answer, words, direction } = shown;
+  if (answer.pivot) return openList(targetElement(index), Promise.resolve([]), say("no_pivot_ways"), () => {});
+  const translation = answer.translations[0].text;
   const word = words.target[index];
   const sentence = sentenceOf(text, words, word.sentence);
   const now = textOf(translation, [word]);
-  const search = findWays(sentence, textBefore(translation, words.target, index), now).catch((error) => {
+  const search = findWays(direction, sentence, textBefore(translation, words.target, index), now).catch((error) => {
     showError(error);
     return [];
   });
-  openList(targetElement(index), search, (way) => replaceSentence(word.sentence, way.text));
+  openList(targetElement(index), search, say("none"), (way) => replaceSentence(word.sentence, way.text));
 }
 
 /** @param {string} text @param {import("./words.js").Words} words @param {number} sentence */
@@ -151,25 +170,20 @@ function sentenceOf(text, words, sentence) {
 /** Shows a chosen translation of one sentence, with its alignment. @param {number} sentence @param {string} chosenText */
 async function replaceSentence(sentence, chosenText) {
   if (!shown) return;
-  const { text, translation, words } = shown;
-  const units = words.target.filter((word) => word.sentence === sentence);
-  const points = new CodePoints(translation);
-  const whole = points.slice(0, units[0].start) + chosenText + points.slice(units[units.length - 1].end);
-  if (words.target[words.target.length - 1].sentence > 0) {
-    // A text of several sentences takes no prefix: the words of the others stay, without links.
-    return showTranslation(text, { ...bare, text: whole });
-  }
+  const { text, body, answer, words, direction } = shown;
+  const forced = { text: sentenceOf(text, words, sentence), split_sentences: false, target_prefix: chosenText };
   try {
-    // A forced start and terms exclude each other.
-    const body = { ...requestBody(text), terms: undefined, glossary: undefined, target_prefix: chosenText };
-    showAnswer(text, requestBody(text), await translate(body));
+    const [fresh] = (await translate({ ...direction, ...forced, options: body.options })).translations;
+    if (shown?.answer !== answer) return;
+    const [before] = answer.translations;
+    const next = withSentence(before, words, sentence, fresh);
+    // A forced start and terms exclude each other; in a text of several sentences no request has a forced start.
+    const asked = before.sentences > 1 ? body : { ...body, terms: undefined, glossary: undefined, target_prefix: chosenText };
+    showAnswer(text, asked, { ...answer, translations: [next.translation] }, next.words);
   } catch (error) {
     showError(error);
   }
 }
-
-/** @type {import("./server.js").Translation} */
-const bare = { text: "", score: 0, normalized_score: 0, finish_reason: "eos", source_tokens: 0, target_tokens: 0, sentences: 1 };
 
 /** @param {unknown} error */
 function showError(error) {
@@ -206,7 +220,7 @@ function readLink() {
 
 function swapLanguages() {
   swap(detected);
-  if (shown && !html.checked) source.value = shown.translation;
+  if (shown && !html.checked) source.value = shown.answer.translations[0].text;
   reset();
   translateSoon();
 }
@@ -230,6 +244,7 @@ function rewrite() {
   showChoices();
   showCount();
   fillOpen();
+  fillMap();
   preview.title = say("preview");
 }
 
@@ -261,7 +276,7 @@ function listen() {
     translateSoon();
   });
   byId("copy", HTMLButtonElement).addEventListener("click", async ({ target: button }) => {
-    await navigator.clipboard.writeText(shown?.translation ?? "");
+    await copyText(shown?.answer.translations[0].text ?? "");
     /** @type {HTMLElement} */ (button).textContent = say("copied");
     setTimeout(() => (/** @type {HTMLElement} */ (button).textContent = say("copy")), 1500);
   });
@@ -286,6 +301,7 @@ function listen() {
   onChoice(showAlternatives);
   setUpTerms(translateSoon, showError);
   setUpFiles(showError);
+  setUpMap(showError);
   setUpDrawers(showError, (text) => replaceSentence(0, text));
 }
 

@@ -105,6 +105,13 @@ export const readMetrics = async () => (await send("/metrics", null)).text();
 export const translate = async (body, signal) => (await send("/v1/translate", body, signal)).json();
 
 /**
+ * Returns the attention of a layer and head for given translations.
+ * @param {Body} body
+ * @returns {Promise<{attentions: {translation: string, alignment: Alignment}[], layers: number, heads: number}>}
+ */
+export const readAttention = async (body) => (await send("/v1/attention", body)).json();
+
+/**
  * Returns the number of tokens of a translation.
  * @param {Body} direction
  * @param {string} text

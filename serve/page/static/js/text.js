@@ -52,6 +52,21 @@ export function button(text, act, fail) {
 }
 
 /**
+ * Copies a text. Browsers offer the clipboard to pages over HTTPS or of this machine; others have the older command.
+ * @param {string} text
+ */
+export async function copyText(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const focused = document.activeElement;
+  const area = /** @type {HTMLTextAreaElement} */ (element("textarea", { class: "hidden", "aria-hidden": "true" }, text));
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  if (focused instanceof HTMLElement) focused.focus();
+}
+
+/**
  * Saves what an address holds as a file.
  * @param {string} address of a blob or of data
  * @param {string} name

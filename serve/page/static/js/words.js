@@ -1,10 +1,11 @@
 /** The words of a translation, their probabilities, and which words of the text they come from. */
 
-import { CodePoints } from "./text.js";
+import { CodePoints, countCharacters } from "./text.js";
 
 /** @typedef {import("./server.js").Translation} Translation */
 /**
- * @typedef {{start: number, end: number, partners: number[], probability: number | null, sentence: number}} Word
+ * @typedef {{start: number, end: number, partners: number[], probability: number | null, tokens: number,
+ *   sentence: number}} Word
  * @typedef {{source: Word[], target: Word[]}} Words
  */
 
@@ -19,8 +20,8 @@ export function findWords(translation) {
   const sentences = translation.alignments ?? [{ source: [], target: split(translation.text), weights: [], links: [] }];
   sentences.forEach(({ source, target, links }, sentence) => {
     const first = { source: words.source.length, target: words.target.length };
-    words.source.push(...source.map((span) => ({ ...span, partners: [], probability: null, sentence })));
-    words.target.push(...target.map((span) => ({ ...span, partners: [], probability: null, sentence })));
+    words.source.push(...source.map((span) => ({ ...span, partners: [], probability: null, tokens: 0, sentence })));
+    words.target.push(...target.map((span) => ({ ...span, partners: [], probability: null, tokens: 0, sentence })));
     for (const link of links) {
       words.source[first.source + link.source].partners.push(first.target + link.target);
       words.target[first.target + link.target].partners.push(first.source + link.source);
@@ -59,8 +60,74 @@ function rate(words, { text, tokens = [] }) {
     while (word < words.length && words[word].end <= start) word++;
     if (word === words.length) return;
     words[word].probability = (words[word].probability ?? 1) * Math.exp(log_probability);
+    words[word].tokens += 1;
     at = start + visible.length;
   }
+}
+
+/** Returns the sum of the log-probabilities of words, and the number of their tokens. @param {Word[]} words */
+function sumOf(words) {
+  const rated = words.filter(({ probability }) => probability !== null);
+  return {
+    score: rated.reduce((sum, { probability }) => sum + Math.log(/** @type {number} */ (probability)), 0),
+    tokens: rated.reduce((sum, { tokens }) => sum + tokens, 0),
+  };
+}
+
+/**
+ * Returns the sentence with the least mean probability per token, none if there is only one.
+ * @param {Word[]} words
+ */
+export function leastCertain(words) {
+  const sentences = [...Map.groupBy(words, ({ sentence }) => sentence)].map(([sentence, list]) => {
+    const { score, tokens } = sumOf(list);
+    return { sentence, mean: Math.exp(score / Math.max(1, tokens)) };
+  });
+  return sentences.length < 2 ? null : sentences.reduce((least, each) => (each.mean < least.mean ? each : least));
+}
+
+/** @param {{start: number, end: number}[]} spans @param {number} by */
+const shifted = (spans, by) => spans.map(({ start, end }) => ({ start: start + by, end: end + by }));
+
+/**
+ * Returns a translation in which one sentence is another one, and its words.
+ * @param {Translation} translation with alignments
+ * @param {Words} words of it
+ * @param {number} sentence
+ * @param {Translation} fresh of that sentence alone, with alignments
+ * @returns {{translation: Translation, words: Words}}
+ */
+export function withSentence(translation, words, sentence, fresh) {
+  const old = (translation.alignments ?? [])[sentence];
+  const [{ start }, { end }] = [old.target[0], old.target[old.target.length - 1]];
+  const grown = countCharacters(fresh.text) - (end - start);
+  const points = new CodePoints(translation.text);
+  const alignments = (translation.alignments ?? []).map((each, at) => {
+    if (at !== sentence) return at < sentence ? each : { ...each, target: shifted(each.target, grown) };
+    const [{ source, target, ...others }] = fresh.alignments ?? [old];
+    return { ...others, source: shifted(source, old.source[0]?.start ?? 0), target: shifted(target, start) };
+  });
+  const replaced = words.target.filter((word) => word.sentence === sentence);
+  const rated = findWords(fresh).target;
+  const change = sumOf(rated).score - sumOf(replaced).score;
+  const next = {
+    ...translation,
+    text: points.slice(0, start) + fresh.text + points.slice(end),
+    score: translation.score + change,
+    target_tokens: translation.target_tokens + sumOf(rated).tokens - sumOf(replaced).tokens,
+    low_confidence: undefined,
+    terms: translation.sentences > 1 ? translation.terms : undefined,
+    tokens: undefined,
+    alignments,
+  };
+  const all = findWords(next);
+  const known = [
+    ...words.target.filter((word) => word.sentence < sentence),
+    ...rated,
+    ...words.target.filter((word) => word.sentence > sentence),
+  ];
+  all.target.forEach((word, at) => Object.assign(word, { probability: known[at].probability, tokens: known[at].tokens }));
+  return { translation: next, words: all };
 }
 
 /**
