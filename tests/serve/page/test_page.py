@@ -21,7 +21,7 @@ from tests.serve.page.conftest import SENTENCES, cells_of_the_map, opened_at, tr
 from tests.support.live import LiveService, direction, eventually, load_fakes, put_bundle, run_service
 
 LONG = " ".join([SENTENCES] * 12)
-FIRST = "A man in a blue shirt is standing on a ladder."
+SECOND = "Two dogs run over the green grass."
 DOUBTFUL = "Quantum tax law abolishes seven melancholy carburetors."
 
 
@@ -210,11 +210,12 @@ def opacities(weights: list[list[float]]) -> list[float]:
 def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, address: str, tmp_path: Path) -> None:
     translate(page)
     page.click("#attention summary")
+    page.select_option("#map-sentence", index=1)
     for layer, head in (("0", "1"), ("2", "all")):
         page.select_option("#map-layer", layer)
         page.select_option("#map-head", head)
         expect(page.locator("#attention .note")).to_contain_text(f"Layer: {layer}. Head: {head}")
-        pairs = [{"text": FIRST, "translation": page.inner_text("#target").split(". ")[0] + "."}]
+        pairs = [{"text": SECOND, "translation": page.inner_text("#target").split(". ")[1]}]
         place = {"layer": int(layer)} | ({} if head == "all" else {"head": int(head)})
         body = {"pairs": pairs, "source_language": "en", "target_language": "de", **place}
         answer = httpx.post(f"{address}/v1/attention", json=body).json()
