@@ -16,7 +16,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over the green grass."
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service of the included model that takes documents and glossaries."""
     settings: dict[str, Any] = {"slots": 8, "engines": 1, "state_dir": tmp_path_factory.mktemp("state")}
@@ -24,13 +24,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
         yield service
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def address(live: LiveService) -> str:
     """The address of its page."""
     return f"http://127.0.0.1:{live.service.http_port}"
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser without a window."""
     if shutil.which(CHROMIUM) is None:

@@ -106,6 +106,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     own["RAY_AUTH_MODE"] = "disabled"
     # On a busy machine its first process exceeds the default of 30 seconds.
     own["RAY_raylet_start_wait_time_s"] = str(int(START_SECONDS))
+    # The controller kills a proxy that takes longer to start, by default 5 seconds.
+    own["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = str(START_SECONDS)
     command = [sys.executable, "-m", "tests.support.served_ray", str(config)]
     with ExitStack() as stack:
         log = stack.enter_context((config.parent / "log").open("w"))
