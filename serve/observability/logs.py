@@ -207,12 +207,13 @@ class _BoundLine:
     """Writes lines with the configured logger. Binds it once; for every line, that would be a quarter of the cost."""
 
     def __init__(self) -> None:
-        self._processors: object = None
+        self._configured: tuple[object, ...] = ()
 
     def __call__(self, event: str, **facts: Any) -> None:
-        processors = structlog.get_config()["processors"]
-        if processors is not self._processors:
-            self._processors, self._write = processors, structlog.get_logger("dragoman").bind().info
+        config = structlog.get_config()
+        configured = config["processors"], config["wrapper_class"], config["logger_factory"]
+        if configured != self._configured:
+            self._configured, self._write = configured, structlog.get_logger("dragoman").bind().info
         self._write(event, **facts)
 
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+import structlog
 
 from serve.errors import InternalError, QueueFullError
 from serve.observability.logs import RecordedRequest, choose_request_id, configure_logs
@@ -88,6 +89,15 @@ def test_the_clients_request_id_is_kept_if_it_is_visible_ascii() -> None:
         chosen = choose_request_id(given)
         assert len(chosen) == 32
         assert chosen != choose_request_id(given)
+
+
+def test_the_line_of_a_request_follows_the_configured_level(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
+    for level in (logging.CRITICAL, logging.INFO):
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+        with RecordedRequest(metrics, "rest", "translate", str(level)):
+            pass
+    (line,) = lines(stderr)
+    assert line["request_id"] == str(logging.INFO)
 
 
 @pytest.mark.parametrize("wanted", [False, True])
