@@ -101,8 +101,8 @@ TYPESCRIPT ?= 7.0.2
 .node/node_modules/.bin/tsc:
 	npm install --no-audit --no-fund --no-save --prefix .node typescript@$(TYPESCRIPT)
 
-# Two processes more than CPUs, because tests also wait. The tests of a file run in one process: they share slow fixtures.
-PROCESSES := $(shell echo $$(( $$(nproc) + 2 )))
+# Three processes for two CPUs, because tests also wait. The tests of a file run in one process: they share slow fixtures.
+PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 test: setup nginx chromium postgresql clients
 	PATH="$$PATH:$(CURDIR)/.nginx/usr/sbin" $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
