@@ -169,19 +169,24 @@ def generate(
     return [tuple(row[: row.index(eos_id)] if eos_id in row else row) for row in rows]
 
 
-def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path) -> None:
-    """Writes a model in CTranslate2's format. Its converter cannot read the tokenizer of a random vocabulary."""
+def convert(model: Any, pieces: Sequence[str], folder: Path, *, start: str, bos: str) -> None:
+    """Converts a model to CTranslate2's format. Its converter cannot read the tokenizer of a random vocabulary."""
     loader = _MODEL_LOADERS[type(model.config).__name__]
     spec = loader.get_model_spec(model)
     spec.register_source_vocabulary(list(pieces))
     spec.register_target_vocabulary(list(pieces))
-    tokens = {"decoder_start_token": "</s>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokens = {"decoder_start_token": start, "bos_token": bos, "eos_token": "</s>", "unk_token": "<unk>"}
     for name, token in tokens.items():
         setattr(spec.config, name, token)
     spec.validate()
     spec.optimize()
     folder.mkdir()
     spec.save(str(folder))
+
+
+def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path) -> None:
+    """Writes a model in CTranslate2's format, with its SentencePiece model."""
+    convert(model, pieces, folder, start="</s>", bos="<s>")
     (folder / "sentencepiece.bpe.model").write_bytes(shared_pieces())
 
 

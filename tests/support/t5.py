@@ -9,11 +9,10 @@ from typing import Any
 
 import sentencepiece
 import torch
-from ctranslate2.converters.transformers import _MODEL_LOADERS
 from transformers import GenerationConfig, MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
 from tests.support.marian import make_texts, pieces_of, translate_words
-from tests.support.multilingual import shuffle_weights
+from tests.support.multilingual import convert, shuffle_weights
 
 MADLAD_LANGUAGES = ("de", "en", "fr", "zh", "yue", "zh_Hant")
 INSTRUCTION = "translate English to German: "
@@ -81,20 +80,10 @@ def write_t5(folder: Path, kind: str, seed: int = 3, **options: Any) -> Any:
 
 
 def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path, model_file: bytes, tied: bool) -> None:
-    """Writes a model in CTranslate2's format, as its converter does, which needs the tokenizer of the library.
+    """Writes a model in CTranslate2's format, with its SentencePiece model.
 
     The converter scales the output of models that are tied according to the library, which are all since its version 5.
     """
     model.config.tie_word_embeddings = tied
-    loader = _MODEL_LOADERS[type(model.config).__name__]
-    spec = loader.get_model_spec(model)
-    spec.register_source_vocabulary(list(pieces))
-    spec.register_target_vocabulary(list(pieces))
-    tokens = {"decoder_start_token": "<pad>", "bos_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    for name, token in tokens.items():
-        setattr(spec.config, name, token)
-    spec.validate()
-    spec.optimize()
-    folder.mkdir()
-    spec.save(str(folder))
+    convert(model, pieces, folder, start="<pad>", bos="<pad>")
     (folder / "spiece.model").write_bytes(model_file)
