@@ -145,7 +145,7 @@ def _has(text: str, form: str) -> bool:
 
 
 def given_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """Returns the sentences whose references have a form of their terms; each term keeps this form alone."""
+    """Returns the sentences whose reference contains a form of a term, with these terms and only this form of each."""
     given = list[Sentence]()
     for each in sentences:
         forms = [

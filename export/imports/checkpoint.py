@@ -32,7 +32,7 @@ EXPECTED_SEARCH: dict[str, object] = {
     "suppress_tokens": None,
     "begin_suppress_tokens": None,
 }
-# Of models whose target language is a forced token.
+# The same for models that force a token for the target language.
 EXPECTED_MULTILINGUAL_SEARCH = {name: value for name, value in EXPECTED_SEARCH.items() if name != "forced_bos_token_id"}
 # Names of the embeddings and of the output matrix. A checkpoint stores a tied matrix under one of them or under all.
 SHARED, SOURCE, TARGET, OUTPUT = (

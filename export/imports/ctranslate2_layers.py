@@ -215,7 +215,7 @@ class _LayerReader:
         self._positions = positions
 
     def self_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-        """Yields an attention whose queries, keys and values are one projection."""
+        """Yields the weights of a self-attention; CTranslate2 stores queries, keys and values as one projection."""
         key_heads = self._key_heads(theirs)
         groups = {"query": self._shape.heads, "key": key_heads, "value": key_heads}
         yield from self._split(ours, theirs, "linear_0", groups)
@@ -224,7 +224,7 @@ class _LayerReader:
         yield from self.norm(f"{ours}_residual.norm", f"{theirs}/layer_norm")
 
     def cross_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-        """Yields an attention whose keys and values are one projection."""
+        """Yields the weights of a cross-attention; CTranslate2 stores keys and values as one projection."""
         key_heads = self._key_heads(theirs)
         yield from self._split(ours, theirs, "linear_0", {"query": self._shape.heads})
         yield from self._split(ours, theirs, "linear_1", {"key": key_heads, "value": key_heads})

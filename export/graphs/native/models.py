@@ -1,4 +1,4 @@
-"""The native graphs of a Transformer: each is one node of an operator of Dragoman, whose function is the fallback.
+"""The native graphs of a Transformer. Each is one node with an operator of Dragoman; its function is the fallback.
 
 Operators of models that the library does not compute have a domain of their own: ONNX Runtime takes the function.
 """
