@@ -7,13 +7,12 @@ one. Processes that train together take every n-th batch.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import IterableDataset
 
 from model.alignment.links import Link
@@ -135,7 +134,10 @@ def sorted_batches(pairs: TokenizedPairs, batch_tokens: int) -> list[Batch]:
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Tensor:
     """Returns rows of ids as one tensor, int64 [B, longest], right-padded."""
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id)
+    lengths = np.array([len(row) for row in rows])
+    padded = np.full((len(rows), lengths.max()), pad_id)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64)
+    return torch.from_numpy(padded)
 
 
 def _alignments(links: Sequence[Sequence[Link]], source_ids: Tensor, target_labels: Tensor) -> Tensor:
