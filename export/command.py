@@ -13,7 +13,7 @@ from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
 from export.imports.hugging_face import import_checkpoint
-from export.imports.marian_npz import import_marian_npz, is_npz_folder
+from export.imports.marian_files import import_marian_files, is_marian_folder
 from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, Sample, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
@@ -124,7 +124,7 @@ class ExportCommand(BaseSettings):
         if origin == "from_ctranslate2":
             exportable = import_ctranslate2(path, options)
         else:
-            exportable = (import_marian_npz if is_npz_folder(path) else import_checkpoint)(path, options)
+            exportable = (import_marian_files if is_marian_folder(path) else import_checkpoint)(path, options)
         if self.sentences is None:
             return exportable, golden_samples(exportable)
         texts = _read_sentences(self.sentences)

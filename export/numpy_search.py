@@ -1,7 +1,7 @@
 """Greedy search with a Transformer in NumPy: the reference for golden sentences of models without PyTorch.
 
-Follows Vaswani et al. 2017 (arXiv:1706.03762) in the plainest way. Sources are encoded one by one and
-decoded together.
+Follows Vaswani et al. 2017 (arXiv:1706.03762) in the plainest way, and Kim et al. 2019 for recurrent units. Sources are
+encoded one by one and decoded together.
 
 Shapes: R rows, S source length, T target length so far, H heads, D head size, V vocabulary.
 """
@@ -191,6 +191,7 @@ class _Search:
         self._hidden = (np.arange(longest) >= lengths[:, None])[:, None, None]
         self._source = [self._keys_values(f"decoder.{number}.cross_attention", padded) for number in self._numbers()]
         self._target: list[tuple[Floats, Floats]] = []
+        self._states: list[Floats] = []
         self._rows = np.arange(len(sources))
         self._keeps_maps = keeps_maps
         self.maps: list[Floats] = []
@@ -253,6 +254,7 @@ class _Search:
         self._source, self._target = (
             [(keys[kept], values[kept]) for keys, values in caches] for caches in (self._source, self._target)
         )
+        self._states = [state[kept] for state in self._states]
 
     def step(self, token_ids: NDArray[np.int64], position: int) -> Floats:
         """Reads one token per row; returns the logits of the next, [R, V]."""
@@ -260,7 +262,9 @@ class _Search:
         states = layers.embed("target", model.target_embedding, token_ids[:, None], position)
         for number in self._numbers():
             name = f"decoder.{number}"
-            states = layers.residual(f"{name}.self_attention", states, self._attend_to_target(number))
+            memory = self._model.config.decoder_memory
+            read = self._recur(number) if memory == "ssru" else self._attend_to_target(number)
+            states = layers.residual(f"{name}.{memory}", states, read)
             states = layers.residual(f"{name}.cross_attention", states, self._attend_to_source(number))
             states = self._feed_forward(name, states)
         logits = layers.final("decoder_norm", states)[:, 0] @ model.output.T
@@ -280,6 +284,19 @@ class _Search:
             return self._layers.attend(name, states, *self._target[number], np.zeros((1, 1, 1, 1), np.bool_))
 
         return attend
+
+    def _recur(self, number: int) -> Callable[[Floats], Floats]:
+        name = f"decoder.{number}.ssru"
+
+        def recur(states: Floats) -> Floats:
+            new, forget = (self._layers.linear(f"{name}.{part}", states) for part in ("input", "forget"))
+            share = np.asarray(1 / (1 + np.exp(-forget)), np.float32)
+            if number == len(self._states):
+                self._states.append(np.zeros_like(new))
+            self._states[number] = share * self._states[number] + (1 - share) * new
+            return _relu(self._states[number])
+
+        return recur
 
     def _attend_to_source(self, number: int) -> Callable[[Floats], Floats]:
         name = f"decoder.{number}.cross_attention"

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from export.source_model import Exportable
 
 # A change of the conversion that changes bundles gets a new number: cached bundles of the old one are not used.
-CONVERSION = 1
+CONVERSION = 2
 PRECISION: Precision = "int8"
 PACKAGE_SUFFIX = ".argosmodel"
 KEY_CHARACTERS = 32
+# Files of a model in Marian's own format.
+OWN_SUFFIXES = (".npz", ".bin", ".yml", ".spm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,9 @@ class Source:
             return "ctranslate2"
         if (self.path / "config.json").is_file():
             return kind_of({path.name for path in self.path.iterdir()})
-        if any(self.path.glob("*.npz")):
+        if any(self.path.glob("*.npz")) or any(self.path.glob("*.intgemm*.bin")):
             return "marian"
-        if any(self.path.glob("*.intgemm*.bin")):
-            raise HubError(f"{self.path}: a model of Firefox Translations, with a recurrent decoder: {SUPPORTED}")
-        raise HubError(f"{self.path}: has no config.json, model.bin or .npz file: {SUPPORTED}")
+        raise HubError(f"{self.path}: has no config.json, model.bin, .npz or .intgemm*.bin file: {SUPPORTED}")
 
 
 def convert(store: Store, source: Source) -> tuple[str, Bundle]:
@@ -105,7 +105,7 @@ def _files(source: Source, kind: Kind) -> Iterator[Path]:
         yield from sorted(path for path in source.path.rglob("*") if path.is_file())
         return
     if kind == "marian" and not (source.path / "config.json").is_file():
-        yield from sorted(path for path in source.path.iterdir() if path.suffix in (".npz", ".yml", ".spm"))
+        yield from sorted(path for path in source.path.iterdir() if path.suffix in OWN_SUFFIXES)
         return
     names = sorted({*(name for group in NEEDED[kind] for name in group), *OPTIONAL[kind]})
     # SentencePiece models may be in the folder above that of a CTranslate2 model.
@@ -132,13 +132,13 @@ def _read(source: Source, kind: Kind) -> "Exportable":
     from export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - takes long to import
     from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
     from export.imports.hugging_face import import_checkpoint  # noqa: PLC0415
-    from export.imports.marian_npz import import_marian_npz, is_npz_folder  # noqa: PLC0415
+    from export.imports.marian_files import import_marian_files, is_marian_folder  # noqa: PLC0415
 
     read: Callable[[Path, ImportOptions], Exportable]
     if kind == "ctranslate2":
         read = import_ctranslate2
     else:
-        read = import_marian_npz if is_npz_folder(source.path) else import_checkpoint
+        read = import_marian_files if is_marian_folder(source.path) else import_checkpoint
     given = source.languages
     try:
         return read(source.path, ImportOptions(given.source, given.target))

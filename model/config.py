@@ -32,6 +32,9 @@ InnerActivation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 # bias: a number per head is added to each score (Raffel et al. 2020, arXiv:1910.10683, section 2.1).
 # vectors: a vector is added to keys and one to values (Shaw et al. 2018, arXiv:1803.02155, equations 3 and 4).
 Distances = Literal["none", "bias", "vectors"]
+# The sub-layer by which a decoder layer reads earlier positions: self-attention, or the simpler simple recurrent unit
+# (Kim et al. 2019, https://aclanthology.org/D19-5632, section 3.1).
+Memory = Literal["self_attention", "ssru"]
 
 
 class TransformerConfig(SequenceLimits):
@@ -87,6 +90,11 @@ class TransformerConfig(SequenceLimits):
     def distances(self) -> Distances:
         """How self-attention depends on the distance of two positions."""
         return "none"
+
+    @property
+    def decoder_memory(self) -> Memory:
+        """How a decoder layer reads earlier positions."""
+        return "self_attention"
 
     @property
     def needs_standard_graphs(self) -> bool:

@@ -80,15 +80,14 @@ def parameter_shapes(config: TransformerConfig, vocabulary_size: int) -> dict[st
 
 
 def _layer_shapes(config: TransformerConfig, name: str, *, decoder: bool) -> Iterator[tuple[str, Shape]]:
-    width, inner, heads = config.d_model, config.d_ff, config.attention_width
-    for attention in ("self_attention", "cross_attention") if decoder else ("self_attention",):
-        for part in ("query", "key", "value"):
-            yield f"{name}.{attention}.{part}.weight", (heads, width)
-            yield f"{name}.{attention}.{part}.bias", (heads,)
-        yield f"{name}.{attention}.output.weight", (width, heads)
-        yield f"{name}.{attention}.output.bias", (width,)
-        yield from _norm_shapes(config, f"{name}.{attention}_residual.norm")
-    yield from _distance_shapes(config, f"{name}.self_attention")
+    width, inner = config.d_model, config.d_ff
+    if decoder and config.decoder_memory == "ssru":
+        yield from _ssru_shapes(config, f"{name}.ssru")
+    else:
+        yield from _attention_shapes(config, f"{name}.self_attention")
+        yield from _distance_shapes(config, f"{name}.self_attention")
+    if decoder:
+        yield from _attention_shapes(config, f"{name}.cross_attention")
     gated = config.gated
     sizes = {"gate": (inner, width), "inner": (inner, width), "outer": (width, inner)}
     for part, (outputs, inputs) in sizes.items():
@@ -98,6 +97,23 @@ def _layer_shapes(config: TransformerConfig, name: str, *, decoder: bool) -> Ite
         if not gated:
             yield f"{name}.feed_forward.{part}.bias", (outputs,)
     yield from _norm_shapes(config, f"{name}.feed_forward_residual.norm")
+
+
+def _attention_shapes(config: TransformerConfig, name: str) -> Iterator[tuple[str, Shape]]:
+    width, heads = config.d_model, config.attention_width
+    for part in ("query", "key", "value"):
+        yield f"{name}.{part}.weight", (heads, width)
+        yield f"{name}.{part}.bias", (heads,)
+    yield f"{name}.output.weight", (width, heads)
+    yield f"{name}.output.bias", (width,)
+    yield from _norm_shapes(config, f"{name}_residual.norm")
+
+
+def _ssru_shapes(config: TransformerConfig, name: str) -> Iterator[tuple[str, Shape]]:
+    for part in ("input", "forget"):
+        yield f"{name}.{part}.weight", (config.d_model, config.d_model)
+        yield f"{name}.{part}.bias", (config.d_model,)
+    yield from _norm_shapes(config, f"{name}_residual.norm")
 
 
 def _distance_shapes(config: TransformerConfig, name: str) -> Iterator[tuple[str, Shape]]:

@@ -168,7 +168,7 @@ def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> Transf
 
 
 def marian_positions(length: int, d_model: int) -> Array:
-    """Returns Marian's position encodings, float32 [length, d_model]: all sines, then all cosines.
+    """Returns the position encodings of `transformers`, float32 [length, d_model]: all sines, then all cosines.
 
     The angles are those of Vaswani et al. 2017, section 3.5.
     """

@@ -14,10 +14,12 @@ from serve.bundle.manifest import LOGITS, CacheSpec, Length, Manifest, StateSpec
 # Parts of a decoder layer in the names of weights, and their titles.
 LAYER_PARTS = {
     "self_attention": "self-attention",
+    "ssru": "recurrent unit",
     "cross_attention": "cross-attention",
     "feed_forward": "feed-forward",
 }
-CACHES: dict[str, Length] = {"self_attention": "target", "cross_attention": "source"}
+CACHES: dict[str, Length] = {"self_attention": "target", "ssru": "target", "cross_attention": "source"}
+LENGTHS: tuple[Length, Length] = ("target", "source")
 
 
 def described_states(manifest: Manifest) -> tuple[StateSpec, ...]:
@@ -26,10 +28,7 @@ def described_states(manifest: Manifest) -> tuple[StateSpec, ...]:
     if cache is None:
         return manifest.states
     return tuple(
-        state
-        for layer in range(cache.layers)
-        for length in CACHES.values()
-        for state in _layer_states(cache, length, layer)
+        state for layer in range(cache.layers) for length in LENGTHS for state in _layer_states(cache, length, layer)
     )
 
 
@@ -46,11 +45,10 @@ def native_blocks(bundle: Bundle, graph: StoredGraph, cache: CacheSpec) -> tuple
     width = cache.heads * cache.head_size
     states = TensorType("states", "float32", ("rows", width), 4 * width)
     layers = [
-        Block(
-            title, 0, _matrices(weights, f"decoder.{layer}.{part}"), *_reads_and_writes(cache, part, layer), (states,)
-        )
+        Block(title, 0, matrices, *_reads_and_writes(cache, part, layer), (states,))
         for layer in range(cache.layers)
         for part, title in LAYER_PARTS.items()
+        if (matrices := _matrices(weights, f"decoder.{layer}.{part}"))
     ]
     logits = next(tensor for tensor in graph.outputs if tensor.name == LOGITS)
     return (
@@ -62,7 +60,7 @@ def native_blocks(bundle: Bundle, graph: StoredGraph, cache: CacheSpec) -> tuple
 
 def _reads_and_writes(cache: CacheSpec, part: str, layer: int) -> tuple[tuple[StateSpec, ...], tuple[StateSpec, ...]]:
     read = tuple(_layer_states(cache, CACHES[part], layer)) if part in CACHES else ()
-    return read, read if part == "self_attention" else ()
+    return read, read if CACHES.get(part) == "target" else ()
 
 
 def _matrices(weights: Iterable[tuple[str, Weight]], prefix: str) -> tuple[Weight, ...]:

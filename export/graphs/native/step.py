@@ -10,9 +10,10 @@ from export.graphs.native.body import Body
 from export.graphs.native.cache import Cache, block_numbers, positions_of
 from export.graphs.native.choose import choose
 from export.graphs.native.distances import Distances
-from export.graphs.native.layers import layers_of
+from export.graphs.native.layers import Layers, layers_of
 from export.graphs.native.layout import LANES, rounded_up
-from model.config import TransformerConfig
+from export.graphs.native.ssru import Ssru
+from model.config import Memory, TransformerConfig
 from model.weights import TransformerWeights
 from serve.bundle.manifest import ALIGNMENTS, LOGITS, AttentionHead, CacheSpec
 
@@ -37,7 +38,7 @@ class _Decoder:
         self._layers = layers_of(body, model.config, spec)
         attention = attention_of(body, model.config, spec)
         self._positions = body.cast("positions", TensorProto.INT64)
-        self._target = _Target(body, model.config, spec, attention, self._positions)
+        self._target = _TARGETS[model.config.decoder_memory](body, model.config, spec, attention, self._positions)
         self._source = _Source(body, spec, attention)
         self._widths = model.config.d_model, model.config.attention_width
 
@@ -47,18 +48,14 @@ class _Decoder:
         states = layers.embed("token_ids", self._positions, "target", "target_embedding", self._model.embedding_scale)
         for number in range(self._config.decoder_layers):
             name = f"decoder.{number}"
-            states = layers.residual(states, f"{name}.self_attention", partial(self._attend_to_target, number))
+            memory = f"{name}.{self._config.decoder_memory}"
+            states = layers.residual(states, memory, partial(self._target.read, layers, number))
             states = layers.residual(states, f"{name}.cross_attention", partial(self._attend_to_source, number))
             states = layers.residual(
                 states, f"{name}.feed_forward", partial(layers.feed_forward, f"{name}.feed_forward")
             )
         self._target.end()
         return layers.linear(layers.final_norm(states, "decoder_norm"), "output", width, self._model.vocabulary_size)
-
-    def _attend_to_target(self, number: int, states: str) -> str:
-        name, (width, heads_width) = f"decoder.{number}.self_attention", self._widths
-        parts = self.body.split(self._layers.linear(states, f"{name}.qkv", width, 3 * heads_width), 3, 1)
-        return self._layers.linear(self._target.attend(number, *parts), f"{name}.output", heads_width, width)
 
     def _attend_to_source(self, number: int, states: str) -> str:
         name, (width, heads_width) = f"decoder.{number}.cross_attention", self._widths
@@ -91,7 +88,7 @@ class _Target:
         self, body: Body, config: TransformerConfig, spec: CacheSpec, attention: Attention, positions: str
     ) -> None:
         self._body, self._attention, self._cache = body, attention, Cache(body, spec, "target")
-        self._width = spec.heads * spec.head_size
+        self._widths = config.d_model, config.attention_width
         slots = body.cast("target_slots", TensorProto.INT64)
         rows = body.unsqueeze(positions, 1)  # [R, 1]
         blocks = block_numbers(body, body.add("Add", rows, body.integers(1)))
@@ -103,7 +100,13 @@ class _Target:
         self._new = body.add("Equal", position, row)
         self._distances = Distances(body, config, position, rows, (-1, 1, 1, 1))
 
-    def attend(self, layer: int, query: str, key: str, value: str) -> str:
+    def read(self, layers: Layers, layer: int, states: str) -> str:
+        """Applies the self-attention of a layer."""
+        name, (width, heads_width) = f"decoder.{layer}.self_attention", self._widths
+        parts = self._body.split(layers.linear(states, f"{name}.qkv", width, 3 * heads_width), 3, 1)
+        return layers.linear(self._attend(layer, *parts), f"{name}.output", heads_width, width)
+
+    def _attend(self, layer: int, query: str, key: str, value: str) -> str:
         """Adds the new position and attends; float [R, H * D] each."""
         body = self._body
         new, blocks = self._attention.new_position(key, value), self._cache.read(self._places, layer)
@@ -116,7 +119,7 @@ class _Target:
         self._cache.write(self._written, layer, self._current(blocks))
         distances = self._distances.of(f"decoder.{layer}.self_attention")
         attended = self._attention.attend(self._attention.query(query), blocks, self._valid, distances)
-        return body.reshape(attended.states, -1, self._width)
+        return body.reshape(attended.states, -1, self._widths[1])
 
     def _current(self, blocks: KeysValues) -> KeysValues:
         """Returns the block that holds the new position of each row."""
@@ -129,6 +132,9 @@ class _Target:
     def end(self) -> None:
         """Makes the outputs."""
         self._cache.end()
+
+
+_TARGETS: dict[Memory, type[_Target | Ssru]] = {"self_attention": _Target, "ssru": Ssru}
 
 
 class _Source:

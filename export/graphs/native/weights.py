@@ -1,7 +1,7 @@
 """The weights of a Transformer in the order and layout in which the native operators take them, and back.
 
 A weight has the name of its parameter. The query, key and value matrices of an attention are one matrix, `qkv` or
-`key_value`; the matrix that makes logits is `output`.
+`key_value`, as are the `gates` of a recurrent unit; the matrix that makes logits is `output`.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from serve.bundle.manifest import Precision
 # Arrays by name; their order is that of the operator's inputs.
 Weights = dict[str, NDArray[Any]]
 # The parts of a packed matrix.
-PARTS = {"qkv": ("query", "key", "value"), "key_value": ("key", "value")}
+PARTS = {"qkv": ("query", "key", "value"), "key_value": ("key", "value"), "gates": ("input", "forget")}
 
 
 class WeightWriter:
@@ -60,7 +60,7 @@ class WeightWriter:
         self.weights[f"{name}.bias"] = padded(values, rounded_up(len(values), LANES), filler)
 
     def packed(self, name: str, kind: str) -> None:
-        """Adds matrices of an attention with the same input as one matrix."""
+        """Adds matrices of a sub-layer with the same input as one matrix."""
         weight, bias = (
             np.concatenate([self._parameters[f"{name}.{part}.{each}"] for part in PARTS[kind]])
             for each in ("weight", "bias")
@@ -100,6 +100,11 @@ class WeightWriter:
             name = f"{layer}.self_attention.distances.{part}"
             self.weights[name] = np.ascontiguousarray(self._parameters[name])
 
+    def ssru(self, layer: str) -> None:
+        """Adds the projections of a recurrent unit as one, and the normalization."""
+        self.packed(f"{layer}.ssru", "gates")
+        self.norm(f"{layer}.ssru_residual.norm")
+
     def _matrix(self, name: str, matrix: NDArray[np.float32], *, with_offset: bool) -> None:
         if self._precision == "fp32":
             self.weights[f"{name}.weight"] = pack_floats(matrix)
@@ -135,7 +140,10 @@ def decoder_weights(model: TransformerWeights, precision: Precision) -> Weights:
     writer.embedding_norm("target_embedding_norm")
     for number in range(model.config.decoder_layers):
         layer = f"decoder.{number}"
-        writer.self_attention(layer)
+        if model.config.decoder_memory == "ssru":
+            writer.ssru(layer)
+        else:
+            writer.self_attention(layer)
         writer.module(f"{layer}.cross_attention.query")
         writer.module(f"{layer}.cross_attention.output")
         writer.norm(f"{layer}.cross_attention_residual.norm")

@@ -1,5 +1,6 @@
 """Models in Marian's own format translate like CTranslate2, which converts them too."""
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 import yaml
 from ctranslate2.converters import MarianConverter
+from ctranslate2.converters import marian as converter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.marian_npz import import_marian_npz, read_vocabulary
+from export.imports.marian_files import import_marian_files
+from export.imports.marian_vocabulary import read_vocabulary
 from export.torch_weights import to_weights
 from hub.install import install
 from hub.store import Store
@@ -108,12 +112,26 @@ def write(tokenizer: Tokenizer, tmp_path: Path) -> Callable[[str], Path]:
     return write_kind
 
 
+def marian_encodings(width: int, positions: int = 2048) -> NDArray[np.float32]:
+    """Returns the position encodings of Marian's src/tensors/cpu/tensor_operators.cpp."""
+    half = width // 2
+    table = np.zeros((positions, width), np.float32)
+    for place in range(half):
+        angles = np.arange(positions) * math.exp(-place * math.log(10000) / (half - 1))
+        table[:, place], table[:, half + place] = np.sin(angles), np.cos(angles)
+    return table
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_translations_are_those_of_ctranslate2(kind: str, write: Callable[[str], Path], tmp_path: Path) -> None:
+def test_translations_are_those_of_ctranslate2(
+    kind: str, write: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write(kind)
+    # The converter has other encodings than Marian.
+    monkeypatch.setattr(converter, "_make_sinusoidal_position_encodings", marian_encodings)
     vocabularies = [str(folder / "opus.vocab.yml")] * 2
     theirs = Path(MarianConverter(str(folder / "model.npz"), vocabularies).convert(str(tmp_path / "ct2")))
-    exportable = import_marian_npz(folder, ASKED)
+    exportable = import_marian_files(folder, ASKED)
     random = np.random.default_rng(1)
     texts = [" ".join(random.choice(WORDS, random.integers(1, 8))) for _ in range(SENTENCES)]
     sources = [exportable.source_ids((), text) for text in texts]
@@ -130,7 +148,7 @@ def test_translations_are_those_of_ctranslate2(kind: str, write: Callable[[str],
     ("option", "value"),
     [
         ("type", "s2s"),
-        ("transformer-decoder-autoreg", "rnn"),
+        ("transformer-decoder-autoreg", "average-attention"),
         ("transformer-ffn-activation", "tanh"),
         ("transformer-postprocess", "dn"),
         ("transformer-postprocess-emb", "dn"),
@@ -145,7 +163,7 @@ def test_another_computation_is_refused_by_name(option: str, value: object, writ
     np.savez(folder / "model.npz", **{**stored, "special:model.yml": np.frombuffer(content, np.int8)})
     named = "transformer-postprocess" if option == "transformer-postprocess-emb" else option
     with pytest.raises(ImportedModelError, match=named):
-        import_marian_npz(folder, ASKED)
+        import_marian_files(folder, ASKED)
 
 
 def test_unknown_and_missing_tensors_are_refused_by_name(write: Callable[[str], Path]) -> None:
@@ -154,11 +172,11 @@ def test_unknown_and_missing_tensors_are_refused_by_name(write: Callable[[str], 
         stored = {name: archive[name] for name in archive.files}
     np.savez(folder / "model.npz", **stored, encoder_extra=np.zeros((2, 2), np.float32))
     with pytest.raises(ImportedModelError, match="encoder_extra: unsupported tensor"):
-        import_marian_npz(folder, ASKED)
+        import_marian_files(folder, ASKED)
     del stored["decoder_l2_context_Wq"]
     np.savez(folder / "model.npz", **stored)
     with pytest.raises(ImportedModelError, match="decoder_l2_context_Wq: missing tensor"):
-        import_marian_npz(folder, ASKED)
+        import_marian_files(folder, ASKED)
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
@@ -166,7 +184,7 @@ def test_a_file_that_is_no_archive_is_refused(content: bytes, write: Callable[[s
     folder = write("base")
     (folder / "model.npz").write_bytes(content)
     with pytest.raises(ImportedModelError, match=r"expected a \.npz file"):
-        import_marian_npz(folder, ASKED)
+        import_marian_files(folder, ASKED)
 
 
 def test_pieces_of_a_vocabulary_are_plain_quoted_escaped_or_long(tmp_path: Path) -> None:
@@ -191,7 +209,7 @@ def test_aliases_of_a_configuration_take_no_memory(write: Callable[[str], Path])
         stored = {name: archive[name] for name in archive.files}
     np.savez(folder / "model.npz", **{**stored, "special:model.yml": np.frombuffer(content, np.int8)})
     with pytest.raises(ImportedModelError, match="transformer-tied-layers: list: expected"):
-        import_marian_npz(folder, ASKED)
+        import_marian_files(folder, ASKED)
 
 
 def test_a_folder_is_exported_and_served_by_its_path(write: Callable[[str], Path], tmp_path: Path) -> None:
@@ -211,7 +229,7 @@ def test_a_mutated_model_is_imported_or_refused_in_one_line(data: st.DataObject,
         content[data.draw(near)] = data.draw(st.integers(0, 255))
     (fuzzed / "model.npz").write_bytes(content)
     try:
-        import_marian_npz(fuzzed, ASKED)
+        import_marian_files(fuzzed, ASKED)
     except ImportedModelError as error:
         assert str(error).isprintable()  # noqa: PT017 - some mutations change weights only
 

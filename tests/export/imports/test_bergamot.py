@@ -1,0 +1,103 @@
+"""Firefox's translator, compiled to WebAssembly, translates a model as Dragoman does: `make clients` installs it."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from export.imports.common import ImportOptions
+from export.imports.marian_files import import_marian_files
+from export.numpy_search import translate_greedy
+from model.weights import TransformerWeights
+from tests.support.marian import make_texts, translate_words
+from tests.support.marian_student import BIN_FILE, VOCABULARY_FILE, Student, encode, train, write_student
+from tests.support.paths import ROOT
+
+TRANSLATOR = ROOT / ".clients" / "node_modules" / "@browsermt" / "bergamot-translator" / "worker"
+NODE = shutil.which("node")
+ASKED = ImportOptions("en", "de", max_source_tokens=100, max_target_tokens=100)
+TRAINING_STEPS = 1000
+SCRIPT = """
+const {readFileSync} = require("node:fs");
+const {Worker} = require("node:worker_threads");
+const {texts, precision, model, vocabulary} = JSON.parse(readFileSync(0, "utf8"));
+const worker = new Worker("./worker/translator-worker.js");
+const waiting = new Map();
+worker.on("message", ({id, result, error}) => error ? waiting.get(id)[1](error) : waiting.get(id)[0](result));
+const call = (name, ...args) => new Promise((resolve, reject) => {
+  const id = waiting.size + 1;
+  waiting.set(id, [resolve, reject]);
+  worker.postMessage({id, name, args});
+});
+const read = path => new Uint8Array(readFileSync(path)).buffer;
+const languages = {from: "en", to: "de"};
+(async () => {
+  await call("initialize", {});
+  await call("loadTranslationModel", languages, {
+    model: read(model), vocabs: [read(vocabulary)], shortlist: new ArrayBuffer(0),
+    config: {"gemm-precision": precision},
+  });
+  const found = [];
+  for (const text of texts) {
+    const [answer] = await call("translate", {models: [languages], texts: [{text, html: false, qualityScores: false}]});
+    found.push(answer.target.text);
+  }
+  console.log(JSON.stringify(found));
+  process.exit(0);
+})();
+"""
+
+
+def translate_by_firefox(folder: Path, precision: str, texts: Sequence[str]) -> list[str]:
+    """Returns greedy translations of Firefox's translator."""
+    if NODE is None or not TRANSLATOR.is_dir():
+        pytest.skip("needs Node and the clients: make clients")
+    program = folder / "program"
+    shutil.copytree(TRANSLATOR, program / "worker")
+    (program / "script.js").write_text(SCRIPT)
+    files = {"model": str(folder / BIN_FILE), "vocabulary": str(folder / VOCABULARY_FILE)}
+    done = subprocess.run(
+        [NODE, "script.js"],
+        cwd=program,
+        input=json.dumps({"texts": texts, "precision": precision, **files}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def translate(folder: Path, texts: Sequence[str]) -> list[str]:
+    """Returns greedy translations of the import, each cut as Firefox's translator cuts it: at twice the source."""
+    exportable = import_marian_files(folder, ASKED)
+    assert isinstance(exportable.model, TransformerWeights)
+    found = translate_greedy(exportable.model, [encode(text) for text in texts])
+    return [
+        exportable.tokenizer.decode(each.target_ids[: 2 * len(encode(text))])
+        for each, text in zip(found, texts, strict=True)
+    ]
+
+
+def test_every_text_is_that_of_firefox(tmp_path: Path) -> None:
+    folder = write_student(tmp_path / "m", Student(), "float bin")
+    texts = make_texts(7, 20)
+    found = translate_by_firefox(folder, "float32", texts)
+    assert translate(folder, texts) == found
+    assert len(set(found)) > len(texts) / 4, "otherwise the translations tell nothing"
+
+
+def test_a_trained_model_in_8_bits_agrees_with_firefox(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Firefox's translator also rounds activations, with one scale for all of them."""
+    if not pytestconfig.getoption("thorough"):
+        pytest.skip("trains for minutes: --thorough")
+    folder = write_student(tmp_path / "m", train(Student(), TRAINING_STEPS), "bin")
+    texts = make_texts(7, 200)
+    ours, theirs = translate(folder, texts), translate_by_firefox(folder, "int8shiftAll", texts)
+    assert sum(mine == each for mine, each in zip(ours, theirs, strict=True)) >= 0.95 * len(texts)
+    assert sum(mine == translate_words(text) for mine, text in zip(ours, texts, strict=True)) >= 0.9 * len(texts)

@@ -1,0 +1,263 @@
+"""Small models as Firefox Translations has them, in Marian's own formats: random ones and a trained one.
+
+The decoder has recurrent units (SSRU) instead of self-attention. `Student` follows Marian's equations, batch by batch,
+and can be trained.
+
+Sources: Marian's src/models/transformer.h, src/rnn/cells.h and src/common/binary.cpp.
+
+Shapes: B sentences, S source length, T target length, V vocabulary.
+"""
+
+import io
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tests.support.marian import fill, make_texts, translate_words
+
+EOS_ID, PIECES = 0, 40
+WIDTH, INNER, HEADS, LAYERS = 64, 128, 4, 2
+CONFIG: dict[str, Any] = {
+    "type": "transformer",
+    "dim-emb": WIDTH,
+    "dim-vocabs": [PIECES, PIECES],
+    "enc-depth": LAYERS,
+    "dec-depth": LAYERS,
+    "dec-cell": "ssru",
+    "dec-cell-base-depth": 2,
+    "dec-cell-high-depth": 1,
+    "layer-normalization": False,
+    "tied-embeddings": False,
+    "tied-embeddings-all": True,
+    "tied-embeddings-src": False,
+    "transformer-heads": HEADS,
+    "transformer-dim-ffn": INNER,
+    "transformer-ffn-depth": 2,
+    "transformer-ffn-activation": "relu",
+    "transformer-decoder-autoreg": "rnn",
+    "transformer-no-projection": False,
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-emb": "d",
+    "transformer-guided-alignment-layer": "last",
+    "transformer-tied-layers": [],
+    "transformer-train-position-embeddings": False,
+    "max-length": 200,
+    "version": "v1.9.0",
+}
+BIN_FILE, VOCABULARY_FILE = "model.ende.intgemm.alphas.bin", "vocab.ende.spm"
+FLOAT, INT8, QUANTIZED = 0x0404, 0x0101, 0x4101
+# Name, type, shape and data of a tensor.
+Entry = tuple[str, int, Sequence[int], bytes]
+
+
+@cache
+def student_pieces() -> bytes:
+    """Returns the SentencePiece model of both sides, whose ids are those of the model."""
+    texts = make_texts(1, 200)
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter((*texts, *map(translate_words, texts))),
+        model_writer=model,
+        vocab_size=PIECES,
+        eos_id=EOS_ID,
+        unk_id=1,
+        bos_id=-1,
+        pad_id=-1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def encode(text: str) -> list[int]:
+    """Returns the ids of a text, with EOS."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=student_pieces())
+    return [*processor.encode(text), EOS_ID]
+
+
+class Student(nn.Module):
+    """A Transformer with recurrent units, its parameters under Marian's names."""
+
+    def __init__(self, seed: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.weights = nn.ParameterDict({name: nn.Parameter(torch.empty(shape)) for name, shape in self._shapes()})
+        for name, parameter in self.weights.items():
+            if name == "Wemb":
+                nn.init.normal_(parameter, std=0.2)
+            elif "_ln_scale" in name:
+                nn.init.normal_(parameter, std=1.0)
+            elif parameter.shape[0] == 1:
+                nn.init.normal_(parameter, std=0.3)
+            else:
+                nn.init.xavier_normal_(parameter, gain=2.0)
+
+    def _shapes(self) -> list[tuple[str, tuple[int, int]]]:
+        square, row = (WIDTH, WIDTH), (1, WIDTH)
+        found = [("Wemb", (PIECES, WIDTH)), ("decoder_ff_logit_out_b", (1, PIECES))]
+
+        def add_norm(name: str) -> None:
+            found.extend((f"{name}_ln_{part}", row) for part in ("scale", "bias"))
+
+        for side in ("encoder", "decoder"):
+            for number in range(1, LAYERS + 1):
+                layer = f"{side}_l{number}"
+                for attention in ("self",) if side == "encoder" else ("context",):
+                    name = f"{layer}_{attention}"
+                    found += [(f"{name}_W{part}", square) for part in "qkvo"]
+                    found += [(f"{name}_b{part}", row) for part in "qkvo"]
+                    add_norm(f"{name}_Wo")
+                if side == "decoder":
+                    found += [(f"{layer}_rnn_W", square), (f"{layer}_rnn_Wf", square), (f"{layer}_rnn_bf", row)]
+                    add_norm(f"{layer}_rnn_ffn")
+                found += [(f"{layer}_ffn_W1", (WIDTH, INNER)), (f"{layer}_ffn_b1", (1, INNER))]
+                found += [(f"{layer}_ffn_W2", (INNER, WIDTH)), (f"{layer}_ffn_b2", row)]
+                add_norm(f"{layer}_ffn_ffn")
+        return found
+
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Maps sources [B, S] and targets so far [B, T] to the logits of tokens 0 to T, [B, T + 1, V]."""
+        return self.decode(self.encode(source, lengths), lengths, target)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """Returns the memory of sources, [B, S, WIDTH]."""
+        states = self._embed(self.weights["Wemb"][source])
+        for number in range(1, LAYERS + 1):
+            layer = f"encoder_l{number}"
+            attended = self._attend(f"{layer}_self", states, states, lengths)
+            states = self._residual(f"{layer}_self_Wo", states, attended)
+            states = self._feed_forward(f"{layer}_ffn", states)
+        return states
+
+    def decode(self, memory: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Returns the logits of tokens 0 to T, [B, T + 1, V]; the embedding before the first token is zero."""
+        table = self.weights["Wemb"]
+        states = self._embed(nn.functional.pad(table[target], (0, 0, 1, 0)))
+        for number in range(1, LAYERS + 1):
+            layer = f"decoder_l{number}"
+            states = self._residual(f"{layer}_rnn_ffn", states, self._recur(f"{layer}_rnn", states))
+            attended = self._attend(f"{layer}_context", states, memory, lengths)
+            states = self._residual(f"{layer}_context_Wo", states, attended)
+            states = self._feed_forward(f"{layer}_ffn", states)
+        logits: Tensor = states @ table.T + self.weights["decoder_ff_logit_out_b"]
+        return logits
+
+    def _affine(self, states: Tensor, name: str, part: str) -> Tensor:
+        found: Tensor = states @ self.weights[f"{name}_W{part}"] + self.weights[f"{name}_b{part}"]
+        return found
+
+    def _embed(self, embedded: Tensor) -> Tensor:
+        half = WIDTH // 2
+        rates = torch.exp(torch.arange(half) * (-math.log(10000.0) / (half - 1)))
+        angles = torch.arange(embedded.shape[1])[:, None] * rates
+        positions = torch.cat((angles.sin(), angles.cos()), dim=1)
+        return embedded * math.sqrt(WIDTH) + positions.to(embedded.dtype)
+
+    def _residual(self, name: str, states: Tensor, added: Tensor) -> Tensor:
+        scale, bias = (self.weights[f"{name}_ln_{part}"][0] for part in ("scale", "bias"))
+        return nn.functional.layer_norm(states + added, (WIDTH,), scale, bias, eps=1e-5)
+
+    def _feed_forward(self, name: str, states: Tensor) -> Tensor:
+        inner = self._affine(states, name, "1").relu()
+        return self._residual(f"{name}_ffn", states, self._affine(inner, name, "2"))
+
+    def _recur(self, name: str, states: Tensor) -> Tensor:
+        new = states @ self.weights[f"{name}_W"]
+        share = torch.sigmoid(self._affine(states, name, "f"))
+        cell, found = torch.zeros_like(new[:, 0]), []
+        for step in range(states.shape[1]):
+            cell = share[:, step] * cell + (1 - share[:, step]) * new[:, step]
+            found.append(cell.relu())
+        return torch.stack(found, dim=1)
+
+    def _attend(self, name: str, states: Tensor, memory: Tensor, lengths: Tensor) -> Tensor:
+        def project(part: str, given: Tensor) -> Tensor:
+            heads = self._affine(given, name, part).reshape(*given.shape[:2], HEADS, WIDTH // HEADS)
+            return heads.transpose(1, 2)
+
+        query, key, value = project("q", states), project("k", memory), project("v", memory)
+        scores = query @ key.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
+        hidden = torch.arange(memory.shape[1]) >= lengths[:, None, None, None]
+        heads = scores.masked_fill(hidden, -math.inf).softmax(-1) @ value
+        return self._affine(heads.transpose(1, 2).flatten(2), name, "o")
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """Returns the parameters as Marian stores them."""
+        return {name: value.detach().float().numpy() for name, value in self.weights.items()}
+
+
+def train(student: Student, steps: int) -> Student:
+    """Trains a model to translate the words of `make_texts`."""
+    texts = make_texts(1, 200) + make_texts(2, 1800)
+    sources, targets = [encode(text) for text in texts], [encode(translate_words(text)) for text in texts]
+    for name, parameter in student.weights.items():
+        if "_ln_scale" in name:
+            nn.init.ones_(parameter)
+        elif parameter.shape[0] == 1:
+            nn.init.zeros_(parameter)
+        else:
+            nn.init.xavier_uniform_(parameter)
+    nn.init.normal_(student.weights["Wemb"], std=WIDTH**-0.5)
+    optimizer, random = torch.optim.Adam(student.parameters()), np.random.default_rng(4)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.005, total_steps=steps)
+    for _ in range(steps):
+        chosen = random.choice(len(texts), 32, replace=False)
+        lengths = torch.tensor([len(sources[index]) for index in chosen])
+        labels = fill([targets[index] for index in chosen], -100)
+        logits = student(fill([sources[index] for index in chosen], EOS_ID), lengths, labels[:, :-1].clamp(min=0))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        rates.step()
+    return student.eval()
+
+
+def write_student(folder: Path, student: Student, suffix: str, **changed: object) -> Path:
+    """Writes a model and its vocabulary into a new folder, as "npz", "bin" or "float bin"; options may be changed."""
+    folder.mkdir()
+    tensors = student.tensors()
+    config = np.frombuffer(yaml.safe_dump(CONFIG | changed).encode() + b"\0", np.int8)
+    if suffix == "npz":
+        stored: dict[str, Any] = {"special:model.yml": config, **tensors}
+        np.savez(folder / "model.npz", **stored)
+    else:
+        (folder / BIN_FILE).write_bytes(binary_file(tensors, config, floats=suffix == "float bin"))
+    (folder / VOCABULARY_FILE).write_bytes(student_pieces())
+    return folder
+
+
+def binary_file(tensors: Mapping[str, NDArray[np.float32]], config: NDArray[np.int8], *, floats: bool = False) -> bytes:
+    """Returns Marian's binary file, with matrices in 8 bits or all in floats."""
+    entries: list[Entry] = [("special:model.yml", INT8, config.shape, config.tobytes())]
+    for name, value in tensors.items():
+        if floats or value.shape[0] == 1:
+            entries.append((name, FLOAT, value.shape, value.tobytes()))
+            continue
+        multiplier = np.float32(127 / np.abs(value).max())
+        integers = np.rint(value * multiplier).clip(-127, 127).astype(np.int8)
+        stored = integers if "Wemb" in name else integers.T
+        entries.append((name, QUANTIZED, value.shape, stored.tobytes() + multiplier.tobytes()))
+    return join_entries(entries)
+
+
+def join_entries(entries: Sequence[Entry]) -> bytes:
+    """Returns a file of names, types, shapes and data; each datum is filled up to a multiple of 256 bytes."""
+    filled = [(name, kind, shape, data + bytes(-len(data) % 256)) for name, kind, shape, data in entries]
+    names = [name.encode() + b"\0" for name, *_ in filled]
+    head = struct.pack("<2Q", 1, len(filled))
+    for name, (_, kind, shape, data) in zip(names, filled, strict=True):
+        head += struct.pack("<4Q", len(name), kind, len(shape), len(data))
+    head += b"".join(names) + b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in filled)
+    padding = -(len(head) + 8) % 256
+    return head + struct.pack("<Q", padding) + bytes(padding) + b"".join(data for *_, data in filled)
