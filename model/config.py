@@ -33,7 +33,7 @@ InnerActivation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 # vectors: a vector is added to keys and one to values (Shaw et al. 2018, arXiv:1803.02155, equations 3 and 4).
 Distances = Literal["none", "bias", "vectors"]
 # The sub-layer by which a decoder layer reads earlier positions: self-attention, or the simpler simple recurrent unit
-# (Kim et al. 2019, https://aclanthology.org/D19-5632, section 3.1).
+# (Kim et al. 2019, https://aclanthology.org/D19-5632).
 Memory = Literal["self_attention", "ssru"]
 
 

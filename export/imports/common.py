@@ -225,6 +225,17 @@ def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
     return tuple(pieces)
 
 
+def stored_pieces(path: Path, model_file: bytes) -> tuple[str, ...]:
+    """Returns the pieces of a SentencePiece model by id; raises ImportedModelError if it is none."""
+    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
+
+    try:
+        model = SentencePieceProcessor(model_proto=model_file)
+    except (RuntimeError, ValueError) as error:
+        raise ImportedModelError(f"{path}: not a SentencePiece model") from error
+    return check_pieces(path, [str(model.id_to_piece(number)) for number in range(model.vocab_size())])
+
+
 def find_piece(path: Path, pieces: Sequence[str], piece: str) -> int:
     """Returns the id of a special piece; raises ImportedModelError if the vocabulary lacks it."""
     try:

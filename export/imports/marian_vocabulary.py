@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-import sentencepiece
 import yaml
 
 from export.imports.common import (
@@ -19,6 +18,7 @@ from export.imports.common import (
     find_piece,
     language_pieces,
     read_bytes,
+    stored_pieces,
     tokenizer_refused,
 )
 from model.tokenizer.piece_tokenizer import PieceTokenizer
@@ -52,7 +52,7 @@ def read_vocabularies(folder: Path) -> Vocabularies:
         source, target = (check_pieces(each, read_vocabulary(each)) for each in paths)
     else:
         paths = models
-        source, target = (_stored_pieces(each) for each in models)
+        source, target = (stored_pieces(each, read_bytes(each)) for each in models)
     special = sorted({EOS, *language_pieces(source)})
     source_model, target_model = (read_bytes(each) for each in models)
     try:
@@ -73,14 +73,6 @@ def _sentencepiece_paths(folder: Path) -> tuple[Path, Path] | None:
         return None
     path = only(folder, "vocab*.spm")
     return path, path
-
-
-def _stored_pieces(path: Path) -> tuple[str, ...]:
-    try:
-        model = sentencepiece.SentencePieceProcessor(model_proto=read_bytes(path))
-    except (RuntimeError, ValueError) as error:
-        raise ImportedModelError(f"{path}: not a SentencePiece model") from error
-    return check_pieces(path, [str(model.id_to_piece(number)) for number in range(model.vocab_size())])
 
 
 def only(folder: Path, *patterns: str) -> Path:

@@ -37,6 +37,7 @@ from export.imports.common import (
     find_limits,
     importing,
     read_bytes,
+    stored_pieces,
     tokenizer_refused,
 )
 from export.imports.distances import bias_per_distance
@@ -121,7 +122,7 @@ def import_t5(folder: Path, options: ImportOptions) -> Exportable:
         config = read_config(folder, T5Config, {"is_encoder_decoder": True}, EXPECTED_SEARCH)
         path = folder / SENTENCEPIECE_FILE
         model_file = read_bytes(path)
-        pieces = filled(path, _pieces(model_file), config.vocab_size)
+        pieces = filled(path, list(stored_pieces(path, model_file)), config.vocab_size)
         tokenizer = _tokenizer(folder, config, model_file, pieces)
         return Exportable.of_import(
             config.model_type,
@@ -131,13 +132,6 @@ def import_t5(folder: Path, options: ImportOptions) -> Exportable:
             _languages(folder, config, tokenizer, options),
             source_suffix=(config.eos_token_id,),
         )
-
-
-def _pieces(model_file: bytes) -> list[str]:
-    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
-
-    processor = SentencePieceProcessor(model_proto=model_file)
-    return [str(processor.id_to_piece(number)) for number in range(processor.vocab_size())]
 
 
 def _tokenizer(folder: Path, config: T5Config, model_file: bytes, pieces: list[str]) -> PieceTokenizer:

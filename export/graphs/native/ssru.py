@@ -1,4 +1,4 @@
-"""The simpler simple recurrent unit as nodes of a function body (Kim et al. 2019, section 3.1).
+"""The simpler simple recurrent unit as nodes of a function body (Kim et al. 2019).
 
 c[t] = f * c[t - 1] + (1 - f) * W x[t] with f = sigmoid(W_f x[t] + b_f), and c[-1] = 0. The result is ReLU(c[t]).
 
