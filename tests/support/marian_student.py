@@ -101,6 +101,9 @@ class Student(nn.Module):
                 nn.init.normal_(parameter, std=0.3)
             else:
                 nn.init.xavier_normal_(parameter, gain=2.0)
+        # Some translations end at once, some late, some never.
+        with torch.no_grad():
+            self.weights["decoder_ff_logit_out_b"][0, EOS_ID] = 2.0
 
     def _shapes(self) -> list[tuple[str, tuple[int, int]]]:
         square, row = (WIDTH, WIDTH), (1, WIDTH)

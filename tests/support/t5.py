@@ -7,15 +7,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
 import torch
 from transformers import GenerationConfig, MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
-from tests.support.marian import make_texts, pieces_of, translate_words
+from tests.support.marian import fill, make_texts, pieces_of, translate_words
 from tests.support.multilingual import convert, shuffle_weights
 
 MADLAD_LANGUAGES = ("de", "en", "fr", "zh", "yue", "zh_Hant")
 INSTRUCTION = "translate English to German: "
+# What precedes a source from English into German.
+PREFIXES = {"t5": INSTRUCTION, "t5-1.1": "", "mt5": "", "madlad": "<2de> "}
 TASKS = {
     "translation_en_to_de": {"prefix": INSTRUCTION, "num_beams": 4},
     "translation_en_to_fr": {"prefix": "translate English to French: ", "num_beams": 4},
@@ -54,8 +57,11 @@ def t5_pieces(*languages: str) -> bytes:
     return model.getvalue()
 
 
-def write_t5(folder: Path, kind: str, seed: int = 3, **options: Any) -> Any:
-    """Writes a checkpoint of the kind t5, t5-1.1, mt5 or madlad into a folder and returns its model."""
+def write_t5(folder: Path, kind: str, seed: int = 3, *, training_steps: int = 0, **options: Any) -> Any:
+    """Writes a checkpoint of the kind t5, t5-1.1, mt5 or madlad into a folder and returns its model.
+
+    The weights are random, or trained to translate the words of `make_texts`.
+    """
     pieces = t5_pieces(*(MADLAD_LANGUAGES if kind == "madlad" else ()))
     fields: dict[str, Any] = {**SMALL, "vocab_size": len(pieces_of(pieces)) + 6}
     if kind == "t5":
@@ -67,7 +73,10 @@ def write_t5(folder: Path, kind: str, seed: int = 3, **options: Any) -> Any:
     model = (MT5ForConditionalGeneration if mt5 else T5ForConditionalGeneration)(config)
     if kind != "t5":
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
-    shuffle_weights(model, seed)
+    if training_steps:
+        train(model, pieces, PREFIXES[kind], seed, training_steps)
+    else:
+        shuffle_weights(model, seed)
     special = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
     model.generation_config = GenerationConfig(max_length=200, **special)
     model.eval().save_pretrained(folder)
@@ -77,6 +86,28 @@ def write_t5(folder: Path, kind: str, seed: int = 3, **options: Any) -> Any:
     path.write_text(json.dumps(stored))
     (folder / "spiece.model").write_bytes(pieces)
     return model
+
+
+def train(model: Any, pieces: bytes, prefix: str, seed: int, steps: int) -> None:
+    """Trains a model of `transformers`, which has the library's first weights for this seed."""
+    torch.manual_seed(seed)
+    model.apply(model._init_weights)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=pieces)
+    texts = make_texts(1, 200) + make_texts(2, 1800)
+    sources = [[*processor.encode(prefix + text), 1] for text in texts]
+    targets = [[*processor.encode(translate_words(text)), 1] for text in texts]
+    optimizer, random = torch.optim.Adam(model.parameters()), np.random.default_rng(seed)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.005, total_steps=steps)
+    model.train()
+    for _ in range(steps):
+        chosen = random.choice(len(texts), 32, replace=False)
+        source, labels = fill([sources[each] for each in chosen], 0), fill([targets[each] for each in chosen], -100)
+        given = torch.nn.functional.pad(labels[:, :-1].clamp(min=0), (1, 0))
+        loss = model(input_ids=source, attention_mask=source != 0, decoder_input_ids=given, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        rates.step()
 
 
 def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path, model_file: bytes, tied: bool) -> None:

@@ -113,7 +113,7 @@ def write(tokenizer: Tokenizer, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def marian_encodings(width: int, positions: int = 2048) -> NDArray[np.float32]:
-    """Returns the position encodings of Marian's src/tensors/cpu/tensor_operators.cpp."""
+    """Returns the position encodings of Marian's function SinusoidalPositionEmbeddings."""
     half = width // 2
     table = np.zeros((positions, width), np.float32)
     for place in range(half):

@@ -22,7 +22,7 @@ from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
-from tests.support.marian import make_texts
+from tests.support.marian import make_texts, translate_words
 from tests.support.multilingual import generate, translate
 from tests.support.t5 import INSTRUCTION, write_ctranslate2, write_t5
 
@@ -31,6 +31,7 @@ LIMIT = 20
 OPTIONS = ImportOptions("en", "de", max_source_tokens=40, max_target_tokens=LIMIT)
 KINDS = ("t5", "t5-1.1", "mt5", "madlad")
 SPECIAL = (0, 1)
+TRAINING_STEPS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,23 @@ def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], 
         ours = targets(bundle, sources, beam_size)
         assert ours == generate(model, sources, beam_size, LIMIT, (), special=SPECIAL)
         assert len(set(ours)) > len(texts) / 4, "otherwise the translations tell nothing"
+
+
+@pytest.mark.parametrize("kind", ["t5", "t5-1.1", "madlad"])
+def test_every_token_of_a_trained_model_is_that_of_transformers(
+    kind: str, texts: tuple[str, ...], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    if not pytestconfig.getoption("thorough"):
+        pytest.skip("trains for minutes: --thorough")
+    model = write_t5(tmp_path / "m", kind, training_steps=TRAINING_STEPS)
+    exportable = import_checkpoint(tmp_path / "m", OPTIONS)
+    bundle, sources = write(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
+    correct = [translate_words(text) for text in texts]
+    for beam_size in (1, 4):
+        ours = targets(bundle, sources, beam_size)
+        assert ours == generate(model, sources, beam_size, LIMIT, (), special=SPECIAL)
+        translations = [exportable.tokenizer.decode(each) for each in ours]
+        assert sum(map(str.__eq__, translations, correct)) > len(texts) / 2, "otherwise it has learned nothing"
 
 
 @pytest.mark.parametrize("kind", ["t5", "madlad"])

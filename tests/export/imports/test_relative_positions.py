@@ -33,6 +33,8 @@ from tests.support.ctranslate2_specs import random_spec
 from tests.support.live import run_service
 
 LIMIT = 20
+# Of one request.
+MOST_TEXTS = 40
 OPTIONS = ImportOptions("en", "de", max_source_tokens=80, max_target_tokens=LIMIT)
 NATIVE: dict[str, dict[str, Any]] = {
     "RMS normalization": {"rms_norm": True},
@@ -89,7 +91,7 @@ def test_every_token_is_that_of_ctranslate2(
         different = [(mine, expected) for mine, expected in pairs if mine != expected]
         assert [pair for pair in different if beam_size == 1 or not len(pair[0]) < len(pair[1]) == LIMIT] == []
         assert len(different) <= len(pairs) / 10
-        assert len({tuple(mine) for mine in ours}) > len(texts) / 4, "otherwise the translations tell nothing"
+        assert len({tuple(mine) for mine in ours}) > len(texts) / 5, "otherwise the translations tell nothing"
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +143,7 @@ def test_graphs_are_native_exactly_if_the_native_operators_compute_the_model(
 
 
 def test_the_server_runs_standard_graphs(shaw: Exportable, texts: tuple[str, ...], tmp_path: Path) -> None:
-    bundle = write(shaw, texts, tmp_path / "bundle")
+    bundle, texts = write(shaw, texts, tmp_path / "bundle"), texts[:MOST_TEXTS]
     expected = [shaw.tokenizer.decode(ids) for ids in targets(bundle, [shaw.source_ids((), each) for each in texts], 1)]
     with run_service(bundle.folder, [load_sessions(bundle, threads=1).runtime(slots=8)]) as live:
         answer = live.call(TranslateRequest(text=texts, source_language="en", target_language="de"))
