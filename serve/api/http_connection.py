@@ -17,9 +17,10 @@ from starlette.types import ASGIApp
 
 from serve.api.http_exchange import Exchange, make_scope
 from serve.api.http_limits import Connections
+from serve.api.http_output import Output
 from serve.api.http_parser import MAX_PIPELINED, BoundedParser, HttpRefusalError, Part
 from serve.api.http_problem import raw_problem
-from serve.api.http_tls import ANY_WRITE, TlsLayer
+from serve.api.http_tls import ANY_TLS_WRITE, ANY_WRITE, TlsLayer
 from serve.observability.connections import CloseReason
 
 # Keys of the request state: whether the client presented a certificate of a trusted authority, a `Sending`, and the
@@ -29,7 +30,7 @@ FLOW = "flow"
 TRANSPORT = "transport"
 
 # Input that is discarded before a connection closes.
-MAX_LINGER_BYTES = 1 << 20
+MAX_LINGER_BYTES = 8 << 20
 # A request that waits for the answer to an earlier one takes so much, besides its body.
 REQUEST_BYTES = 8 << 10
 # A client that reads less than this in one sweep does not read.
@@ -109,7 +110,8 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         self._transport = transport
         self._connected = True
         self._sending = Sending()
-        transport.set_write_buffer_limits(**ANY_WRITE)
+        self._output = Output(transport, self._tls)
+        transport.set_write_buffer_limits(**(ANY_WRITE if self._tls is None else ANY_TLS_WRITE))
         self._since_seconds = self._loop.time()
         # The handshake has verified the certificate.
         certified = bool(transport.get_extra_info("peercert"))
@@ -123,6 +125,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - defined by asyncio
         """Informs the application, also if further requests have arrived since."""
         self._all.remove(self)
+        self._output.clear()
         self._sending.resume_writing()
         if self._serving is not None:
             self._serving.disconnect()
@@ -195,7 +198,9 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
 
     def _start_next(self) -> None:
         """Starts the next request if the client has read the answers before."""
-        if self._serving is not None or not self._waiting or self._lingers or self._unsent():
+        if self._serving is not None or not self._waiting or self._lingers or self._output.closing:
+            return
+        if self._output.unsent_bytes:
             return
         self._serving = self._waiting.popleft()
         self._all.set_busy(self)
@@ -214,26 +219,31 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
 
     def write(self, data: bytes) -> None:
         """Sends a part of an answer."""
-        self._transport.write(data)
+        self._output.write(data)
 
     def close(self) -> None:
         """Closes the connection after what is written."""
-        self._transport.close()
+        self._output.close()
 
     @property
     def closing(self) -> bool:
         """Whether nothing more can be sent."""
-        return self._transport.is_closing()
+        return self._output.closing
 
-    def _unsent(self) -> int:
-        return self._transport.get_write_buffer_size() + (0 if self._tls is None else self._tls.unsent_bytes)
+    def eof_received(self) -> bool:
+        """Closes the connection after what is written; returns whether asyncio must not close it."""
+        if self._tls is not None:  # asyncio closes it in any case
+            self._output.flush()
+            return False
+        self._output.close()
+        return True
 
     def _hold(self) -> int:
         """Reports the size of the answers and requests that wait; returns that of the answers."""
-        unsent_bytes = self._unsent()
+        unsent_bytes = self._output.unsent_bytes
         header_bytes = self.header_bytes if self.part is Part.HEADER else 0
         requests_bytes = sum([REQUEST_BYTES + len(exchange.body) for exchange in self._waiting])
-        self._all.hold(self, unsent_bytes + header_bytes + requests_bytes)
+        self._all.hold(self, unsent_bytes - self._output.kept_bytes + header_bytes + requests_bytes)
         return unsent_bytes
 
     def pause_writing(self) -> None:
@@ -244,7 +254,10 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Goes on, or starts the request that waited until the client read earlier answers."""
-        if self._connected and not self._hold():
+        if not self._connected:
+            return
+        self._output.proceed()
+        if not self._hold():
             self._sending.resume_writing()
             if self._waiting:
                 self._all.pipelined.add(self._start_next)
@@ -253,9 +266,9 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         """Starts the next request, or waits for one."""
         self._serving = None
         if not keep_alive:
-            self._transport.close()
+            self._close_after_answer()
         self._hold()
-        if self._transport.is_closing():
+        if self._lingers or self._output.closing:
             self._all.set_idle(self)
             return
         if self._waiting:
@@ -269,6 +282,13 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
             self._linger()  # the client may omit the body, or not
         else:
             self._wait()
+
+    def _close_after_answer(self) -> None:
+        if self.part is Part.BODY:  # the rest of the body would reset the connection
+            self._linger()
+        else:
+            self._discards = True
+            self._output.close()
 
     def _wait(self) -> None:
         """Waits for the client: for the next request, or for the rest of an answered one."""
@@ -294,7 +314,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
             self._answer(refusal)
 
     def _answer(self, refusal: HttpRefusalError) -> None:
-        self._transport.write(raw_problem(refusal.status, str(refusal)))
+        self._output.write(raw_problem(refusal.status, str(refusal)))
         self._linger()
 
     def _linger(self) -> None:
@@ -303,8 +323,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         self._all.set_idle(self)
         self._since_seconds = self._loop.time()
         self.resume_reading()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        self._output.write_eof()
 
     def shutdown(self) -> None:
         """Closes the connection after the answer to its request, if it has one."""
@@ -328,7 +347,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         if self._lingers:
             if waited_seconds > self._limits.linger_seconds:
                 self._transport.abort()
-        elif self._serving is None and not self._waiting and not self._transport.is_closing():
+        elif self._serving is None and not self._waiting and not self._output.closing:
             reason, limit_seconds = self._patience()
             if waited_seconds > limit_seconds:
                 self._close_late(reason, limit_seconds)

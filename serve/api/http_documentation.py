@@ -5,6 +5,8 @@ from functools import cache
 from fastapi import FastAPI, Response
 from starlette.responses import JSONResponse
 
+from serve.kept_bytes import KeptBytes
+
 OPENAPI_PATH = "/openapi.json"
 
 
@@ -12,8 +14,8 @@ def add_documentation(app: FastAPI) -> None:
     """Adds the route to an application. FastAPI's own encodes the document for each request, which takes 5 ms."""
 
     @cache
-    def document() -> bytes:
-        return bytes(JSONResponse(app.openapi()).body)
+    def document() -> KeptBytes:
+        return KeptBytes(JSONResponse(app.openapi()).body)
 
     async def openapi() -> Response:
         return Response(document(), media_type="application/json")

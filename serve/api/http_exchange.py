@@ -16,6 +16,8 @@ import httptools
 import structlog
 from starlette.types import ASGIApp, Message
 
+from serve.api.http_output import PIECE_BYTES
+
 # Key of the request state: the `Exchange`.
 EXCHANGE = "exchange"
 # A body that the application has not received makes the connection pause from this size on.
@@ -212,13 +214,19 @@ class Exchange:
             self._left_bytes -= len(body)
             if self._left_bytes < 0 or (self._left_bytes and not more):
                 raise RuntimeError("the answer differs in size from its content-length")
-        data, self._head = self._head + body, b""
-        if data:
-            self._carrier.write(data)
+        self._write(body)
         if not more:
             self.complete = True
             self._changed.set()
             self._carrier.end_answer(keep_alive=self.keep_alive)
+
+    def _write(self, body: bytes) -> None:
+        head, self._head = self._head, b""
+        if head and len(body) > PIECE_BYTES:  # without a copy
+            self._carrier.write(head)
+            head = b""
+        if data := head + body if head else body:
+            self._carrier.write(data)
 
 
 def make_scope(

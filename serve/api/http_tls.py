@@ -15,7 +15,9 @@ from serve.api.http_limits import INPUT_BYTES, HttpLimits
 from serve.api.http_turns import Turns
 
 # With these buffer limits, a transport pauses its protocol at any unsent byte and resumes it when all bytes are sent.
-ANY_WRITE = MappingProxyType({"high": 1, "low": 0})
+# asyncio's TLS pauses from the size of `high` on, a socket beyond it.
+ANY_WRITE = MappingProxyType({"high": 0, "low": 0})
+ANY_TLS_WRITE = MappingProxyType({"high": 1, "low": 0})
 
 
 class TlsLayer(SSLProtocol):

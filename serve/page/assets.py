@@ -14,6 +14,7 @@ from importlib.resources.abc import Traversable
 from fastapi import APIRouter, Request, Response
 
 from serve.compression import compressed_from
+from serve.kept_bytes import KeptBytes
 
 # Only files of this origin; no inline scripts or styles, no frames around the page (CSP Level 3).
 CONTENT_SECURITY_POLICY = (
@@ -42,22 +43,22 @@ COMPRESSION_LEVEL = 9
 class Asset:
     """A file: content, media type and entity tag."""
 
-    content: bytes
+    content: KeptBytes
     media_type: str
     tag: str
 
     @classmethod
     def read(cls, file: Traversable) -> "Asset":
         """Reads a file whose suffix is in `MEDIA_TYPES`."""
-        content = file.read_bytes()
+        content = KeptBytes(file.read_bytes())
         tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
         media_type = MEDIA_TYPES[f".{file.name.rpartition('.')[2]}"]
         return cls(content, media_type, tag)
 
     @cached_property
-    def compressed(self) -> bytes:
+    def compressed(self) -> KeptBytes:
         """The content, compressed by gzip. The first use takes up to a tenth of a second."""
-        return gzip.compress(self.content, COMPRESSION_LEVEL, mtime=0)
+        return KeptBytes(gzip.compress(self.content, COMPRESSION_LEVEL, mtime=0))
 
     async def answer(self, request: Request) -> Response:
         """Returns the file, or 304 if the client has this version."""

@@ -155,6 +155,20 @@ def test_a_connection_goes_on_if_the_rest_of_an_answered_request_arrives(served:
 
 
 @pytest.mark.parametrize("fields", [(), ("connection: close",)])
+def test_the_rest_of_an_answered_request_does_not_reset_the_connection(
+    connect: Connect, fields: tuple[str, ...]
+) -> None:
+    """A client that sends it first can still read the answer."""
+    client = connect()
+    client.send(head("POST", "/nowhere", "content-length: 3000000", *fields) + b"x")
+    select.select([client.socket], [], [], WAIT_SECONDS)
+    for _ in range(20):
+        client.send(bytes(100_000))
+        time.sleep(0.005)
+    assert client.answer().status == 404
+
+
+@pytest.mark.parametrize("fields", [(), ("connection: close",)])
 def test_an_unread_answer_ends_the_connection(served: Served, fields: tuple[str, ...]) -> None:
     before = closed(served.live, "send_timeout")
     client = served.connect(SMALL_BUFFER_BYTES)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from serve.api.http_connection import Connection
 from serve.api.http_limits import PEAK_CONNECTIONS, Connections, HttpLimits
+from serve.api.http_output import PIECE_BYTES
 from serve.api.http_tls import TlsLayer
 from serve.observability.connections import CloseReason
 from serve.observability.metrics import ServiceMetrics
@@ -54,6 +56,35 @@ def test_a_client_that_reads_gets_all_answers_in_order(served: tuple[LiveService
     client.send((LARGE + post({"text": "alpha."})) * 4)
     kinds = [next(iter(json.loads(client.answer().body))) for _ in range(8)]
     assert kinds == ["openapi", "translations"] * 4
+
+
+def test_unread_answers_with_bytes_that_the_server_keeps_hold_a_piece_each(
+    served: tuple[LiveService, Connect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, connect = served
+    clients = [connect(SMALL_BUFFER_BYTES) for _ in range(8)]
+    monkeypatch.setattr("serve.api.http_limits.MAX_HELD_BYTES", len(clients) * (PIECE_BYTES + (1 << 10)))
+    for client in clients:
+        client.send(LARGE)
+    eventually(lambda: live.metric("requests_total", method="other", protocol="rest") == len(clients))
+    bodies = {client.answer().body for client in clients}
+    assert len(bodies) == 1
+    assert len(bodies.pop()) > 4 * PIECE_BYTES
+
+
+@pytest.mark.parametrize("fields", [(), ("connection: close",)])
+def test_a_large_answer_is_complete_before_the_connection_closes(
+    served: tuple[LiveService, Connect], fields: tuple[str, ...]
+) -> None:
+    """Because the request asks for it, or the client ends its output."""
+    _, connect = served
+    client = connect(SMALL_BUFFER_BYTES)
+    client.send(head("GET", "/openapi.json", *fields))
+    if not fields:
+        client.file.peek(1)
+        socket.socket.shutdown(client.socket, socket.SHUT_WR)
+    assert client.answer().status == 200
+    assert client.ended()
 
 
 def kept_connections() -> set[int]:

@@ -1,0 +1,102 @@
+"""What a connection sends: large answers go to the transport in pieces, each after the client has read the one before.
+
+The transport copies what it cannot send. An answer that no client reads thus costs a piece, besides the answer itself,
+and nothing else if the server keeps the answer anyway.
+"""
+
+import asyncio
+from collections import deque
+
+from serve.api.http_tls import TlsLayer
+from serve.kept_bytes import KeptBytes
+
+# The part of a large answer that the transport gets at once.
+PIECE_BYTES = 32 << 10
+
+
+class Output:
+    """Bytes on their way to a transport, and the end of the output after them."""
+
+    def __init__(self, transport: asyncio.Transport, tls: TlsLayer | None) -> None:
+        self._transport = transport
+        self._tls = tls
+        self._rest = deque[tuple[memoryview, bool]]()  # whether the server keeps it anyway
+        self._rest_bytes = self._kept_bytes = 0
+        self._closes = self._ends = False
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._closes or self._transport.is_closing()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """All bytes that the system has not taken."""
+        return self._buffered_bytes() + self._rest_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Those of them that the server keeps anyway."""
+        return self._kept_bytes
+
+    def write(self, data: bytes) -> None:
+        """Sends data after that before."""
+        if not self._rest and len(data) <= PIECE_BYTES:
+            self._transport.write(data)
+            return
+        is_kept = isinstance(data, KeptBytes)
+        self._rest.append((memoryview(data), is_kept))
+        self._count(len(data), is_kept=is_kept)
+        self.proceed()
+
+    def close(self) -> None:
+        """Closes the connection after what is written."""
+        self._closes = True
+        self.proceed()
+
+    def write_eof(self) -> None:
+        """Ends the output after what is written. Over TLS, only `close` does."""
+        self._ends = self._transport.can_write_eof()
+        self.proceed()
+
+    def flush(self) -> None:
+        """Gives the rest to the transport at once: for a transport that is about to close."""
+        for data, _ in self._rest:
+            self._transport.write(data)
+        self.clear()
+
+    def clear(self) -> None:
+        """Drops the rest."""
+        self._rest.clear()
+        self._rest_bytes = self._kept_bytes = 0
+
+    def proceed(self) -> None:
+        """Writes further pieces until the transport has to wait. Must be called when it has sent everything."""
+        while self._rest and not self._buffered_bytes():
+            if self._transport.is_closing():
+                self.clear()
+                return
+            self._write_piece()
+        if self._rest:
+            return
+        if self._closes:
+            self._transport.close()
+        elif self._ends:
+            self._ends = False
+            self._transport.write_eof()
+
+    def _write_piece(self) -> None:
+        data, is_kept = self._rest.popleft()
+        if len(data) > PIECE_BYTES:
+            self._rest.appendleft((data[PIECE_BYTES:], is_kept))
+        piece = data[:PIECE_BYTES]
+        self._count(-len(piece), is_kept=is_kept)
+        self._transport.write(piece)
+
+    def _count(self, size_bytes: int, *, is_kept: bool) -> None:
+        self._rest_bytes += size_bytes
+        if is_kept:
+            self._kept_bytes += size_bytes
+
+    def _buffered_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() + (0 if self._tls is None else self._tls.unsent_bytes)
