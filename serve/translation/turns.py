@@ -59,11 +59,12 @@ class TurnThread:
 
     def _turn(self, function: Callable[[], T]) -> T:
         time.sleep(max(0.0, self._rested_seconds - CREDIT_SECONDS - time.monotonic()))
-        started_seconds = time.monotonic()
+        started_seconds, used_seconds = time.monotonic(), time.thread_time()
         try:
             return function()
         finally:
-            taken_seconds = time.monotonic() - started_seconds
+            # Without the time in which other processes and threads had the CPU.
+            taken_seconds = time.thread_time() - used_seconds
             self._rested_seconds = max(self._rested_seconds, started_seconds) + PERIODS * taken_seconds
 
 

@@ -126,7 +126,7 @@ async def test_the_thread_works_an_eighth_of_the_time_after_its_credit_is_spent(
         clock.seconds += seconds
 
     class FakeTime:
-        monotonic = clock
+        monotonic = thread_time = clock
         sleep = pass_time
 
     def work() -> None:
