@@ -57,6 +57,9 @@ METHODS: dict[str, Method] = {
     f"/{SERVICE}/Score": "score",
     **INFERENCE_METHODS,
 }
+# A stream whose client has not read an event for so long gives its place among the requests in flight to another one.
+UNREAD_SECONDS = 0.1
+
 AnyRequest = TypeVar("AnyRequest", bound=Message)
 
 
@@ -176,10 +179,15 @@ class GrpcApi:
                     self._dispatcher.stream(read_translate_request(valid, deadline_seconds), record)
                 ) as events:
                     async for event in events:
-                        await send(context, await write_stream_message(event))
+                        response = await write_stream_message(event)
+                        unread = asyncio.get_running_loop().call_later(UNREAD_SECONDS, admission.leave)
+                        try:
+                            await send(context, response)
+                        finally:
+                            unread.cancel()
 
             async with RecordedCall(self._metrics, "translate_stream", context) as record:
-                with self._load_shedder.enter(record, "translate_stream"):
+                with self._load_shedder.enter(record, "translate_stream") as admission:
                     await answer(message, serve, context, record)
 
         return grpc.unary_stream_rpc_method_handler(

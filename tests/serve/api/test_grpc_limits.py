@@ -224,6 +224,23 @@ def test_the_memory_of_unread_responses_is_bounded(
         eventually(lambda: not server.live.service._grpc._guard._unread._bytes)
 
 
+def test_unread_streams_keep_nobody_out(bundle_path: Path, transport: Transport) -> None:
+    """While clients do not read, their calls are not in flight."""
+    with serve(bundle_path, transport) as server:
+        load_shedder = server.live.service._load_shedder
+
+        async def attack(link: Link, _: Counter[str]) -> None:
+            for number in range(4):
+                stream_id = 1 + 2 * number
+                header = http2.headers(stream_id, STREAM_METHOD)
+                await link.send(header + http2.data(stream_id, REQUEST, end=True))
+            await asyncio.to_thread(
+                eventually, lambda: server.live.metric("inflight_requests") == 4 and not load_shedder._inside
+            )
+
+        server.run(attack, INITIAL_WINDOW_SIZE=0)
+
+
 def test_an_unread_watch_delays_neither_others_nor_the_shutdown(bundle_path: Path, transport: Transport) -> None:
     """The library holds a lock while it writes: health, keys and certificates did not change any more."""
     with serve(bundle_path, transport) as server:

@@ -37,7 +37,7 @@ HELD_SECONDS = 5.0
 HEADER_BYTES = 9
 MAX_FRAME_BYTES = 16_384
 LIST_SERVICES = b"\x3a\x01*"  # ServerReflectionRequest(list_services="*")
-TEXTS = TranslateRequest(text=["A dog runs."] * 16).SerializeToString()
+TEXT = TranslateRequest(text=["A dog runs."]).SerializeToString()
 
 
 class Http2Answers:
@@ -217,7 +217,7 @@ async def slow_message(link: Link) -> None:
 async def closed_window(link: Link) -> None:
     """Calls TranslateStream, but never lets the server send the answers."""
     await begin(link, INITIAL_WINDOW_SIZE=0)
-    await _streams(link, TRANSLATE_STREAM, 16, TEXTS)
+    await _streams(link, TRANSLATE_STREAM, 16, TEXT)
     await link.hold()
 
 
