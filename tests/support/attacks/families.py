@@ -14,6 +14,7 @@ from tests.support.attacks.link import Answers, EndedError, Http1Answers, Link, 
 # All connections open within a second: at once, their requests alone would exceed the capacity.
 OPEN_SECONDS = 1.0
 REOPEN_SECONDS = 0.05
+CANCEL_SECONDS = 1.0
 JOIN_SECONDS = 20.0
 
 
@@ -104,9 +105,11 @@ class Flood:
         try:
             await asyncio.sleep(seconds)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            pending = set(tasks)
+            while pending:  # `asyncio.wait_for` may swallow a cancellation
+                for task in pending:
+                    task.cancel()
+                _, pending = await asyncio.wait(pending, timeout=CANCEL_SECONDS)
 
     async def _client(self, begin_seconds: float) -> None:
         await asyncio.sleep(begin_seconds)
