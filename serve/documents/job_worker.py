@@ -195,26 +195,42 @@ class _Run:
 
     async def _translated(self) -> bytes:
         async with self._reading:
-            document = await asyncio.to_thread(self._parse)
-        segments = document.segments
-        characters = sum(len(each.visible) for each in segments)
-        distinct = len(set(segments))
-        self.progress = Progress(distinct, 0, characters)
+            read = await asyncio.to_thread(self._parse)
+        self.progress = Progress(len(read.distinct), 0, read.characters)
 
         def report() -> None:
-            self.progress = Progress(distinct, self.progress.translated + 1, characters)
+            self.progress = Progress(len(read.distinct), self.progress.translated + 1, read.characters)
 
-        async with self._translator.begin(self._claim.job, segments) as translate:
-            translations = await translate_segments(segments, translate, self._translator.in_flight, report)
+        async with self._translator.begin(self._claim.job, read.document.segments) as translate:
+            translations = await translate_segments(read.distinct, translate, self._translator.in_flight, report)
             async with self._reading:
-                return await asyncio.to_thread(document.write, translations)
+                return await asyncio.to_thread(read.write, translations)
 
-    def _parse(self) -> Document:
+    def _parse(self) -> "_Read":
         job = self._claim.job
         request = DocumentRequest(
             job.source_language, job.target_language, job.options.retranslate, self._unpacked_bytes
         )
-        return parse_document(job.name, self._store.read_source(self._claim), request)
+        return _Read(parse_document(job.name, self._store.read_source(self._claim), request))
+
+
+class _Read:
+    """A document with its distinct segments. Many segments take long: both methods belong in a thread.
+
+    Attributes:
+        characters: of all segments.
+    """
+
+    def __init__(self, document: Document) -> None:
+        numbers = dict[Segment, int]()
+        self._numbers = [numbers.setdefault(each, len(numbers)) for each in document.segments]
+        self.document = document
+        self.distinct = list(numbers)
+        self.characters = sum(len(each.visible) for each in document.segments)
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """Returns the document with one translation per distinct segment."""
+        return self.document.write([translations[number] for number in self._numbers])
 
 
 async def _attempt(what: str, function: Callable[..., T], *args: object) -> T | None:
