@@ -58,7 +58,7 @@ METHODS: dict[str, Method] = {
     **INFERENCE_METHODS,
 }
 # A stream whose client has not read an event for so long gives its place among the requests in flight to another one.
-UNREAD_SECONDS = 0.1
+UNREAD_SECONDS = 0.05
 
 AnyRequest = TypeVar("AnyRequest", bound=Message)
 

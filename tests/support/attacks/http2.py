@@ -32,6 +32,8 @@ WATCH = "/grpc.health.v1.Health/Watch"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 STREAMS = 20_000
 STREAMS_HELD = 100
+# Those of a connection are translated at once: few enough for the queue, so that they only wait for the client.
+CALLS_UNREAD = 8
 BATCH = 100
 HELD_SECONDS = 5.0
 HEADER_BYTES = 9
@@ -217,7 +219,7 @@ async def slow_message(link: Link) -> None:
 async def closed_window(link: Link) -> None:
     """Calls TranslateStream, but never lets the server send the answers."""
     await begin(link, INITIAL_WINDOW_SIZE=0)
-    await _streams(link, TRANSLATE_STREAM, 16, TEXT)
+    await _streams(link, TRANSLATE_STREAM, CALLS_UNREAD, TEXT)
     await link.hold()
 
 
