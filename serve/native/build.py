@@ -25,13 +25,17 @@ OPTIONS = ["-std=c++17", "-O3", "-fPIC", "-pthread", "-ffp-contract=off", "-fvis
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion"]
 # The file that is compiled for each instruction set; DRAGOMAN_SET names its namespace.
 KERNELS = Path("kernels/instance.cpp")
-AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")]
+AVX512 = [
+    *("-mavx2", "-mfma", "-mprefer-vector-width=512"),
+    *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")),
+]
 INSTRUCTION_SETS = {
     "x86_64": {
         "portable": [],
         "avx2": ["-mavx2", "-mfma"],
         "avx_vnni": ["-mavx2", "-mfma"],
-        "avx512": ["-mavx2", "-mfma", *AVX512, "-mprefer-vector-width=512"],
+        "avx512": AVX512,
+        "amx": [*AVX512, "-mamx-tile", "-mamx-int8"],
     },
     "aarch64": {"portable": [], "neon": ["-march=armv8.2-a+dotprod"]},
 }

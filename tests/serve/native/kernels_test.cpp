@@ -83,7 +83,8 @@ Floats products_float(const Matrix& w, const Floats& x, Index rows) {
 void test_products(const Kernels& kernels, Record& record) {
   Random random(1);
   for (Index rows = 1; rows <= 70; ++rows) {
-    const Index n = kWidths[at(random.below(15))], k = kWidths[at(random.below(15))];
+    const Index n = kWidths[at(random.below(15))];
+    const Index k = rows % 2 == 0 ? kWidths[at(random.below(15))] : 64 * (1 + static_cast<Index>(random.below(4)));
     const Matrix w(random, n, k);
     const Floats x = random.numbers(rows * k, 3.0f);
     const Floats integers = multiply_int8(kernels, w, x, rows), floats = multiply_float(kernels, w, x, rows);
@@ -110,7 +111,7 @@ void test_extreme_products(const Kernels& kernels, Record& record) {
         for (Index i = 0; i < k; ++i)
           w.bytes[at(((o / 16 * ((k + 3) / 4) + i / 4) * 16 + o % 16) * 4 + i % 4)] = largest;
       }
-      for (Index rows : {1, 2, 5}) {
+      for (Index rows : {1, 2, 5, 33}) {
         const Floats x(at(rows * k), 1.5f), y = multiply_int8(kernels, w, x, rows);
         expect_same(y, products_int8(w, x, rows), name(kernels, "extreme product", {rows, k}));
         record.add(y);
@@ -131,11 +132,11 @@ void test_rows_alone(const Kernels& kernels, Record&) {
   }
 }
 
-void test_epilogues(const Kernels& kernels, Record& record) {
+void test_epilogues_of(const Kernels& kernels, Record& record, Index rows, Index inputs) {
   Random random(4);
-  const Index rows = 7, n = 75;
-  const Matrix w(random, n, 40);
-  const Floats x = random.numbers(rows * 40, 8.0f);
+  const Index n = 75;
+  const Matrix w(random, n, inputs);
+  const Floats x = random.numbers(rows * inputs, 8.0f);
   const Floats plain = multiply_float(kernels, w, x, rows), integers = multiply_int8(kernels, w, x, rows);
   const Floats factor = random.numbers(rows * 80), residual = random.numbers(rows * 80);
   for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSilu})
@@ -157,12 +158,24 @@ void test_epilogues(const Kernels& kernels, Record& record) {
         record.add(f), record.add(i);
       }
     }
-  Floats state(residual);
-  const Epilogue in_place{Activation::kNone, {nullptr, 0}, {state.data(), 80}};
-  kernels.multiply_float(w.float32(), {x.data(), 40}, rows, {0, 5}, in_place, {state.data(), 80});
   Epilogue e;
   e.residual = {residual.data(), 80};
-  expect_same(state, multiply_float(kernels, w, x, rows, e), name(kernels, "residual in place", {}));
+  Floats state(residual);
+  const Epilogue in_place{Activation::kNone, {nullptr, 0}, {state.data(), 80}};
+  kernels.multiply_float(w.float32(), {x.data(), inputs}, rows, {0, 5}, in_place, {state.data(), 80});
+  expect_same(state, multiply_float(kernels, w, x, rows, e), name(kernels, "residual in place", {rows}));
+  state = residual;
+  std::vector<std::uint8_t> bytes(at(rows * dragoman::int8_stride(inputs)));
+  Floats scales(at(rows));
+  const dragoman::Int8Rows q{bytes.data(), scales.data(), dragoman::int8_stride(inputs)};
+  kernels.quantize({x.data(), inputs}, rows, inputs, q);
+  kernels.multiply_int8(w.int8(), q, rows, {0, 5}, in_place, {state.data(), 80});
+  expect_same(state, multiply_int8(kernels, w, x, rows, e), name(kernels, "int8 residual in place", {rows}));
+}
+
+void test_epilogues(const Kernels& kernels, Record& record) {
+  test_epilogues_of(kernels, record, 7, 40);
+  test_epilogues_of(kernels, record, 21, 128);
 }
 
 // A product with the identity shows the activations of chosen numbers.

@@ -9,12 +9,13 @@
 #include "kernels/embed.hpp"
 #include "kernels/normalize.hpp"
 #include "kernels/product.hpp"
+#include "kernels/product_amx.hpp"
 
 namespace dragoman::DRAGOMAN_SET {
 
 extern const Kernels kKernels;
 const Kernels kKernels = {
-    kName,      quantize,   multiply_int8, multiply_float, normalize,    embed_int8,   embed_float,
+    kName,      quantize,   kMultiplyInt8, multiply_float, normalize,    embed_int8,   embed_float,
     write_int8, write_float, attend_int8,  attend_float,   choose_strip, choose_merge, choose_finish,
 };
 

@@ -178,7 +178,7 @@ struct Kernels {
 // Instruction sets of this build that this processor has, the slowest (portable) first.
 std::vector<const Kernels*> available_kernels();
 
-// The kernels by name: portable, avx2, avx-vnni, avx512 or neon. Throws std::runtime_error if this processor or
+// The kernels by name: portable, avx2, avx-vnni, avx512, amx or neon. Throws std::runtime_error if this processor or
 // build has none of that name.
 const Kernels& kernels_for(std::string_view name);
 

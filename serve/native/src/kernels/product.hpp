@@ -169,24 +169,22 @@ void finish(const Epilogue& e, OutputRows y, Index first_row, Index rows, Index 
     }
 }
 
-// Covers all rows and the blocks of a range with tiles; the rows of two tiles differ by at most 1.
-// operands(row, block) are those of the tile that begins there.
-template <class Operands, int kRows, class F>
-INLINE void multiply(const TileTable<Operands, kRows>& tiles, Index rows, BlockRange range, const Epilogue& e,
-                     OutputRows y, F operands) {
+// Covers all rows and the blocks of a range with tiles of at most `most` rows, which differ by at most 1, and of
+// `wide` blocks or one. tile(row, rows, block, blocks, output) computes one.
+template <class F>
+INLINE void multiply(Index most, Index wide, Index rows, BlockRange range, const Epilogue& e, OutputRows y, F tile) {
   const bool whole = in_tile(e);
   const float floor = whole && e.activation == Activation::kRelu ? 0.0f : -kInfinity;
   const FloatRows residual = whole ? e.residual : FloatRows{nullptr, 0};
-  const Index parts = (rows + kRows - 1) / kRows;
-  const int wide = tile_blocks(rows);
+  const Index parts = (rows + most - 1) / most;
   for (Index block = range.first; block < range.last;) {
-    const int blocks = range.last - block >= wide ? wide : 1;
+    const Index blocks = range.last - block >= wide ? wide : 1;
     const Index column = (block - range.first) * kLanes;
     for (Index part = 0, row = 0; part < parts; ++part) {
       const Index count = (rows - row + parts - part - 1) / (parts - part);
       const float* added = residual.data == nullptr ? nullptr : residual.data + row * residual.stride + column;
       const TileOutput out{y.data + row * y.stride + column, y.stride, added, residual.stride, floor};
-      tiles.of_rows[blocks > 1][count - 1](operands(row, block), out);
+      tile(row, count, block, blocks, out);
       if (!whole) finish(e, y, row, count, column, blocks * kLanes);
       row += count;
     }
@@ -194,22 +192,29 @@ INLINE void multiply(const TileTable<Operands, kRows>& tiles, Index rows, BlockR
   }
 }
 
+// The operands of the tile that begins at a row and a block.
+INLINE Int8Operands operands(const Int8Matrix& w, Int8Rows x, Index row, Index block) {
+  const Index groups = (w.inputs + 3) / 4, column = block * kLanes;
+  return {x.data + row * x.stride, x.stride, x.scales + row, w.weight + block * groups * 64, groups,
+          w.scale + column, w.offset + column, w.bias + column};
+}
+
 void multiply_int8(const Int8Matrix& w, Int8Rows x, Index rows, BlockRange range, const Epilogue& epilogue,
                    OutputRows y) {
-  const Index groups = (w.inputs + 3) / 4;
-  multiply(kInt8Tiles, rows, range, epilogue, y, [&](Index row, Index block) INLINE_LAMBDA {
-    const Index column = block * kLanes;
-    return Int8Operands{x.data + row * x.stride,   x.stride, x.scales + row,   w.weight + block * groups * 64,
-                        groups, w.scale + column, w.offset + column, w.bias + column};
-  });
+  multiply(kInt8TileRows, tile_blocks(rows), rows, range, epilogue, y,
+           [&](Index row, Index count, Index block, Index blocks, const TileOutput& out) INLINE_LAMBDA {
+             kInt8Tiles.of_rows[blocks > 1][count - 1](operands(w, x, row, block), out);
+           });
 }
 
 void multiply_float(const FloatMatrix& w, FloatRows x, Index rows, BlockRange range, const Epilogue& epilogue,
                     OutputRows y) {
-  multiply(kFloatTiles, rows, range, epilogue, y, [&](Index row, Index block) INLINE_LAMBDA {
-    const Index column = block * kLanes;
-    return FloatOperands{x.data + row * x.stride, x.stride, w.weight + column * w.inputs, w.inputs, w.bias + column};
-  });
+  multiply(kFloatTileRows, tile_blocks(rows), rows, range, epilogue, y,
+           [&](Index row, Index count, Index block, Index blocks, const TileOutput& out) INLINE_LAMBDA {
+             const Index column = block * kLanes;
+             kFloatTiles.of_rows[blocks > 1][count - 1](
+                 {x.data + row * x.stride, x.stride, w.weight + column * w.inputs, w.inputs, w.bias + column}, out);
+           });
 }
 
 }  // namespace

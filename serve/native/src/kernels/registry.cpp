@@ -7,6 +7,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -18,6 +22,7 @@ namespace portable { extern const Kernels kKernels; }
 namespace avx2 { extern const Kernels kKernels; }
 namespace avx_vnni { extern const Kernels kKernels; }
 namespace avx512 { extern const Kernels kKernels; }
+namespace amx { extern const Kernels kKernels; }
 #elif defined(__aarch64__)
 namespace neon { extern const Kernels kKernels; }
 #endif
@@ -44,6 +49,16 @@ unsigned saved_registers() {
   return low;
 }
 
+// Linux saves the tiles of a process that has asked for it.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 void add_processor_sets(std::vector<const Kernels*>& sets) {
   const Leaf basic(1, 0), extended(7, 0), more(7, 1);
   if (!has(basic.c, 12, 27, 28) || !has(extended.b, 5)) return;  // FMA, XSAVE, AVX; AVX2
@@ -52,7 +67,9 @@ void add_processor_sets(std::vector<const Kernels*>& sets) {
   sets.push_back(&avx2::kKernels);
   if (has(more.a, 4)) sets.push_back(&avx_vnni::kKernels);
   const bool wide = has(extended.b, 16, 17, 30, 31) && has(extended.c, 11);  // F, DQ, BW, VL; VNNI
-  if (wide && has(saved, 5, 6, 7)) sets.push_back(&avx512::kKernels);
+  if (!wide || !has(saved, 5, 6, 7)) return;
+  sets.push_back(&avx512::kKernels);
+  if (has(extended.d, 24, 25) && has(saved, 17, 18) && may_use_tiles()) sets.push_back(&amx::kKernels);
 }
 
 #elif defined(__aarch64__)

@@ -6,7 +6,7 @@
 namespace dragoman {
 namespace {
 
-constexpr const char* kName = "avx512";
+constexpr const char* kName = DRAGOMAN_TEXT(DRAGOMAN_SET);
 constexpr int kInt8TileRows = 6;
 constexpr int kFloatTileRows = 6;
 constexpr int tile_blocks(long) { return 4; }

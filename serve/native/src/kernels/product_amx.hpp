@@ -1,0 +1,73 @@
+// Products in 8 bits by AMX. 16 groups of a block of weights, 16 outputs by 4 inputs each, are a tile as they lie.
+#pragma once
+
+#include "kernels/product.hpp"
+
+namespace dragoman {
+namespace {
+
+#if defined(__AMX_INT8__)
+
+constexpr Index kFewestRows = 4;  // fewer are faster without tiles
+constexpr Index kTileRows = 16;
+
+// R tiles of rows times B blocks. The second tile ends with the last row; rows that both tiles have are stored once.
+template <int R, int B>
+void amx_tile(const Int8Operands& in, const TileOutput& out, Index rows, Index tile_rows) {
+  alignas(64) std::int32_t sums[R * B][kTileRows * kLanes];
+  const Index second = rows - tile_rows, block = in.groups * 64;
+  each<R * B>([&](auto i) INLINE_LAMBDA { load_tile<i>(in.offset + 16 * (i % B), 0); });
+  for (Index g = 0; g < in.groups; g += 16) {
+    each<R>([&](auto r) INLINE_LAMBDA { load_tile<4 + r>(in.x + r * second * in.stride + 4 * g, in.stride); });
+    each<B>([&](auto b) INLINE_LAMBDA {
+      constexpr int kWeights = 4 + R + b % (4 - R);
+      load_tile<kWeights>(in.w + b * block + 64 * g, 64);
+      each<R>([&](auto r) INLINE_LAMBDA { dot_tiles<r * B + b, 4 + r, kWeights>(); });
+    });
+  }
+  each<R * B>([&](auto i) INLINE_LAMBDA { save_tile<i>(sums[i]); });
+  F32 scale[B], bias[B];
+  each<B>([&](auto b) INLINE_LAMBDA {
+    scale[b] = load(in.scale + 16 * b);
+    bias[b] = load(in.bias + 16 * b);
+  });
+  const auto finish_rows = [&](Index first, Index end, auto tile, Index tile_first) INLINE_LAMBDA {
+    for (Index r = first; r < end; ++r) {
+      const float* residual = out.residual == nullptr ? nullptr : out.residual + r * out.residual_stride;
+      store_tile<1, B>({out.y + r * out.stride, 0, residual, 0, out.floor}, [&](auto, auto b) INLINE_LAMBDA {
+        const I32 sum = load(sums[tile * B + b] + kLanes * (r - tile_first));
+        return fma(to_float(sum), broadcast(in.row_scales[r]) * scale[b], bias[b]);
+      });
+    }
+  };
+  finish_rows(0, tile_rows, Constant<0>{}, 0);
+  if constexpr (R == 2) finish_rows(tile_rows, rows, Constant<1>{}, second);
+}
+
+void multiply_amx(const Int8Matrix& w, Int8Rows x, Index rows, BlockRange range, const Epilogue& epilogue,
+                  OutputRows y) {
+  if (rows < kFewestRows || w.inputs % 64 != 0) return multiply_int8(w, x, rows, range, epilogue, y);
+  const Index parts = (rows + 2 * kTileRows - 1) / (2 * kTileRows), most = (rows + parts - 1) / parts;  // as `multiply`
+  const bool two = most > kTileRows;
+  const Index tile_rows = two ? (most + 1) / 2 : most;
+  TileShapes shapes;
+  for (int tile = 0; tile < (two ? 6 : 5); ++tile) shapes.rows[tile] = static_cast<std::uint8_t>(tile_rows);
+  configure_tiles(shapes);
+  multiply(2 * kTileRows, two ? 2 : 4, rows, range, epilogue, y,
+           [&](Index row, Index count, Index block, Index blocks, const TileOutput& out) INLINE_LAMBDA {
+             const auto tile = two ? (blocks > 1 ? amx_tile<2, 2> : amx_tile<2, 1>)
+                                   : (blocks > 1 ? amx_tile<1, 4> : amx_tile<1, 1>);
+             tile(operands(w, x, row, block), out, count, tile_rows);
+           });
+  release_tiles();
+}
+constexpr auto kMultiplyInt8 = multiply_amx;
+
+#else
+
+constexpr auto kMultiplyInt8 = multiply_int8;
+
+#endif
+
+}  // namespace
+}  // namespace dragoman
