@@ -25,7 +25,7 @@ double best_seconds(F f) {
 
 // Multiply-adds per nanosecond of 16 independent sums.
 double vector_peak() {
-  constexpr long kLoops = 1000000;
+  constexpr long kLoops = 100000;
   const double seconds = best_seconds([] {
     __m512i sums[16] = {}, x = _mm512_set1_epi32(0x01010101);
     for (long i = 0; i < kLoops; ++i)
@@ -36,7 +36,7 @@ double vector_peak() {
 
 // The same of four tiles, which a process may use after `available_kernels`.
 double tile_peak() {
-  constexpr long kLoops = 1000000;
+  constexpr long kLoops = 100000;
   alignas(64) std::uint8_t shapes[64] = {1};
   for (int tile = 0; tile < 8; ++tile) shapes[16 + 2 * tile] = 64, shapes[48 + tile] = 16;
   __asm__ volatile("ldtilecfg %0" ::"m"(shapes));

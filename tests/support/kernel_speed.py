@@ -1,4 +1,4 @@
-"""Prints the speed of 8-bit products on a processor with AVX512-VNNI: `python -m tests.support.kernel_speed`."""
+"""Prints the speed of 8-bit products on a processor with AVX512-VNNI or AMX: `python -m tests.support.kernel_speed`."""
 
 import subprocess
 from pathlib import Path

@@ -8,7 +8,7 @@ namespace {
 
 #if defined(__AMX_INT8__)
 
-constexpr Index kFewestRows = 4;  // fewer are faster without tiles
+constexpr Index kFewestRows = 3;  // fewer are faster without tiles
 constexpr Index kTileRows = 16;
 
 // R tiles of rows times B blocks. The second tile ends with the last row; rows that both tiles have are stored once.
