@@ -7,7 +7,7 @@
 #     DATA  held-out sentences, as for `dragoman verify`: multi30k:en-de, files:test.en,test.de, ...
 #     OUT   folder for logs, bundles and figures; default: build/gpu
 #
-# Needs Python 3.11, a driver for CUDA 13, and PyTorch with CUDA for the comparisons; installed packages are used.
+# Needs Python 3.11 or later, a driver for CUDA 13, and PyTorch with CUDA for the comparisons; installed packages are used.
 # WHEELS        folder of wheels for a machine without network: onnxruntime-gpu, nvidia-ml-py and all other packages of
 #               the extras and tests that the machine lacks. A wheel may be split into NAME.whl.part*, joined in the
 #               order of their names. Without WHEELS, pip installs from its index.
