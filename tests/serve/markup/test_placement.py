@@ -90,6 +90,7 @@ def test_a_point_goes_between_the_words_that_stood_around_it(
         ("a <code>b</code> c", "x b y b z", "0-0 1-3 2-4", "x b y <code>b</code> z"),
         ("a <code>b</code> c", "x zb y", "0-0 2-2", "x <code>b</code> zb y"),
         ("<b>a <code>b</code></b> c", "z b y", "0-2 1-1 2-0", "z <b><code>b</code> y</b>"),
+        ("now run <code>ls</code>", "führe jetzt ls", "0-1 1-0 2-2", "führe jetzt <code>ls</code>"),
     ],
 )
 def test_kept_text_replaces_its_copy_or_the_words_that_are_aligned_with_it(
