@@ -59,7 +59,8 @@ def opened_at(browser: Browser, address: str, **options: Any) -> Page:
     """Returns the page, ready to type from English to German."""
     opened = browser.new_page(locale="en-US", **options)
     opened.goto(f"{address}/#en/de/")
-    opened.wait_for_function("document.querySelector('#target-language').value === 'de'")
+    # Not `wait_for_function`, which repeats by `eval`: the page forbids it.
+    expect(opened.locator("#target-language")).to_have_value("de")
     return opened
 
 

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.serve.page.conftest import SENTENCES, cells_of_the_map
+from tests.support.live import eventually
 
 SENTENCE = "A man in a blue shirt is standing on a ladder."
 MOST_TABS = 40
@@ -147,7 +148,7 @@ def test_the_request_is_copied_as_code(page: Page) -> None:
     open_drawer(page, "code")
     tab_to(page, "#code button")
     page.keyboard.press("Enter")
-    page.wait_for_function("navigator.clipboard.readText().then(text => text.startsWith('curl '))")
+    eventually(lambda: page.evaluate("navigator.clipboard.readText()").startswith("curl "))
 
 
 def test_html_is_translated(page: Page) -> None:

@@ -353,7 +353,9 @@ def test_the_engine_drawer_shows_the_work_of_the_engine(page: Page) -> None:
 def test_every_form_of_the_shown_code_works(page: Page, live: LiveService) -> None:
     translate(page)
     page.click("#code summary")
-    curl, python, grpc, deepl, libretranslate = page.locator("#code pre").all_inner_texts()
+    forms = page.locator("#code pre")
+    expect(forms).to_have_count(5)
+    curl, python, grpc, deepl, libretranslate = forms.all_inner_texts()
     expected = page.inner_text("#target")
     assert posted(curl)["translations"][0]["text"] == expected
     printed = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True).stdout
