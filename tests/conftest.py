@@ -50,9 +50,14 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+# Collections while all tests are imported would take seconds and free little.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Excludes the imported libraries from garbage collections, which would traverse them."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -310,6 +315,16 @@ def int8_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundl
     from tests.support.toy import DEEP, random_model  # noqa: PLC0415 - see above
 
     return untrained("int8", random_model(1, tokenizer.vocabulary_size, **DEEP), precision="int8")
+
+
+@pytest.fixture(scope="session")
+def modern_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+    """A Transformer with pre-norm and standard operators in int8."""
+    from tests.support.graph_models import MODELS  # noqa: PLC0415 - see above
+    from tests.support.toy import random_model  # noqa: PLC0415 - see above
+
+    model = random_model(7, tokenizer.vocabulary_size, **MODELS["modern"])
+    return untrained("modern", model, variant="portable", precision="int8")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from model.run import TrainedModel
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle
 from tests.support.comparisons import compare
-from tests.support.recurrent_models import LUONG, Kind, RecurrentBundles, name_kind
+from tests.support.recurrent_models import BAHDANAU, LUONG, Kind, RecurrentBundles, name_kind
 from tests.support.toy import (
     RANDOM_TEXTS,
     TOY_CONFIG,
@@ -21,8 +21,6 @@ from tests.support.toy import (
 )
 
 SENTENCES = 1200
-# Attention before the updates; that of `recurrent_bundle` is after them.
-BAHDANAU: Kind = {"attention": "additive", "hard": True, "encoder_layers": 2, "decoder_layers": 2}
 OPTIONS = [
     "--model.architecture=recurrent",
     "--model.attention=additive",

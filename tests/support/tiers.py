@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if RELIABILITY_FOLDER in item.path.parents or item.get_closest_marker("promise"):
             item.add_marker("reliability")
-        if tier_of(item.keywords) == FAST:
+        if tier_of({mark.name for mark in item.iter_markers()}) == FAST:
             item.add_marker(FAST)
     places = {path: place for place, path in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))

@@ -17,6 +17,7 @@ from export.origin import read_parameters
 from model.data.batches import pad
 from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
+from model.run import RunFolder
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
@@ -33,7 +34,7 @@ from tests.support.graph_models import (
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import EXPORTED, Kind, RecurrentBundles, name_kind
 from tests.support.stepping import logits_of_step
-from tests.support.toy import WIDE, export_model, random_model, random_sources
+from tests.support.toy import WIDE, ToyBundles, export_model, random_model, random_sources
 
 Exported = tuple[Transformer, Bundle]
 
@@ -92,12 +93,18 @@ def test_a_row_is_bitwise_the_same_alone_and_in_a_batch(exported: Exported) -> N
         assert alone == together
 
 
-@pytest.mark.parametrize("options", ["the paper's", "modern"])
-def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_a_batch(
-    options: str, tokenizer: Tokenizer, tmp_path: Path
+def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_a_batch(modern_bundle: Bundle) -> None:
+    model = random_model(7, modern_bundle.manifest.vocabulary_size, **MODELS["modern"])
+    for alone, together in decode_alone_and_together(model, load_sessions(modern_bundle, threads=1)):
+        assert alone == together
+
+
+def test_so_is_a_row_of_a_trained_model_with_the_options_of_the_paper(
+    toy_run: RunFolder, toy_bundles: ToyBundles
 ) -> None:
-    model = random_model(7, tokenizer.vocabulary_size, **MODELS[options])
-    bundle = export_model(model, tokenizer, tmp_path / "random", options=BundleOptions("random", "portable", "int8"))
+    model = toy_run.load().model
+    assert isinstance(model, Transformer)
+    bundle = Bundle.open(toy_bundles("portable", "int8"))
     for alone, together in decode_alone_and_together(model, load_sessions(bundle, threads=1)):
         assert alone == together
 
@@ -147,11 +154,9 @@ def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
     assert runtimes[0].alignments.size == 0
 
 
-def test_the_decoders_share_their_weights(aligned: Exported, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    model, bundle = aligned
-    plain = export_model(model, tokenizer, tmp_path / "plain", options=BundleOptions("plain", "portable"))
-    sizes = [(each.folder / WEIGHTS_FILE).stat().st_size for each in (bundle, plain)]
-    assert sizes[0] == sizes[1]
+def test_the_decoder_with_alignments_adds_no_weights(aligned: Exported) -> None:
+    """The encoder and the plain decoder read the whole file."""
+    assert_all_weights_are_read(aligned[1])
 
 
 @pytest.mark.parametrize("head", [AttentionHead(layer=2, head=0), AttentionHead(layer=0, head=2)])

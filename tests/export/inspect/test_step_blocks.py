@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from export.inspect.graph import Block, Node, StoredGraph, TensorType, find_blocks, fold_blocks, read_graph
-from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import StateSpec
 from tests.support.bundles import EarlierBundles
-from tests.support.recurrent_models import RecurrentBundles
-from tests.support.toy import OPTIONS, random_model
+from tests.support.recurrent_models import BAHDANAU, RecurrentBundles
 
 LAYER = ["self-attention", "cross-attention", "feed-forward"]
-DECODERS = ("states_bundle", "static_bundle", "modern", "recurrent_bundle", "bahdanau")
+DECODERS = ("states_bundle", "static_bundle", "modern_bundle", "recurrent_bundle", "bahdanau")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +43,8 @@ def static_bundle(earlier_bundles: EarlierBundles) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def modern(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
-    """A Transformer with pre-norm, in the portable variant."""
-    model = random_model(1, tokenizer.vocabulary_size, **OPTIONS["modern"])
-    return untrained("modern-int8", model, variant="portable", precision="int8")
-
-
-@pytest.fixture(scope="module")
 def bahdanau(recurrent_bundles: RecurrentBundles) -> Bundle:
-    return recurrent_bundles({"attention": "additive", "decoder_layers": 2})[1]
+    return recurrent_bundles(BAHDANAU)[1]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +59,7 @@ def decoders(request: pytest.FixtureRequest) -> Decoders:
     return read
 
 
-@pytest.mark.parametrize(("name", "layers"), [("states_bundle", 2), ("modern", 2)])
+@pytest.mark.parametrize(("name", "layers"), [("states_bundle", 2), ("modern_bundle", 2)])
 def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int, decoders: Decoders) -> None:
     """The layers can be folded; the final normalization of a pre-norm decoder does not prevent it."""
     assert decoders(name).titles == ["embedding", *LAYER * layers, "projection"]

@@ -30,13 +30,14 @@ from serve.runtime.model import Model
 from serve.runtime.native import NativeRuntime
 from serve.runtime.sessions import load_sessions
 from tests.support.paths import ROOT
-from tests.support.recurrent_models import random_recurrent
+from tests.support.recurrent_models import BAHDANAU, CONCAT, PREDICTIVE
 from tests.support.stepping import each, kept_tensors, logits_of_step
 from tests.support.toy import WIDE, export_model, random_model
 
 COUNT = 33
 MAX_SOURCE, MAX_TARGET = 40, 24
 POISONS = [np.nan, np.inf, 3e38]
+RECURRENT = {"concat": CONCAT, "local_predictive": PREDICTIVE, "hard": BAHDANAU}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,6 @@ def bundle(
     """
     kind, _, mode = request.param.partition("-")
     out = tmp_path_factory.mktemp("bundles") / kind
-    limits = {"max_source_tokens": MAX_SOURCE, "max_target_tokens": MAX_TARGET}
     with pytest.MonkeyPatch.context() as patch:
         if mode:
             patch.setenv(INSTRUCTIONS_VARIABLE, FALLBACK)
@@ -121,9 +121,8 @@ def bundle(
             model = random_model(1, tokenizer.vocabulary_size, **WIDE)
             yield export_model(model, tokenizer, out, options=BundleOptions("random", precision="int8"))
         else:
-            options = {"attention": "additive", "hard": True} if kind == "hard" else {"attention": kind}
-            recurrent = random_recurrent(tokenizer.vocabulary_size, d_model=256, **options, **limits)
-            yield export_model(recurrent, tokenizer, out)
+            _, exported = request.getfixturevalue("recurrent_bundles")(RECURRENT[kind])
+            yield exported
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +156,7 @@ def test_sequences_differ_from_each_other(forced: list[Forced]) -> None:
         assert np.ptp(sequence.alone, axis=1).min() > 0.1
 
 
-@pytest.mark.parametrize("rows", [*range(1, 18), 24, 33])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 33])
 def test_the_size_of_the_batch_changes_nothing(sessions: HostSessions, forced: list[Forced], rows: int) -> None:
     for slots in (rows, 64):
         runtime = sessions.runtime(slots=slots)
