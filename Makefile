@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check bench capacity soak protos locks
+.PHONY: figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check types lint contracts scripts bench capacity soak protos locks
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -118,11 +118,20 @@ endurance: setup
 floods: setup
 	$(BIN)/pytest tests/reliability/test_floods.py --thorough --flood-seconds=$(FLOOD_SECONDS) --timeout=0 --promises=-
 
-check: setup .node/node_modules/.bin/tsc
+# `make -j2 check` checks types beside the rest.
+check: types lint contracts scripts
+
+types: setup
+	$(BIN)/mypy
+
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+
+contracts: setup
 	$(BIN)/lint-imports --no-logo
+
+scripts: .node/node_modules/.bin/tsc
 	.node/node_modules/.bin/tsc --project serve/page/jsconfig.json
 
 # Files, lines, imports and the path of a request through the code.
