@@ -1,7 +1,7 @@
 """Vocabularies, tokenizers and options of Marian's own models.
 
 OPUS-MT has vocab.yml for both sides, or two vocabularies that decoder.yml lists, with source.spm and target.spm.
-Firefox Translations has SentencePiece models whose ids are those of the model: vocab.*.spm, or srcvocab.*.spm and
+Firefox Translations has SentencePiece models with the ids of the network: vocab.*.spm, or srcvocab.*.spm and
 trgvocab.*.spm.
 """
 

@@ -57,7 +57,7 @@ METHODS: dict[str, Method] = {
     f"/{SERVICE}/Score": "score",
     **INFERENCE_METHODS,
 }
-# A stream whose client has not read an event for so long gives its place among the requests in flight to another one.
+# After this time without a read, a stream no longer counts among the requests in flight.
 UNREAD_SECONDS = 0.05
 
 AnyRequest = TypeVar("AnyRequest", bound=Message)

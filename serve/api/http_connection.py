@@ -222,7 +222,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         self._output.write(data)
 
     def close(self) -> None:
-        """Closes the connection after what is written."""
+        """Closes the connection once all data is sent."""
         self._output.close()
 
     @property
@@ -231,7 +231,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         return self._output.closing
 
     def eof_received(self) -> bool:
-        """Closes the connection after what is written; returns whether asyncio must not close it."""
+        """Closes the connection once all data is sent; returns True if asyncio must leave it open until then."""
         if self._tls is not None:  # asyncio closes it in any case
             self._output.flush()
             return False

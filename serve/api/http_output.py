@@ -50,7 +50,7 @@ class Output:
         self.proceed()
 
     def close(self) -> None:
-        """Closes the connection after what is written."""
+        """Closes the connection once all data is sent."""
         self._closes = True
         self.proceed()
 

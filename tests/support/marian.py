@@ -5,7 +5,7 @@ Random models show rare behavior: they end at once, late or never.
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,14 +63,19 @@ def translate_words(text: str) -> str:
 
 @cache
 def train_pieces(side: str) -> bytes:
-    """Returns a SentencePiece model of one side, with the special tokens of OPUS-MT."""
+    """Returns a SentencePiece model of one side."""
     texts = make_texts(1, 200)
+    return marian_pieces(texts if side == "source" else map(translate_words, texts), 60, at_most=True)
+
+
+def marian_pieces(texts: Iterable[str], count: int, *, at_most: bool = False) -> bytes:
+    """Returns a SentencePiece model with so many pieces, or fewer, and the special tokens of Marian."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts if side == "source" else map(translate_words, texts)),
+        sentence_iterator=iter(texts),
         model_writer=model,
-        vocab_size=60,
-        hard_vocab_limit=False,
+        vocab_size=count,
+        hard_vocab_limit=not at_most,
         eos_id=EOS_ID,
         unk_id=1,
         bos_id=-1,

@@ -8,7 +8,6 @@ Sources: Marian's src/models/transformer.h, src/rnn/cells.h and src/common/binar
 Shapes: B sentences, S source length, T target length, V vocabulary.
 """
 
-import io
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -23,9 +22,9 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.support.marian import fill, make_texts, translate_words
+from tests.support.marian import EOS_ID, fill, make_texts, marian_pieces, translate_words
 
-EOS_ID, PIECES = 0, 40
+PIECES = 40
 WIDTH, INNER, HEADS, LAYERS = 64, 128, 4, 2
 CONFIG: dict[str, Any] = {
     "type": "transformer",
@@ -63,20 +62,9 @@ Entry = tuple[str, int, Sequence[int], bytes]
 
 @cache
 def student_pieces() -> bytes:
-    """Returns the SentencePiece model of both sides, whose ids are those of the model."""
+    """Returns the SentencePiece model of both sides, with the ids of the network."""
     texts = make_texts(1, 200)
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter((*texts, *map(translate_words, texts))),
-        model_writer=model,
-        vocab_size=PIECES,
-        eos_id=EOS_ID,
-        unk_id=1,
-        bos_id=-1,
-        pad_id=-1,
-        minloglevel=2,
-    )
-    return model.getvalue()
+    return marian_pieces((*texts, *map(translate_words, texts)), PIECES)
 
 
 def encode(text: str) -> list[int]:

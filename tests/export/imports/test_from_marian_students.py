@@ -26,10 +26,9 @@ from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
-from tests.support.marian import make_texts
+from tests.support.marian import EOS_ID, make_texts
 from tests.support.marian_student import (
     BIN_FILE,
-    EOS_ID,
     FLOAT,
     QUANTIZED,
     Entry,
