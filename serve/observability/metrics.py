@@ -455,10 +455,11 @@ class ServiceMetrics:
             outcome: `ok`, or the `reason` of a `ServiceError`.
             seconds: duration of the request.
         """
-        self._inflight.dec()
         known = self._models.get(model)
         requests = self._unrouted if known is None else known.requests
         requests.finish(protocol, method, outcome, seconds)
+        # Last: when no request is in flight, every request has been counted.
+        self._inflight.dec()
 
     def observe_reload(self, failed_models: int) -> None:
         """Counts a reload by outcome and sets the number of failed models."""

@@ -176,6 +176,7 @@ def test_an_evaluation_with_a_wrong_key_ends_with_the_refusal(
 
 
 def test_an_evaluation_that_does_not_trust_the_authority_sends_no_request(secured: LiveService, data: str) -> None:
+    secured.settle()
     before = secured.metric("requests_total")
     assert "CERTIFICATE_VERIFY_FAILED" in evaluation_refusal(https_url(secured), data)
     assert secured.metric("requests_total") == before

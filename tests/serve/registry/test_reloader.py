@@ -265,7 +265,8 @@ def test_nothing_is_reloaded_before_the_service_is_ready(folder: Path, slow: Gat
         eventually(lambda: live.get("/readyz").status_code == 200)
 
 
-LIMIT_SECONDS = 1.0
+# A load of a fake model ends within it on a busy machine.
+LIMIT_SECONDS = 2.0
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ def test_without_layer_or_head_the_mean_over_all_of_them_is_returned(attending: 
 
 
 def test_pairs_are_read_independently_and_counted_by_themselves(attending: LiveService) -> None:
+    attending.settle()
     before = attending.metric("requests_total", method="attention", outcome="ok")
     pairs = [{"text": TEXT, "translation": "beta"}, {"text": "gamma", "translation": ""}]
     both = attending.post({"pairs": pairs}, path="/v1/attention").json()

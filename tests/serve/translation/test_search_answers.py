@@ -207,6 +207,7 @@ def test_pairs_that_cannot_be_scored_are_refused_by_name(
 
 
 def test_requests_for_scores_are_counted_by_themselves(toy_server: LiveService) -> None:
+    toy_server.settle()
     before = toy_server.metric("requests_total", method="score", outcome="ok")
     score_over_both(toy_server, {"pairs": [{"text": "moon", "translation": "mond"}]})
     toy_server.settle()
