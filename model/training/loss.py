@@ -105,13 +105,13 @@ class _ProjectedLoss(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             for start in range(0, len(labels), chunk_positions):
                 positions = slice(start, start + chunk_positions)
-                chunk = states[:, positions].to(dtype)  # [P, n, D]
-                logits = functional.linear(chunk, weight).float()
+                chunk = states[:, positions].to(dtype).flatten(end_dim=1)  # [P * n, D]
+                logits = functional.linear(chunk, weight).float().view(len(states), -1, len(weight))  # [P, n, V]
                 chunk_loss, gradient = _loss_and_gradient(logits, labels[positions], label_smoothing, r_drop)
                 gradient = gradient.to(dtype).flatten(end_dim=1)  # [P * n, V]
                 loss += chunk_loss
-                states_gradient[:, positions] = (gradient @ weight).float().view_as(chunk)
-                weight_gradient += gradient.T @ chunk.flatten(end_dim=1)
+                states_gradient[:, positions] = (gradient @ weight).float().view(len(states), -1, weight.shape[1])
+                weight_gradient += gradient.T @ chunk
         count = len(states) * (labels != PAD_ID).sum().clamp(min=1)
         ctx.save_for_backward((states_gradient / count).to(states.dtype), weight_gradient / count)
         return loss / count
@@ -127,8 +127,7 @@ def _loss_and_gradient(logits: Tensor, labels: Tensor, label_smoothing: float, r
     probabilities = logits.softmax(dim=-1)
     # log p(v) = logit(v) - normalizer. The most probable token's probability is at least 1 / V, so its logarithm is
     # finite.
-    highest = logits.max(dim=-1, keepdim=True)
-    normalizers = highest.values - probabilities.gather(2, highest.indices).log()  # [P, n, 1]
+    normalizers = logits.amax(dim=-1, keepdim=True) - probabilities.amax(dim=-1, keepdim=True).log()  # [P, n, 1]
     index = labels.expand(len(logits), -1)[:, :, None]  # [P, n, 1]
     uniform = label_smoothing / logits.shape[-1]
     losses = normalizers - (1 - label_smoothing) * logits.gather(2, index)
