@@ -46,19 +46,20 @@ class BenchCommand(BaseSettings):
     offline: the engine and other inference libraries: throughput, latency, memory and quality. online: servers under
     the same open-loop load. service: the overhead of the service over its engine. replicas: several servers on the same
     CPUs, and their cost. scheduling: how the engine schedules concurrent requests. profile: the phases of an engine
-    step.
+    step. training: training steps, and those of torch.nn.Transformer.
 
     The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
     defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
     rounds, and the median and range of a ratio within a round. offline and online divide Dragoman's figure by that of
-    the system. replicas and scheduling divide the figure by that of the first column. Use an otherwise idle machine.
+    the system. replicas, scheduling and training divide the figure by that of the first column. Use an otherwise idle
+    machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_", frozen=True, extra="forbid")
 
-    question: CliPositionalArg[Literal["offline", "online", "service", "replicas", "scheduling", "profile"]] = Field(
-        description="what to measure"
-    )
+    question: CliPositionalArg[
+        Literal["offline", "online", "service", "replicas", "scheduling", "profile", "training"]
+    ] = Field(description="what to measure")
     plan: Path | None = Field(None, description="YAML file that overrides defaults of the plan")
     set: Settings = Field(
         (),

@@ -1,12 +1,12 @@
 """The Lightning module of a translation model, and training data that resumes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import lightning
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
@@ -139,13 +139,9 @@ class TranslationModule(lightning.LightningModule):
             self.trainer.should_stop = True
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Returns Adam with the constants of Vaswani et al. 2017, section 5.3, and the configured schedule."""
+        """Returns the optimizer and the configured schedule."""
         training = self.config.training
-        # Lightning does not clip gradients of a fused optimizer in mixed precision, because it may unscale them itself.
-        fused = training.precision == "32-true"
-        optimizer = torch.optim.Adam(
-            self.parameters(), lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused, foreach=not fused
-        )
+        optimizer = make_optimizer(self.parameters(), training)
 
         def learning_rate_share(steps_done: int) -> float:
             step = steps_done + 1
@@ -169,6 +165,15 @@ class TranslationModule(lightning.LightningModule):
         torch.set_rng_state(checkpoint["random_state"].cpu())
         if self.device.type == "cuda" and "device_random_state" in checkpoint:
             torch.cuda.set_rng_state(checkpoint["device_random_state"].cpu(), self.device)
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig) -> torch.optim.Adam:
+    """Returns Adam with the constants of Vaswani et al. 2017, section 5.3."""
+    # Lightning does not clip gradients of a fused optimizer in mixed precision, because it may unscale them itself.
+    fused = config.precision == "32-true"
+    return torch.optim.Adam(
+        parameters, lr=config.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused, foreach=not fused
+    )
 
 
 def _loader(batches: BatchStream | list[Batch]) -> DataLoader[Batch]:

@@ -206,7 +206,7 @@ def make_trainer(
         devices=hardware.devices,
         num_nodes=hardware.nodes,
         strategy=hardware.strategy,
-        precision=_precision(config),
+        precision=chosen_precision(config),
         max_steps=config.max_steps,
         max_epochs=-1,
         accumulate_grad_batches=config.accumulated_batches,
@@ -222,7 +222,8 @@ def make_trainer(
     )
 
 
-def _precision(config: TrainingConfig) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
+def chosen_precision(config: TrainingConfig) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
+    """Returns the number format of a training on this machine."""
     if config.precision != "auto":
         return config.precision
     if torch.cuda.is_available():

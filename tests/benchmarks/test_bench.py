@@ -12,7 +12,7 @@ from serve.bundle.bundle import Bundle
 from serve.native.library import library_path
 from tests.support.paths import ROOT
 
-QUESTIONS = ("offline", "online", "service", "replicas", "scheduling", "profile")
+QUESTIONS = ("offline", "online", "service", "replicas", "scheduling", "profile", "training")
 TINY = {"steps": 9, "source_tokens": 3, "target_tokens": 3, "rows": [1, 2]}
 needs_library = pytest.mark.skipif(library_path() is None, reason="needs the native library")
 
