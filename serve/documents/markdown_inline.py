@@ -1,11 +1,14 @@
 """The text of Markdown with emphasis, links, code and HTML, as items of a segment."""
 
 import re
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection
 from html import unescape
 
 from markdown_it.common.utils import normalizeReference
 
+from serve.documents.document import DocumentError
 from serve.documents.inline import Item, ItemKind
 from serve.markup.html import VOID
 
@@ -22,13 +25,20 @@ _TOKEN = re.compile(
     r"|(?P<CLOSE>\])"
     r"|(?P<MARKS>\*++|_++|~~)"
     r"|(?P<BREAK>[ \t]*+\n[ \t]*+)"
-    r"|(?P<TEXT>[ \t]++|[^\\`<&!\[\]*_~\n \th]+|h+(?!ttp)|.)",
+    # Characters that begin nothing, up to the next one that may.
+    r"|(?P<TEXT>(?:[^\\`<&!\[\]*_~\n \th]|h(?!ttps?://)|[ \t]++(?!\n)|<(?=[\s<>@])|&(?![#A-Za-z])|!(?!\[))++|.)",
     re.DOTALL,
 )
 _DESTINATION = re.compile(r"\]\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)", re.DOTALL)
 _LABEL = re.compile(r"\]\[([^\[\]]*)\]")
 # Longer texts are no labels (CommonMark).
 _MOST_LABEL = 999
+# More brackets than these are text while so many are open.
+_MOST_BRACKETS = 1000
+_OPEN_BRACKETS, _CLOSE_BRACKETS = re.compile(r"[!\[]*\["), re.compile(r"\]+")
+_TICKS = re.compile(r"`+")
+# Bounds the time and the memory that one paragraph takes.
+_MOST_ITEMS = 20_000
 _TASK = re.compile(r"\[[ xX]\](?=\s)")
 _SPECIAL = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?[A-Za-z0-9]+;)|~(?=~)")
 _BLOCK_START = re.compile(r"(?:#{1,6}|[-+]|\d{1,9}(?=[.)]))(?=[.)\s]|$)|>|~~~|=+$|-+$")
@@ -42,13 +52,23 @@ class InlineReader:
         self._raw = raw
         self._labels = labels
         self._items = list[Item]()
+        # Text that is no item yet.
+        self._text = list[str]()
         # Index of the item and place of each open bracket.
         self._brackets = list[tuple[int, int]]()
         self._marks = list[str]()
         self._last_comment_end = raw.rfind("-->")
+        # Where runs of backticks begin, by their length.
+        self._ticks = defaultdict[int, list[int]](list)
+        for run in _TICKS.finditer(raw):
+            self._ticks[len(run[0])].append(run.start())
 
     def read(self) -> list[Item]:
-        """Returns the items."""
+        """Returns the items; neighboring texts are one item, unless the first begins a link.
+
+        Raises:
+            DocumentError: if there are too many.
+        """
         position = 0
         if task := _TASK.match(self._raw):
             self._add(ItemKind.POINT, task[0])
@@ -58,10 +78,25 @@ class InlineReader:
             if token is None:
                 raise AssertionError("every character is a token")
             position = self._read(token)
+        self._end_text()
         return self._items
 
     def _add(self, kind: ItemKind, raw: str, key: str = "") -> None:
-        self._items.append(Item(kind, raw, key))
+        if kind is ItemKind.TEXT:
+            self._text.append(raw)
+            return
+        self._end_text()
+        self._append(Item(kind, raw, key))
+
+    def _end_text(self) -> None:
+        if self._text:
+            self._append(Item(ItemKind.TEXT, "".join(self._text)))
+            self._text = []
+
+    def _append(self, item: Item) -> None:
+        if len(self._items) == _MOST_ITEMS:
+            raise DocumentError(f"a paragraph has more than {_MOST_ITEMS:,} tags and texts")
+        self._items.append(item)
 
     def _read(self, token: re.Match[str]) -> int:
         """Adds the items of a token; returns the place after it."""
@@ -71,8 +106,7 @@ class InlineReader:
             case "CLOSE":
                 return self._close_bracket(token.start())
             case "OPEN":
-                self._brackets.append((len(self._items), token.end()))
-                self._add(ItemKind.TEXT, token[0])
+                return self._open_bracket(token)
             case "MARKS":
                 self._read_marks(token)
             case "REST":
@@ -89,13 +123,16 @@ class InlineReader:
 
     def _read_code(self, token: re.Match[str]) -> int:
         ticks = token[0]
-        end = re.compile(rf"(?<!`){ticks}(?!`)").search(self._raw, token.end())
-        if end is None:
+        places = self._ticks.get(len(ticks), [])
+        found = bisect_left(places, token.end())
+        if found == len(places):
             self._add(ItemKind.TEXT, ticks)
             return token.end()
-        code = self._raw[token.end() : end.start()]
-        self._add(ItemKind.KEPT, self._raw[token.start() : end.end()], " ".join(code.split()) or ticks)
-        return end.end()
+        start = places[found]
+        end = start + len(ticks)
+        code = self._raw[token.end() : start]
+        self._add(ItemKind.KEPT, self._raw[token.start() : end], " ".join(code.split()) or ticks)
+        return end
 
     def _read_comment(self, token: re.Match[str]) -> int:
         if token.end() > self._last_comment_end:
@@ -112,10 +149,25 @@ class InlineReader:
         else:
             self._add(ItemKind.CLOSE if token["SLASH"] else ItemKind.OPEN, token[0], f"<{name}>")
 
+    def _open_bracket(self, token: re.Match[str]) -> int:
+        if len(self._brackets) == _MOST_BRACKETS:
+            return self._read_text(_OPEN_BRACKETS, token.start())
+        self._end_text()
+        self._brackets.append((len(self._items), token.end()))
+        self._append(Item(ItemKind.TEXT, token[0]))
+        return token.end()
+
+    def _read_text(self, run: re.Pattern[str], place: int) -> int:
+        """Adds a run of characters as text; returns the place after it."""
+        found = run.match(self._raw, place)
+        if found is None:
+            raise AssertionError("the run has begun")
+        self._add(ItemKind.TEXT, found[0])
+        return found.end()
+
     def _close_bracket(self, place: int) -> int:
         if not self._brackets:
-            self._add(ItemKind.TEXT, "]")
-            return place + 1
+            return self._read_text(_CLOSE_BRACKETS, place)
         index, start = self._brackets.pop()
         raw, end = self._link_end(start, place)
         if raw is None:

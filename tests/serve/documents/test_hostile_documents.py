@@ -1,5 +1,6 @@
 """Hostile documents: clear errors, and no more memory than the limits allow."""
 
+import re
 import struct
 import tracemalloc
 from collections.abc import Iterator
@@ -8,10 +9,14 @@ from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_LZMA, ZIP_STORED, ZipFile, ZipInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serve.documents import xml
 from serve.documents.document import DocumentError, DocumentRequest
 from serve.documents.formats import parse_document
+from serve.documents.inline import ItemKind
+from serve.documents.markdown_inline import InlineReader
 from serve.documents.package import MOST_MEMBERS, Package
 
 MEBIBYTE = 1 << 20
@@ -146,3 +151,25 @@ def test_deep_and_numerous_elements_are_refused(name: str, monkeypatch: pytest.M
 
     refused(f"a.{name}", make("<g>" * 300 + "</g>" * 300), "more than 200 levels of elements")
     refused(f"a.{name}", make("<g/>" * 1001), "more than 1000 tags and texts")
+
+
+@pytest.mark.parametrize("run", [*"<>&!*_~`[]|#\\h ", "![", "<!"])
+def test_a_run_of_a_character_of_markdown_has_at_most_half_as_many_parts(run: str) -> None:
+    raw = f"a{run * 10_000}b"
+    items = InlineReader(raw, ()).read()
+    assert len(items) <= 5002
+
+
+def test_a_paragraph_with_too_many_parts_is_refused() -> None:
+    refused("a.md", b"*a* " * 10_000, "a paragraph has more than 20,000 tags and texts")
+
+
+@given(st.text("`a", max_size=30))
+def test_code_ends_at_the_next_run_of_as_many_backticks(raw: str) -> None:
+    expected, place = list[str](), 0
+    while run := re.compile("`+").search(raw, place):
+        end = re.compile(rf"(?<!`){run[0]}(?!`)").search(raw, run.end())
+        place = run.end() if end is None else end.end()
+        if end is not None:
+            expected.append(raw[run.start() : place])
+    assert [item.raw for item in InlineReader(raw, ()).read() if item.kind is ItemKind.KEPT] == expected
