@@ -46,7 +46,9 @@ class _Layers:
 
     def linear(self, name: str, states: Floats) -> Floats:
         """Computes x W^T + b."""
-        product: Floats = states @ self.model.parameters[f"{name}.weight"].T
+        # One product for all rows reads the weights once.
+        weight = self.model.parameters[f"{name}.weight"]
+        product: Floats = (states.reshape(-1, states.shape[-1]) @ weight.T).reshape(*states.shape[:-1], -1)
         bias = self.model.parameters.get(f"{name}.bias")
         return product if bias is None else product + bias
 
@@ -169,7 +171,7 @@ def attention_maps(model: TransformerWeights, source: Sequence[int], target_ids:
     """Returns the cross-attention of every step of a translation, EOS included: float [layers, H, T + 1, S]."""
     search = _Search(model, [source], keeps_maps=True)
     for position, token_id in enumerate((model.bos_id, *target_ids)):
-        search.step(np.array([token_id]), position)
+        search.advance(np.array([token_id]), position)
     steps = [
         np.concatenate(search.maps[step :: model.config.decoder_layers]) for step in range(model.config.decoder_layers)
     ]
@@ -228,10 +230,11 @@ class _Search:
         """Searches until every row has ended."""
         token_ids: NDArray[Any] = np.full(len(self._rows), self._model.bos_id)
         for position in range(self._model.config.max_target_tokens):
-            logits = self.step(token_ids, position)
+            states = self.advance(token_ids, position)
             if position < len(start):
                 token_ids = np.full(len(self._rows), start[position])
                 continue
+            logits = self._logits(states)
             two = np.partition(logits, -2, axis=1)[:, -2:]
             token_ids, gaps = logits.argmax(axis=1), two[:, 1] - two[:, 0]
             scores = -np.log(np.exp(logits - two[:, 1:]).sum(axis=1))
@@ -256,8 +259,8 @@ class _Search:
         )
         self._states = [state[kept] for state in self._states]
 
-    def step(self, token_ids: NDArray[np.int64], position: int) -> Floats:
-        """Reads one token per row; returns the logits of the next, [R, V]."""
+    def advance(self, token_ids: NDArray[np.int64], position: int) -> Floats:
+        """Reads one token per row; returns the states of the last layer, [R, d_model]."""
         layers, model = self._layers, self._model
         states = layers.embed("target", model.target_embedding, token_ids[:, None], position)
         for number in self._numbers():
@@ -267,8 +270,13 @@ class _Search:
             states = layers.residual(f"{name}.{memory}", states, read)
             states = layers.residual(f"{name}.cross_attention", states, self._attend_to_source(number))
             states = self._feed_forward(name, states)
-        logits = layers.final("decoder_norm", states)[:, 0] @ model.output.T
-        bias = model.parameters.get("output_bias")
+        last: Floats = layers.final("decoder_norm", states)[:, 0]
+        return last
+
+    def _logits(self, states: Floats) -> Floats:
+        """Returns the logits of the next token of each row, [R, V]."""
+        logits: Floats = states @ self._model.output.T
+        bias = self._model.parameters.get("output_bias")
         return logits if bias is None else logits + bias
 
     def _attend_to_target(self, number: int) -> Callable[[Floats], Floats]:
