@@ -139,8 +139,7 @@ def read_translate(tag: str) -> bool | None:
     if "translate" not in tag.lower():
         return None
     attributes = dict[str, str]()
-    start = _TAG_START.match(tag)
-    for found in _NAMED.finditer(tag, start.end() if start else 0):
+    for found in _NAMED.finditer(_TAG_START.sub("", tag, count=1)):
         attributes.setdefault(found[1].lower(), (found[2] or "").strip("\"'"))
     if "notranslate" in attributes.get("class", "").split():
         return False

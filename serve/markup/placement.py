@@ -260,10 +260,10 @@ class Placer:
         start, end = interval
         for index, node in enumerate(nodes):
             if not node.starts:
-                start = self._best_side(node, (start, end))[1]
+                start = self._best_edge(node, (start, end))
                 places[index] = interval[0], start
             elif not node.ends:
-                end = self._best_side(node, (start, end))[0]
+                end = self._best_edge(node, (start, end))
                 places[index] = end, interval[1]
         spanning = MarkKind.OPEN, MarkKind.KEPT
         whole = [index for index, node in enumerate(nodes) if node.kind in spanning and index not in places]
@@ -332,17 +332,17 @@ class Placer:
         spans = self._trimmed(node, units.spans[inside][first:last])
         return float(sums[last] - sums[first]), (spans[0][0], spans[-1][1])
 
-    def _best_side(self, node: Node, interval: Interval) -> Interval:
-        """Returns the best interval of an element that an edge of the sentence cuts; it may be empty."""
+    def _best_edge(self, node: Node, interval: Interval) -> int:
+        """Returns the best place for the only tag of an element that goes on before or after its sentence."""
         units = self._units(node)
         inside = units.inside(interval)
         sums = np.concatenate(([0.0], self._scores(node, units)[inside].cumsum()))
         spans = units.spans[inside]
         if node.starts:
             first = int((sums[-1] - sums)[::-1].argmax())
-            return (spans[len(spans) - first][0] if first else interval[1]), interval[1]
+            return spans[len(spans) - first][0] if first else interval[1]
         last = int(sums.argmax())
-        return interval[0], (spans[last - 1][1] if last else interval[0])
+        return spans[last - 1][1] if last else interval[0]
 
     def _trimmed(self, node: Node, spans: Sequence[Interval]) -> Sequence[Interval]:
         """Returns the units of an interval without punctuation at its ends that the source does not have there."""

@@ -60,6 +60,12 @@ def test_foreign_elements_have_sections_of_characters_and_empty_tags(text: str, 
     assert " ".join(kind for kind, _, _ in found(text)) == kinds
 
 
+@pytest.mark.parametrize("comment", ["<!---->", "<!-->", "<!--->", "<!-- a -->", "<!--a--!>"])
+def test_a_comment_ends_at_its_own_end(comment: str) -> None:
+    """Also without content, or with fewer hyphens than a comment has."""
+    assert found(f"{comment}x<!-- y -->") == [("OTHER", "", comment), ("TEXT", "", "x"), ("OTHER", "", "<!-- y -->")]
+
+
 @pytest.mark.parametrize(
     ("tag", "expected"),
     [

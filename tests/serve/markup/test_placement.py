@@ -53,6 +53,7 @@ STRAIGHT = "0-0 1-1 2-2 3-3 4-4"
         ("<b><i>a c</i></b> d", "x y z", "0-1 1-2 2-0", "x <b><i>y z</i></b>"),
         ("<b>a</b> <i>c</i> d", "x y z", "0-2 1-0 2-1", "<i>x</i> y <b>z</b>"),
         ("<b>a</b> <i>c</i> d", "x y", "0-0 1-0 2-1", "<b></b><i></i>x y"),
+        ("<b>a.</b> c", "! ? x", STRAIGHT, "! <b>?</b> x"),
     ],
 )
 def test_an_element_encloses_the_words_that_are_aligned_with_its_own(
@@ -91,11 +92,29 @@ def test_a_point_goes_between_the_words_that_stood_around_it(
         ("a <code>b</code> c", "x zb y", "0-0 2-2", "x <code>b</code> zb y"),
         ("<b>a <code>b</code></b> c", "z b y", "0-2 1-1 2-0", "z <b><code>b</code> y</b>"),
         ("now run <code>ls</code>", "führe jetzt ls", "0-1 1-0 2-2", "führe jetzt <code>ls</code>"),
+        ("<b>a c</b> <code>ls</code>", "x ls y", "0-0 1-2", "<b>x</b> <code>ls</code> y"),
     ],
 )
 def test_kept_text_replaces_its_copy_or_the_words_that_are_aligned_with_it(
     text: str, translation: str, links: str, expected: str
 ) -> None:
+    assert render(text, translation, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "links", "expected"),
+    [
+        ("a <code>b</code>, c", "x y", "0-0", "x <code>b</code> y"),
+        ("a,<code>b</code> c", "x y", "0-0", "x <code>b</code> y"),
+        ("<code>b</code>: c", "y", "", "<code>b</code> y"),
+        (" <code>b</code>c", "y", "", " <code>b</code> y"),
+        ("<code>b</code>c", "y", "", "<code>b</code>y"),
+    ],
+)
+def test_kept_text_without_words_of_its_own_touches_a_word_only_if_it_does_so_in_the_source(
+    text: str, translation: str, links: str, expected: str
+) -> None:
+    """White space on one side is enough to stand apart at an edge of the translation."""
     assert render(text, translation, links) == expected
 
 

@@ -68,6 +68,22 @@ def test_what_is_not_translated_is_left_out_or_kept_in_its_sentence_as_a_whole(t
 
 
 @pytest.mark.parametrize(
+    ("tag", "ends"),
+    [("p", True), ("div", True), ("ul", True), ("b", False), ("img", False), ("br", False), ("button", False)],
+)
+def test_a_block_ends_an_open_paragraph_unless_it_may_stand_inside_of_one(tag: str, ends: bool) -> None:
+    """What ends the paragraph also ends its `translate=no`."""
+    assert sentences(f"<p translate=no>One <{tag}>two") == (["two"] if ends else [])
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_sentence_may_begin_at_any_character(cut: int) -> None:
+    plain = "ab cd ef"
+    document = read_document(f"<p>{plain}</p>", HTML, lambda _: [[(0, cut), (cut, len(plain))]])
+    assert [sentence.source for sentence in document.sentences] == [plain[:cut], plain[cut:]]
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("One <g>two</g> three.", ["One two three."]),
