@@ -13,6 +13,8 @@ from tests.support.paths import ROOT
 
 CHROMIUM = "chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+# A word of the translation of what is typed; during typing, words of an earlier one may be on the screen.
+TRANSLATED = "#target[aria-busy=false] .word"
 SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over the green grass."
 
 
@@ -75,4 +77,4 @@ def cells_of_the_map(page: Page) -> list[float]:
 def translate(page: Page, text: str = SENTENCES) -> None:
     """Types a text and waits for the words of its translation."""
     page.fill("#source", text)
-    page.wait_for_selector("#target .word")
+    page.wait_for_selector(TRANSLATED)

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 from tqdm import tqdm
 
 from serve.registry.engine_models import load_engines
-from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, translate
+from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, TRANSLATED, translate
 from tests.support.live import run_service
 from tests.support.paths import ROOT
 
@@ -86,7 +86,7 @@ def first_tokens(browser: Browser, address: str) -> dict[str, str]:
         page.evaluate(f"window.first = ({FIRST_TEXT})(); 0")
         page.keyboard.press("a")
         waits.append(page.evaluate("window.first"))
-        page.wait_for_selector("#target .word")
+        page.wait_for_selector(TRANSLATED)
     page.context.close()
     name = f"first text after a keystroke, {PAUSE_MILLISECONDS} ms of pause included"
     return {name: f"{median(waits):.0f} ms ({min(waits):.0f} to {max(waits):.0f})"}
@@ -111,7 +111,7 @@ def typing(browser: Browser, address: str, edits: int) -> dict[str, str]:
         page.fill("#source", " ".join(words[: 2 + edit % (len(words) - 2)]))
         page.keyboard.press("Control+Enter")
         # A handle from wait_for_selector would keep each translation in memory.
-        page.locator("#target .word").first.wait_for()
+        page.locator(TRANSLATED).first.wait_for()
     translate(page)
     after, nodes_after = memory(session)
     page.context.close()

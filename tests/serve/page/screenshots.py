@@ -70,6 +70,12 @@ def doubt(page: Page) -> None:
     translate(page, "Quantum tax law abolishes seven melancholy carburetors.")
 
 
+def right_to_left(page: Page) -> None:
+    """A line from right to left above one from left to right, with a word below the pointer."""
+    translate(page, "\u05e9\u05dc\u05d5\u05dd \u05db\u05dc\u05d1 \u05d8\u05d5\u05d1.\nTwo dogs run.")
+    page.locator("#target .word", has_text="Hunde").hover()
+
+
 def error(page: Page) -> None:
     """A server that is busy."""
     page.route("**/v1/translate/stream", lambda route: route.fulfill(status=429, json={"reason": "queue_full"}))
@@ -115,7 +121,10 @@ def files(page: Page) -> None:
 
 SCENES: dict[str, Callable[[Page], None]] = {
     scene.__name__: scene
-    for scene in (hover, attention, head, alternatives, best, engine, code, terms, files, html, doubt, error, key)
+    for scene in (
+        *(hover, attention, head, alternatives, best, engine, code, terms, files, html),
+        *(doubt, right_to_left, error, key),
+    )
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.serve.page.conftest import SENTENCES, cells_of_the_map
+from tests.serve.page.conftest import SENTENCES, TRANSLATED, cells_of_the_map
 from tests.support.live import eventually
 
 SENTENCE = "A man in a blue shirt is standing on a ladder."
@@ -33,7 +33,7 @@ def type_text(page: Page, text: str = SENTENCE) -> None:
     tab_to(page, "#source")
     page.keyboard.type(text)
     page.keyboard.press("Control+Enter")
-    page.wait_for_selector("#target .word")
+    page.wait_for_selector(TRANSLATED)
 
 
 def open_drawer(page: Page, name: str) -> None:
@@ -103,6 +103,14 @@ def test_alternatives_are_closed_and_the_focus_returns_to_the_word(page: Page) -
     page.keyboard.press("Escape")
     expect(page.locator("#alternatives")).to_be_hidden()
     assert focused(page) == word
+
+
+def test_tab_leaves_the_alternatives_and_closes_them(page: Page) -> None:
+    type_text(page)
+    open_alternatives(page)
+    page.keyboard.press("Tab")
+    expect(page.locator("#alternatives")).to_be_hidden()
+    expect(page.locator("#copy")).to_be_focused()
 
 
 def test_the_map_of_another_sentence_is_saved(page: Page, tmp_path: Path) -> None:

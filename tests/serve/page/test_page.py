@@ -54,7 +54,7 @@ def test_typing_on_ends_the_translation_in_progress_and_frees_its_slot(page: Pag
     eventually(lambda: live.metric("sequences_running") == 0)
     page.click("#engine summary")
     ended = page.locator("#engine .meter", has_text="ended early").locator("b")
-    expect(ended).to_have_text(f"{cancelled():,.0f}")
+    eventually(lambda: ended.inner_text() == f"{cancelled():,.0f}")
 
 
 def test_hovering_over_a_word_lights_its_partners_on_both_sides(page: Page) -> None:
@@ -86,6 +86,9 @@ def test_an_alternative_at_a_word_replaces_the_translation(page: Page) -> None:
     assert chosen != before
     assert chosen.split()[:3] == before.split()[:3]
     assert page.locator("#target .word").count() == len(re.findall(r"[\w-]+|[^\w\s]", chosen))
+    curl, python, *_ = forms_of_the_request(page)
+    assert posted(curl)["translations"][0]["text"] == chosen
+    assert printed_by(python) == chosen
 
 
 def test_an_alternative_in_one_sentence_keeps_the_links_of_all(page: Page) -> None:
@@ -131,9 +134,45 @@ def test_screen_readers_hear_each_sentence_by_itself(page: Page) -> None:
     assert len(spoken) == 2
 
 
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["One dog r"], []),
+        (["One dog. Two d"], ["One dog."]),
+        (["One dog. Two d", "One dog. Two dogs. Th"], ["One dog.", "Two dogs."]),
+        (["One dog. Two d", "One dog. Two dogs. ", None], ["One dog.", "Two dogs."]),
+        (["One dog.", None, "One dog. Three dogs.", None], ["Three dogs."]),
+    ],
+)
+def test_a_sentence_is_spoken_once_as_soon_as_it_is_complete(
+    page: Page, texts: list[str | None], expected: list[str]
+) -> None:
+    """None ends a translation; the next text belongs to another one."""
+    page.evaluate(
+        """async (texts) => {
+            const {beginSpeaking, speak} = await import("/page/js/announcer.js");
+            texts.forEach((text, at) => {
+                if (at === 0 || texts[at - 1] === null) beginSpeaking();
+                speak(text ?? texts[at - 1], text === null);
+            });
+        }""",
+        texts,
+    )
+    assert page.locator("#announcer p").all_inner_texts() == expected
+
+
 def test_a_text_from_right_to_left_is_set_so(page: Page) -> None:
-    page.fill("#source", "\u05e9\u05dc\u05d5\u05dd")
-    assert page.evaluate("getComputedStyle(document.querySelector('#source')).direction") == "rtl"
+    """Each line by itself. The words that are lit lie below those that are typed."""
+    translate(page, "\u05e9\u05dc\u05d5\u05dd \u05db\u05dc\u05d1\nTwo dogs.")
+    for element in ("#source", "#backdrop"):
+        assert page.evaluate("id => getComputedStyle(document.querySelector(id)).direction", element) == "rtl"
+    pane = page.locator("#backdrop").bounding_box()
+    hebrew, english = (page.locator("#backdrop span").nth(index).bounding_box() for index in (0, 2))
+    assert pane is not None
+    assert hebrew is not None
+    assert english is not None
+    middle = pane["x"] + pane["width"] / 2
+    assert english["x"] < middle < hebrew["x"]
 
 
 def test_nothing_moves_if_the_reader_wants_less_motion(page: Page) -> None:
@@ -180,16 +219,46 @@ def test_errors_are_said_in_words(browser: Browser, address: str, answer: tuple[
     opened.close()
 
 
+def test_a_failed_request_leaves_no_translation_of_another_text(browser: Browser, address: str) -> None:
+    opened = opened_at(browser, address)
+    translate(opened)
+    opened.route("**/v1/translate/stream", lambda route: route.fulfill(status=429, json={"reason": "queue_full"}))
+    opened.fill("#source", "A dog.")
+    expect(opened.locator("#error")).to_contain_text("busy")
+    assert opened.inner_text("#target") == ""
+    opened.close()
+
+
+def test_a_page_opened_while_the_server_starts_waits_for_it(browser: Browser, address: str) -> None:
+    opened = browser.new_page(locale="en-US")
+    opened.clock.install()
+    opened.route("**/v1/models", lambda route: route.fulfill(status=503, json={"reason": "not_ready"}))
+    opened.goto(f"{address}/#en/de/Two dogs.")
+    expect(opened.locator("#error")).to_contain_text("loads its models")
+    opened.unroute("**/v1/models")
+    opened.clock.fast_forward(2000)
+    expect(opened.locator("#target")).to_contain_text("Hunde")
+    assert opened.inner_text("#error") == ""
+    opened.close()
+
+
 def test_a_pivot_is_named(browser: Browser, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("models")
     for name, prefix in (("fr-en", 10), ("en-de", 17)):
         put_bundle(folder / name, tokenizer, direction(name, prefix), aligned=True)
     with run_service(folder, load=load_fakes) as live:
         opened = browser.new_page(locale="en-US")
-        opened.goto(f"http://127.0.0.1:{live.service.http_port}/#fr/de/alpha beta")
+        opened.goto(f"http://127.0.0.1:{live.service.http_port}/#fr/de/house")
         expect(opened.locator("#route")).to_have_text("Via English: fr-en, then en-de")
         opened.click("#attention summary")
         expect(opened.locator("#attention .note")).to_contain_text("Through a third language")
+        opened.locator("#target .word").first.click()
+        expect(opened.locator("#alternatives")).to_have_text(
+            "Through a third language there is no other way to choose."
+        )
+        opened.keyboard.press("Escape")
+        opened.click("#best summary")
+        expect(opened.locator("#best .note")).to_contain_text("Through a third language")
         opened.close()
 
 
@@ -293,6 +362,14 @@ def test_the_address_holds_languages_and_text(page: Page, browser: Browser) -> N
     opened.close()
 
 
+def test_another_address_shows_its_text(page: Page) -> None:
+    """Also if it was written by hand, so that it has a lone percent sign."""
+    translate(page)
+    page.evaluate("location.hash = '#en/fr/Two dogs run at 100 %', 0")
+    expect(page.locator("#source")).to_have_value("Two dogs run at 100 %")
+    expect(page.locator("#target")).to_contain_text("chiens")
+
+
 def test_the_page_speaks_the_language_of_its_reader(browser: Browser, address: str) -> None:
     for locale, placeholder in (
         ("de-DE", "Text eingeben"),
@@ -352,18 +429,41 @@ def test_the_engine_drawer_shows_the_work_of_the_engine(page: Page) -> None:
 
 def test_every_form_of_the_shown_code_works(page: Page, live: LiveService) -> None:
     translate(page)
-    page.click("#code summary")
-    forms = page.locator("#code pre")
-    expect(forms).to_have_count(5)
-    curl, python, grpc, deepl, libretranslate = forms.all_inner_texts()
+    curl, python, grpc, deepl, libretranslate = forms_of_the_request(page)
     expected = page.inner_text("#target")
     assert posted(curl)["translations"][0]["text"] == expected
-    printed = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == expected
+    assert printed_by(python) == expected
     message = json_format.ParseDict(json.loads(data_of(grpc)), TranslateRequest())
     assert live.call(message).translations[0].text == expected
     assert posted(deepl)["translations"][0]["text"] == expected
     assert posted(libretranslate)["translatedText"] == expected
+
+
+def test_the_code_of_html_in_a_detected_language_works(page: Page, live: LiveService) -> None:
+    page.select_option("#source-language", "auto")
+    page.check("#html")
+    page.fill("#source", f"<p>{SENTENCES}</p>")
+    expect(page.locator("#target")).to_contain_text("<p>Ein Mann")
+    curl, _, grpc, deepl, libretranslate = forms_of_the_request(page)
+    expected = page.inner_text("#target")
+    assert posted(curl)["translations"][0]["text"] == expected
+    message = json_format.ParseDict(json.loads(data_of(grpc)), TranslateRequest())
+    assert live.call(message).translations[0].text == expected
+    assert posted(deepl)["translations"][0]["text"] == expected
+    assert posted(libretranslate)["translatedText"] == expected
+
+
+def forms_of_the_request(page: Page) -> list[str]:
+    """Opens the drawer with the request as code; returns its forms."""
+    page.click("#code summary")
+    forms = page.locator("#code pre")
+    expect(forms).to_have_count(5)
+    return forms.all_inner_texts()
+
+
+def printed_by(python: str) -> str:
+    """Returns what a Python program prints."""
+    return subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def data_of(code: str) -> str:

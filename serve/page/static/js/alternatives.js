@@ -70,7 +70,7 @@ function place(word) {
 /** @param {Way} way @param {(way: Way) => void} use */
 function option(way, use) {
   const percent = Math.round(100 * Math.exp(way.normalized_score));
-  const created = element("div", { role: "option", tabindex: "-1" }, way.text, element("small", {}, say("certainty", { percent })));
+  const created = element("div", { role: "option", tabindex: "-1", dir: "auto" }, way.text, element("small", {}, say("certainty", { percent })));
   const pick = () => {
     closeList();
     use(way);
@@ -78,6 +78,7 @@ function option(way, use) {
   created.addEventListener("click", pick);
   created.addEventListener("keydown", (event) => {
     if (event.key === "Enter") pick();
+    if (event.key === "Tab") closeList(); // the focus moves on from the word
     if (event.key === "ArrowDown") /** @type {HTMLElement} */ (created.nextElementSibling)?.focus();
     if (event.key === "ArrowUp") /** @type {HTMLElement} */ (created.previousElementSibling)?.focus();
   });

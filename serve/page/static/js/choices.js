@@ -21,6 +21,8 @@ export function setModels(served) {
   showChoices();
 }
 
+export const hasModels = () => models.length > 0;
+
 /** Source languages of a model. @param {Model} each */
 const sourcesOf = (each) =>
   each.languages.length ? each.languages : each.directions.map((direction) => direction.source_language);

@@ -14,6 +14,7 @@ function python(value) {
   if (value === false) return "False";
   if (value && typeof value === "object" && !Array.isArray(value))
     return `{${Object.entries(value)
+      .filter(([, each]) => each !== undefined)
       .map(([name, each]) => `${json(name)}: ${python(each)}`)
       .join(", ")}}`;
   return json(value);
@@ -29,7 +30,9 @@ function python(value) {
 export function writeCode(body, origin, withKey) {
   const header = withKey ? ` \\\n  --header "authorization: Bearer $DRAGOMAN_KEY"` : "";
   const host = new URL(origin).hostname;
-  const { text, source_language: source, target_language: target } = body;
+  const { text, source_language: source, target_language: target, format } = body;
+  // DeepL detects the language if none is named.
+  const languages = { ...(source === "auto" ? {} : { source_lang: source.toUpperCase() }), target_lang: target.toUpperCase() };
   const authorization = withKey ? `, headers={"authorization": f"Bearer {os.environ['DRAGOMAN_KEY']}"}` : "";
   return {
     curl: `curl ${origin}/v1/translate --header 'content-type: application/json'${header} \\\n  --data ${quote(json(body))}`,
@@ -44,8 +47,8 @@ print(response.json()["translations"][0]["text"])`,
   ${host}:8001 dragoman.v1.TranslationService/Translate`,
     DeepL: `curl ${origin}/v2/translate --header 'content-type: application/json' \\
   --header "authorization: DeepL-Auth-Key ${withKey ? "$DRAGOMAN_KEY" : "any"}" \\
-  --data ${quote(json({ text: [text], source_lang: source.toUpperCase(), target_lang: target.toUpperCase() }))}`,
+  --data ${quote(json({ text: [text], ...languages, tag_handling: format }))}`,
     LibreTranslate: `curl ${origin}/translate --header 'content-type: application/json' \\
-  --data ${quote(json({ q: text, source, target, format: body.format ?? "text" }))}${withKey ? ' --header "authorization: Bearer $DRAGOMAN_KEY"' : ""}`,
+  --data ${quote(json({ q: text, source, target, format: format ?? "text" }))}${withKey ? ' --header "authorization: Bearer $DRAGOMAN_KEY"' : ""}`,
   };
 }

@@ -3,7 +3,7 @@
 import { writeCode } from "./code.js";
 import { loadBetween, sumSamples } from "./engine.js";
 import { key, readMetrics, translate } from "./server.js";
-import { say } from "./strings.js";
+import { number, say } from "./strings.js";
 import { button, byId, copyText, element, textOf } from "./text.js";
 
 /** @typedef {import("./server.js").Answer} Answer */
@@ -72,8 +72,8 @@ async function fillBest() {
       "tr",
       {},
       element("td", { class: "number" }, String(rank + 1)),
-      element("td", {}, each.text),
-      element("td", { class: "number" }, each.normalized_score.toFixed(3)),
+      element("td", { dir: "auto" }, each.text),
+      element("td", { class: "number" }, number(each.normalized_score, 3)),
       element("td", {}, translation.alignments?.length ? button(say("show_best"), () => use(each.text), fail) : ""),
     ),
   );
@@ -138,7 +138,7 @@ async function poll() {
 /** @param {import("./engine.js").Load} load */
 function fillEngine(load) {
   const round = (/** @type {number | null} */ value) =>
-    value === null ? "–" : value.toLocaleString(undefined, { maximumFractionDigits: value < 100 ? 1 : 0 });
+    value === null ? "–" : number(value, value < 100 && !Number.isInteger(value) ? 1 : 0);
   const running = meter(round(load.running), say("running"));
   running.append(element("meter", { min: "0", max: String(load.slots || 1), value: String(load.running), "aria-label": say("running") }));
   const meters = [
@@ -170,7 +170,7 @@ function phases({ timings }) {
         "tr",
         {},
         element("th", { scope: "row" }, say(name)),
-        element("td", { class: "number" }, `${(1000 * seconds).toFixed(2)} ${say("milliseconds")}`),
+        element("td", { class: "number" }, `${number(1000 * seconds, 2)} ${say("milliseconds")}`),
       ),
     ),
   );

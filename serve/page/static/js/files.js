@@ -59,7 +59,7 @@ async function translateFile(file) {
     if (!(error instanceof ServerError)) throw error;
     if (!item.isConnected) return; // deleted meanwhile
     bar.remove();
-    status.textContent = error.message || say("unreachable");
+    status.textContent = error.status === 404 ? say("no_files") : error.message || say("unreachable");
     if (error.status === 401) fail(error);
   }
 }

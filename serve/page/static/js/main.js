@@ -1,13 +1,14 @@
 /** The translator: translates while one types, and shows the result. */
 
 import { closeList, findWays, openList } from "./alternatives.js";
-import { canAlign, choose, chosen, mostCharacters, setModels, showChoices, swap } from "./choices.js";
+import { beginSpeaking, forgetSpoken, speak } from "./announcer.js";
+import { canAlign, choose, chosen, hasModels, mostCharacters, setModels, showChoices, swap } from "./choices.js";
 import { fillOpen, setUpDrawers, showInDrawers } from "./drawers.js";
 import { setUpFiles } from "./files.js";
 import { fillMap, setUpMap, showInMap } from "./map_drawer.js";
 import { onChoice, reset, showGrowing, showWords, targetElement } from "./panes.js";
 import { ServerError, key, listModels, stream, translate } from "./server.js";
-import { LANGUAGES, currentLanguage, languageName, say, useLanguage, writeTexts } from "./strings.js";
+import { LANGUAGES, currentLanguage, languageName, number, ownName, say, useLanguage, writeTexts } from "./strings.js";
 import { chosenTerms, setUpTerms, showTerms } from "./terms.js";
 import { byId, copyText, countCharacters, element, textOf } from "./text.js";
 import { findWords, leastCertain, textBefore, withSentence } from "./words.js";
@@ -18,6 +19,8 @@ const PAUSE_MILLISECONDS = 200;
 // Below this mean probability per token, the page warns even if the model's own limit is lower.
 const LOW_CERTAINTY = 0.4;
 const THEMES = ["auto", "light", "dark"];
+// Between two attempts to reach a server that starts.
+const RETRY_MILLISECONDS = 2000;
 
 const source = byId("source", HTMLTextAreaElement);
 const target = byId("target", HTMLElement);
@@ -39,9 +42,13 @@ let shown = null;
 function translateSoon() {
   clearTimeout(pause);
   running?.abort();
+  setBusy(true);
   pause = setTimeout(translateNow, PAUSE_MILLISECONDS);
   showCount();
 }
+
+/** Marks whether the text on the right is not yet the translation of the one on the left. @param {boolean} busy */
+const setBusy = (busy) => target.setAttribute("aria-busy", String(busy));
 
 async function translateNow() {
   clearTimeout(pause);
@@ -49,19 +56,26 @@ async function translateNow() {
   closeList();
   problem.textContent = "";
   const text = source.value;
-  writeLink();
+  if (hasModels()) writeLink();
   if (!text.trim() || countCharacters(text) > mostCharacters()) return clearTranslation();
+  if (!hasModels()) return; // the page translates when it has them
+  setBusy(true);
   const controller = (running = new AbortController());
   try {
     const body = requestBody(text);
     let grown = "";
+    beginSpeaking();
     const show = (/** @type {string} */ more) => {
-      if (!controller.signal.aborted) showGrowing((grown += more));
+      if (controller.signal.aborted) return;
+      showGrowing((grown += more));
+      speak(grown, false);
     };
     const answer = body.format ? await translate(body, controller.signal) : await stream(body, show, controller.signal);
     if (!controller.signal.aborted) showAnswer(text, body, answer);
   } catch (error) {
-    if (!controller.signal.aborted) showError(error);
+    if (controller.signal.aborted) return;
+    clearTranslation(); // what is left belongs to another text
+    showError(error);
   }
 }
 
@@ -92,6 +106,7 @@ function showAnswer(text, body, answer, words) {
   showInDrawers(shown);
   showInMap(shown);
   showTerms(translation);
+  setBusy(false);
 }
 
 /** @param {import("./server.js").Translation} translation @param {import("./words.js").Words} words */
@@ -121,26 +136,22 @@ function showDetected(found) {
  */
 function showTranslation(translation, words = html.checked ? { source: [], target: [] } : findWords(translation)) {
   target.lang = chosen().target_language;
-  showWords(translation.text, words, (probability) =>
-    probability === null ? say("choose_word") : say("probability", { percent: Math.round(100 * probability) }),
-  );
-  announce(translation.text, words);
+  showWords(translation.text, words, (probability) => {
+    const certainty = probability === null ? [] : [say("probability", { percent: Math.round(100 * probability) })];
+    return [...certainty, ...(words.source.length ? [say("choose_word")] : [])].join(". ");
+  });
+  speak(translation.text, true);
   return words;
-}
-
-/** Lets screen readers speak each sentence of a finished translation. @param {string} text @param {import("./words.js").Words} words */
-function announce(text, words) {
-  const sentences = Map.groupBy(words.target, (word) => word.sentence);
-  const spoken = [...sentences.values()].map((list) => textOf(text, list));
-  byId("announcer", HTMLElement).replaceChildren(...(spoken.length ? spoken : [text]).map((each) => element("p", {}, each)));
 }
 
 function clearTranslation() {
   reset();
+  forgetSpoken();
   target.textContent = "";
   preview.hidden = true;
   for (const id of ["route", "certainty", "detected"]) byId(id, HTMLElement).textContent = "";
   shown = null;
+  setBusy(false);
   showInDrawers(null);
   showInMap(null);
   showTerms(null);
@@ -148,7 +159,8 @@ function clearTranslation() {
 
 /** Shows alternatives at a word of the translation. @param {number} index */
 function showAlternatives(index) {
-  if (!shown || !shown.words.source.length) return;
+  // A word of an earlier translation may still be on the screen.
+  if (!shown || !shown.words.source.length || !targetElement(index)) return;
   const { text, answer, words, direction } = shown;
   if (answer.pivot) return openList(targetElement(index), Promise.resolve([]), say("no_pivot_ways"), () => {});
   const translation = answer.translations[0].text;
@@ -178,6 +190,7 @@ async function replaceSentence(sentence, chosenText) {
     const [before] = answer.translations;
     const next = withSentence(before, words, sentence, fresh);
     // A forced start and terms exclude each other; in a text of several sentences no request has a forced start.
+    beginSpeaking();
     const asked = before.sentences > 1 ? body : { ...body, terms: undefined, glossary: undefined, target_prefix: chosenText };
     showAnswer(text, asked, { ...answer, translations: [next.translation] }, next.words);
   } catch (error) {
@@ -190,6 +203,7 @@ function showError(error) {
   if (!(error instanceof ServerError)) throw error;
   target.classList.remove("growing");
   if (error.status === 401) {
+    byId("key-problem", HTMLElement).textContent = key.get() ? say("key_wrong") : "";
     if (!dialog.open) dialog.showModal();
     return;
   }
@@ -201,7 +215,7 @@ function showError(error) {
 
 function showCount() {
   const [now, limit] = [countCharacters(source.value), mostCharacters()];
-  count.textContent = say(now > limit ? "too_long" : "count", { count: now.toLocaleString(), limit: limit.toLocaleString() });
+  count.textContent = say(now > limit ? "too_long" : "count", { count: number(now), limit: number(limit) });
   count.classList.toggle("over", now > limit);
 }
 
@@ -211,11 +225,16 @@ function writeLink() {
   history.replaceState(null, "", `#${from}/${to}/${encodeURIComponent(source.value)}`);
 }
 
+/** Chooses the languages of the address; returns its text. */
 function readLink() {
   const [, from, to, text] = /^#([^/]*)\/([^/]*)\/(.*)$/s.exec(location.hash) ?? [];
-  if (from === undefined) return;
+  if (from === undefined) return "";
   choose(from, to);
-  source.value = decodeURIComponent(text);
+  try {
+    return decodeURIComponent(text.replaceAll(/%(?![0-9a-f]{2})/gi, "%25")); // "100 %", written by hand
+  } catch {
+    return text; // not UTF-8
+  }
 }
 
 function swapLanguages() {
@@ -250,17 +269,20 @@ function rewrite() {
 
 async function start() {
   const languages = byId("ui-language", HTMLSelectElement);
-  languages.replaceChildren(...LANGUAGES.map((code) => element("option", { value: code }, code)));
+  languages.replaceChildren(...LANGUAGES.map((code) => element("option", { value: code, lang: code }, ownName(code))));
   languages.value = currentLanguage();
   writeTexts();
   useTheme(currentTheme());
   try {
     setModels(await listModels());
+    problem.textContent = "";
   } catch (error) {
+    const starts = error instanceof ServerError && [0, 503].includes(error.status);
+    if (starts) setTimeout(start, RETRY_MILLISECONDS);
     return showError(error);
   }
   rewrite();
-  readLink();
+  source.value = readLink() || source.value;
   showCount();
   if (source.value) translateNow();
 }
@@ -276,7 +298,8 @@ function listen() {
     translateSoon();
   });
   byId("copy", HTMLButtonElement).addEventListener("click", async ({ target: button }) => {
-    await copyText(shown?.answer.translations[0].text ?? "");
+    if (!target.textContent) return;
+    await copyText(target.textContent);
     /** @type {HTMLElement} */ (button).textContent = say("copied");
     setTimeout(() => (/** @type {HTMLElement} */ (button).textContent = say("copy")), 1500);
   });
@@ -286,6 +309,10 @@ function listen() {
   byId("ui-language", HTMLSelectElement).addEventListener("change", ({ target: select }) => {
     useLanguage(/** @type {HTMLSelectElement} */ (select).value);
     rewrite();
+  });
+  addEventListener("hashchange", () => {
+    source.value = readLink();
+    translateSoon();
   });
   dialog.addEventListener("close", () => {
     key.set(byId("key", HTMLInputElement).value);

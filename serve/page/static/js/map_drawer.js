@@ -117,6 +117,7 @@ function put(drawn) {
   // A choice that is moved would lose the focus.
   for (const each of [...body.children]) if (!each.matches(".tools")) each.remove();
   body.append(drawn, element("p", { class: "note" }, [note, limits()].filter(Boolean).join(" ")));
+  if (document.querySelector("#panes .lit")) lightCells();
 }
 
 /** Why there is no choice of layer and head, if there is none. */
@@ -166,11 +167,19 @@ function select(name, options, value, use) {
   return element("label", {}, `${say(name)} `, box);
 }
 
+/** The word of the panes that was lit last. @type {{side: string, index: number}} */
+let lit = { side: "target", index: -1 };
+
 /** Lights the row or the column of the word that is lit in the panes. */
-document.addEventListener("lit", (event) => {
+function lightCells() {
   if (!drawer.open || !canAlign()) return;
-  const { side, index } = /** @type {CustomEvent} */ (event).detail;
+  const { side, index } = lit;
   const name = side === "target" ? "row" : "column";
   const first = maps().slice(0, sentence).reduce((sum, each) => sum + each[/** @type {"source" | "target"} */ (side)].length, 0);
   for (const cell of body.querySelectorAll(`[data-${name}="${index - first}"]`)) cell.classList.add("lit");
+}
+
+document.addEventListener("lit", (event) => {
+  lit = /** @type {CustomEvent} */ (event).detail;
+  lightCells();
 });

@@ -32,6 +32,7 @@ const english = {
   keys: "Arrow keys move between the words of the translation, Enter shows alternatives, Escape closes them, Ctrl+Enter translates at once, Alt+S swaps the languages.",
   key_title: "This server requires a key",
   key_why: "The key stays in this tab. It is forgotten when you close the tab.",
+  key_wrong: "The server does not accept this key.",
   key: "API key",
   use_key: "Use this key",
   route: "Model {model}",
@@ -39,7 +40,7 @@ const english = {
   certainty: "Certainty {percent} % per token",
   low_certainty: "Low confidence: {percent} % per token",
   least_certain: "Least certain: sentence {number}, {percent} %",
-  probability: "Probability {percent} %: click for alternatives",
+  probability: "Probability {percent} %",
   choose_word: "Click for alternatives",
   alternatives: "Other ways to continue from this word",
   searching: "Searching …",
@@ -83,7 +84,7 @@ const english = {
   not_ready: "The server loads its models. Try again in a moment.",
   preview: "Preview of the translated HTML",
   terms: "Terms",
-  terms_how: "One term per line: its translation behind =, other forms behind |. A term without translation stays as it is.",
+  terms_how: "One term per line: its translation after =, other forms after |. A term without translation stays as it is.",
   glossaries: "Stored glossaries",
   no_terms: "The translation has no terms.",
   present: "chosen by the model",
@@ -102,7 +103,7 @@ const english = {
   delete: "Delete",
 };
 
-/** @type {Record<string, Partial<Record<Key, string>>>} */
+/** @type {Record<string, Record<Exclude<Key, "html" | "milliseconds">, string>>} */
 const translated = {
   de: {
     settings: "Einstellungen",
@@ -133,6 +134,7 @@ const translated = {
     keys: "Pfeiltasten gehen durch die Wörter der Übersetzung, Enter zeigt Alternativen, Escape schließt sie, Strg+Enter übersetzt sofort, Alt+S tauscht die Sprachen.",
     key_title: "Dieser Server verlangt einen Schlüssel",
     key_why: "Der Schlüssel bleibt in diesem Tab und wird mit ihm vergessen.",
+    key_wrong: "Der Server nimmt diesen Schlüssel nicht an.",
     key: "API-Schlüssel",
     use_key: "Diesen Schlüssel verwenden",
     route: "Modell {model}",
@@ -140,7 +142,7 @@ const translated = {
     certainty: "Sicherheit {percent} % je Token",
     low_certainty: "Geringe Sicherheit: {percent} % je Token",
     least_certain: "Am wenigsten sicher: Satz {number}, {percent} %",
-    probability: "Wahrscheinlichkeit {percent} %: Klick zeigt Alternativen",
+    probability: "Wahrscheinlichkeit {percent} %",
     choose_word: "Klick zeigt Alternativen",
     alternatives: "Andere Fortsetzungen ab diesem Wort",
     searching: "Suche …",
@@ -207,6 +209,7 @@ const translated = {
     theme_auto: "Thème : comme le système",
     theme_light: "Thème : clair",
     theme_dark: "Thème : sombre",
+    api: "API",
     source_language: "De",
     target_language: "Vers",
     detect: "Détecter la langue",
@@ -229,6 +232,7 @@ const translated = {
     keys: "Les flèches parcourent les mots de la traduction, Entrée montre d’autres choix, Échap les ferme, Ctrl+Entrée traduit tout de suite, Alt+S inverse les langues.",
     key_title: "Ce serveur demande une clé",
     key_why: "La clé reste dans cet onglet et disparaît avec lui.",
+    key_wrong: "Le serveur n’accepte pas cette clé.",
     key: "Clé d’API",
     use_key: "Utiliser cette clé",
     route: "Modèle {model}",
@@ -236,7 +240,7 @@ const translated = {
     certainty: "Certitude {percent} % par token",
     low_certainty: "Faible certitude : {percent} % par token",
     least_certain: "La moins certaine : phrase {number}, {percent} %",
-    probability: "Probabilité {percent} % : cliquer pour d’autres choix",
+    probability: "Probabilité {percent} %",
     choose_word: "Cliquer pour d’autres choix",
     alternatives: "Autres suites à partir de ce mot",
     searching: "Recherche …",
@@ -287,7 +291,7 @@ const translated = {
     placed: "placé",
     files: "Fichiers",
     choose_file: "Choisir des fichiers à traduire",
-    files_how: "Choisissez des fichiers ou déposez-les sur la page : {formats}",
+    files_how: "Choisir des fichiers ou les déposer sur la page : {formats}",
     no_files: "Ce serveur n’accepte pas de fichiers : il lui faut --state-dir.",
     sending: "envoi …",
     queued: "en attente …",
@@ -303,6 +307,7 @@ const translated = {
     theme_auto: "Barvy: podle systému",
     theme_light: "Barvy: světlé",
     theme_dark: "Barvy: tmavé",
+    api: "API",
     source_language: "Z jazyka",
     target_language: "Do jazyka",
     detect: "Rozpoznat jazyk",
@@ -325,6 +330,7 @@ const translated = {
     keys: "Šipky procházejí slova překladu, Enter ukáže jiné možnosti, Escape je zavře, Ctrl+Enter přeloží hned, Alt+S prohodí jazyky.",
     key_title: "Tento server vyžaduje klíč",
     key_why: "Klíč zůstane v této kartě a s ní se zapomene.",
+    key_wrong: "Server tento klíč nepřijímá.",
     key: "Klíč API",
     use_key: "Použít tento klíč",
     route: "Model {model}",
@@ -332,7 +338,7 @@ const translated = {
     certainty: "Jistota {percent} % na token",
     low_certainty: "Nízká jistota: {percent} % na token",
     least_certain: "Nejméně jistá: věta {number}, {percent} %",
-    probability: "Pravděpodobnost {percent} %: klepnutím další možnosti",
+    probability: "Pravděpodobnost {percent} %",
     choose_word: "Klepnutím další možnosti",
     alternatives: "Jiná pokračování od tohoto slova",
     searching: "Hledám …",
@@ -419,14 +425,28 @@ export function useLanguage(chosen) {
  * @param {Record<string, string | number>} [values]
  */
 export function say(key, values = {}) {
-  const text = translated[language]?.[key] ?? english[key];
+  const text = { ...english, ...translated[language] }[key];
   return text.replaceAll(/\{(\w+)\}/g, (_, name) => String(values[name]));
 }
 
+/**
+ * Returns a number in the form of the language of the page.
+ * @param {number} value
+ * @param {number} [digits] after the point
+ */
+export const number = (value, digits = 0) =>
+  value.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
 /** Returns the name of a language in the language of the page. @param {string} code */
-export function languageName(code) {
+export const languageName = (code) => nameIn(language, code);
+
+/** Returns the name of a language in itself. @param {string} code */
+export const ownName = (code) => nameIn(code, code);
+
+/** @param {string} reader a language of the page @param {string} code */
+function nameIn(reader, code) {
   try {
-    return new Intl.DisplayNames([language], { type: "language" }).of(code) ?? code;
+    return new Intl.DisplayNames([reader], { type: "language" }).of(code) ?? code;
   } catch {
     return code; // not a code of BCP 47
   }
