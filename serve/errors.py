@@ -6,8 +6,6 @@ The message is for the client: it names the field, the value and what is expecte
 from http import HTTPStatus
 from typing import ClassVar
 
-from grpc import StatusCode
-
 # Not in an RFC; nginx and others log it if the client disconnects.
 CLIENT_CLOSED_REQUEST = 499
 
@@ -17,12 +15,13 @@ class ServiceError(Exception):
 
     Attributes:
         reason: machine-readable name of the failure, also a metric label.
+        grpc_status: name of the status. gRPC itself is not imported, since its library takes 8 MB.
         retry_after_seconds: time after which a retry may succeed; None if it never does, or the time is unknown.
         field: the invalid field of the request, as in `text[3]`; None if no field is invalid.
     """
 
     reason: ClassVar[str]
-    grpc_status: ClassVar[StatusCode]
+    grpc_status: ClassVar[str]
     http_status: ClassVar[int]
     retry_after_seconds: int | None = None
     field: str | None = None
@@ -33,7 +32,7 @@ class InvalidRequestError(ServiceError):
 
     field: str
     reason = "invalid"
-    grpc_status = StatusCode.INVALID_ARGUMENT
+    grpc_status = "INVALID_ARGUMENT"
     http_status = HTTPStatus.BAD_REQUEST
 
     def __init__(self, field: str, problem: str) -> None:
@@ -47,7 +46,7 @@ class ModelNotFoundError(ServiceError):
 
     field = "model"
     reason = "model_not_found"
-    grpc_status = StatusCode.NOT_FOUND
+    grpc_status = "NOT_FOUND"
     http_status = HTTPStatus.NOT_FOUND
 
 
@@ -55,7 +54,7 @@ class DocumentNotFoundError(ServiceError):
     """No stored document has the id: it is unknown, deleted or expired."""
 
     reason = "document_not_found"
-    grpc_status = StatusCode.NOT_FOUND
+    grpc_status = "NOT_FOUND"
     http_status = HTTPStatus.NOT_FOUND
 
 
@@ -63,7 +62,7 @@ class DocumentNotReadyError(ServiceError):
     """The document has no result: it is not translated yet, or its translation failed."""
 
     reason = "document_not_ready"
-    grpc_status = StatusCode.FAILED_PRECONDITION
+    grpc_status = "FAILED_PRECONDITION"
     http_status = HTTPStatus.CONFLICT
 
 
@@ -71,7 +70,7 @@ class DocumentStoreFullError(ServiceError):
     """The store of documents has no room."""
 
     reason = "document_store_full"
-    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.TOO_MANY_REQUESTS
     retry_after_seconds = 60
 
@@ -81,7 +80,7 @@ class GlossaryNotFoundError(ServiceError):
 
     field = "glossary"
     reason = "glossary_not_found"
-    grpc_status = StatusCode.NOT_FOUND
+    grpc_status = "NOT_FOUND"
     http_status = HTTPStatus.NOT_FOUND
 
     def __init__(self, glossary_id: str, problem: str = "unknown") -> None:
@@ -92,7 +91,7 @@ class UnauthorizedError(ServiceError):
     """The API key or client certificate of the request is missing or wrong."""
 
     reason = "unauthorized"
-    grpc_status = StatusCode.UNAUTHENTICATED
+    grpc_status = "UNAUTHENTICATED"
     http_status = HTTPStatus.UNAUTHORIZED
 
 
@@ -100,7 +99,7 @@ class ForbiddenError(ServiceError):
     """The API key is valid, but may not do this."""
 
     reason = "forbidden"
-    grpc_status = StatusCode.PERMISSION_DENIED
+    grpc_status = "PERMISSION_DENIED"
     http_status = HTTPStatus.FORBIDDEN
 
 
@@ -108,7 +107,7 @@ class QuotaExceededError(ServiceError):
     """The API key has used its characters of the period."""
 
     reason = "quota_exceeded"
-    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.TOO_MANY_REQUESTS
 
 
@@ -116,7 +115,7 @@ class RateLimitedError(ServiceError):
     """The API key has too many requests at once or per minute; a later retry may succeed."""
 
     reason = "rate_limited"
-    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.TOO_MANY_REQUESTS
     retry_after_seconds = 1
 
@@ -130,7 +129,7 @@ class RequestTooLargeError(ServiceError):
 
     field = "body"
     reason = "too_large"
-    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
@@ -138,7 +137,7 @@ class QueueFullError(ServiceError):
     """Slots and queue have no room; a later retry may succeed."""
 
     reason = "queue_full"
-    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.TOO_MANY_REQUESTS
     retry_after_seconds = 1
 
@@ -147,7 +146,7 @@ class QueueTimeoutError(ServiceError):
     """The request did not start, or would not start, within the queue timeout."""
 
     reason = "queue_timeout"
-    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.TOO_MANY_REQUESTS
     retry_after_seconds = 1
 
@@ -156,7 +155,7 @@ class DeadlineUnmeetableError(ServiceError):
     """The estimated completion is after the deadline of the request; a less busy server may meet it."""
 
     reason = "deadline_unmeetable"
-    grpc_status = StatusCode.RESOURCE_EXHAUSTED
+    grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.TOO_MANY_REQUESTS
     retry_after_seconds = 1
 
@@ -165,7 +164,7 @@ class DeadlineExceededError(ServiceError):
     """The deadline passed before the translation was complete."""
 
     reason = "deadline_exceeded"
-    grpc_status = StatusCode.DEADLINE_EXCEEDED
+    grpc_status = "DEADLINE_EXCEEDED"
     http_status = HTTPStatus.GATEWAY_TIMEOUT
 
 
@@ -173,7 +172,7 @@ class CancelledError(ServiceError):
     """The client canceled the request or disconnected."""
 
     reason = "cancelled"
-    grpc_status = StatusCode.CANCELLED
+    grpc_status = "CANCELLED"
     http_status = CLIENT_CLOSED_REQUEST
 
 
@@ -181,7 +180,7 @@ class NotReadyError(ServiceError):
     """The server warms up, or its model failed."""
 
     reason = "not_ready"
-    grpc_status = StatusCode.UNAVAILABLE
+    grpc_status = "UNAVAILABLE"
     http_status = HTTPStatus.SERVICE_UNAVAILABLE
     retry_after_seconds = 1
 
@@ -190,7 +189,7 @@ class DrainingError(ServiceError):
     """The server shuts down and admits no new requests."""
 
     reason = "draining"
-    grpc_status = StatusCode.UNAVAILABLE
+    grpc_status = "UNAVAILABLE"
     http_status = HTTPStatus.SERVICE_UNAVAILABLE
     retry_after_seconds = 1
 
@@ -199,7 +198,7 @@ class InternalError(ServiceError):
     """The server failed; the details are only in its log."""
 
     reason = "internal"
-    grpc_status = StatusCode.INTERNAL
+    grpc_status = "INTERNAL"
     http_status = HTTPStatus.INTERNAL_SERVER_ERROR
 
 

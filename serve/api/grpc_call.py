@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo
 from google.rpc.status_pb2 import Status
+from grpc import StatusCode
 from grpc_status.rpc_status import to_status
 
 from serve.api.retry_after import pushback_metadata, retry_details
@@ -35,7 +36,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 def rich_status(error: ServiceError, request_id: str | None) -> Status:
     """Returns code, message and details of an error. A status without a request id can be shared by calls."""
-    status = Status(code=error.grpc_status.value[0], message=str(error))
+    status = Status(code=StatusCode[error.grpc_status].value[0], message=str(error))
     for detail in _details(error, request_id):
         status.details.add().Pack(detail)
     return status
@@ -124,7 +125,7 @@ async def abort(context: Context, error: ServiceError, metadata: Metadata) -> No
         asyncio.CancelledError: if the client has disconnected.
     """
     try:
-        await context.abort(error.grpc_status, str(error), metadata)
+        await context.abort(StatusCode[error.grpc_status], str(error), metadata)
     except grpc.aio.InternalError as gone:
         raise asyncio.CancelledError from gone
 

@@ -95,7 +95,7 @@ def test_the_errors_equal_their_snapshot() -> None:
     rows = [("reason", "gRPC", "HTTP", "retry after seconds", "field")]
     for error in ERRORS:
         retry = "-" if error.retry_after_seconds is None else str(error.retry_after_seconds)
-        rows.append((error.reason, error.grpc_status.name, str(int(error.http_status)), retry, error.field or "-"))
+        rows.append((error.reason, error.grpc_status, str(int(error.http_status)), retry, error.field or "-"))
     check("errors.txt", "\n".join(" | ".join(row) for row in rows))
 
 

@@ -16,7 +16,7 @@ from serve.errors import ERRORS, InvalidRequestError, QueueFullError, ServiceErr
 from tests.support.calls import details_of
 from tests.support.live import LiveService
 
-RETRIED = [StatusCode.RESOURCE_EXHAUSTED, StatusCode.UNAVAILABLE]
+RETRIED = ["RESOURCE_EXHAUSTED", "UNAVAILABLE"]
 
 
 def make(error: type[ServiceError]) -> ServiceError:
@@ -27,7 +27,7 @@ def make(error: type[ServiceError]) -> ServiceError:
 def test_every_error_has_its_reason_and_request_id(error: type[ServiceError]) -> None:
     status = rich_status(make(error), "id-1")
     details = details_of(status)
-    assert (status.code, status.message) == (error.grpc_status.value[0], str(make(error)))
+    assert (status.code, status.message) == (StatusCode[error.grpc_status].value[0], str(make(error)))
     assert (details[ErrorInfo].reason, details[ErrorInfo].domain) == (error.reason.upper(), "dragoman.v1")
     assert re.fullmatch("[A-Z][A-Z0-9_]+[A-Z0-9]", details[ErrorInfo].reason)
     assert details[RequestInfo].request_id == "id-1"

@@ -97,7 +97,7 @@ def test_the_table_of_reasons_is_that_of_the_code() -> None:
     assert rows == [
         (
             error.reason.upper(),
-            error.grpc_status.name,
+            error.grpc_status,
             str(int(error.http_status)),
             "" if error.retry_after_seconds is None else str(error.retry_after_seconds),
         )
