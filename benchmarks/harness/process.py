@@ -145,4 +145,6 @@ def running_on(cpus: Collection[int]) -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    # Installed for other benchmarks alone; structlog would import it, and its memory would count.
+    sys.modules["rich"] = None  # type: ignore[assignment]
     work(resolve_name(sys.argv[1]))
