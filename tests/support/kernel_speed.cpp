@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/kernels.hpp"
+#include "simd/inline.hpp"
 
 using dragoman::Index;
 
@@ -29,7 +30,8 @@ double vector_peak() {
   const double seconds = best_seconds([] {
     __m512i sums[16] = {}, x = _mm512_set1_epi32(0x01010101);
     for (long i = 0; i < kLoops; ++i)
-      for (__m512i& sum : sums) __asm__ volatile("vpdpbusd %1, %1, %0" : "+v"(sum) : "v"(x));
+      dragoman::each<16>(
+          [&](auto j) INLINE_LAMBDA { __asm__ volatile("vpdpbusd %1, %1, %0" : "+v"(sums[j]) : "v"(x)); });
   });
   return 16.0 * 64 * kLoops / seconds / 1e9;
 }
