@@ -38,18 +38,22 @@ INLINE void with_rows(Index rows, F f) {
 INLINE F32 load_some(const float* p, Index n) { return n == kLanes ? load(p) : load(p, n); }
 INLINE void store_some(float* p, F32 a, Index n) { n == kLanes ? store(p, a) : store(p, a, n); }
 
+// Horner's scheme, from the coefficient of the highest power to that of x^0.
+template <int N>
+INLINE F32 polynomial(F32 x, const float (&coefficients)[N]) {
+  F32 p = broadcast(coefficients[0]);
+  each<N - 1>([&](auto i) INLINE_LAMBDA { p = fma(p, x, broadcast(coefficients[i + 1])); });
+  return p;
+}
+
 // e^x for x up to 88, 0 below -87.3; NaN stays NaN. Polynomial of Cephes, error about 1 ulp.
 INLINE F32 exp(F32 x) {
   const F32 shifted = fma(x, broadcast(1.44269504f), broadcast(kRounder));
   const F32 n = shifted - broadcast(kRounder);
   F32 r = fma(n, broadcast(-0.693359375f), x);
   r = fma(n, broadcast(2.12194440e-4f), r);
-  F32 p = broadcast(1.9875691500e-4f);
-  p = fma(p, r, broadcast(1.3981999507e-3f));
-  p = fma(p, r, broadcast(8.3334519073e-3f));
-  p = fma(p, r, broadcast(4.1665795894e-2f));
-  p = fma(p, r, broadcast(1.6666665459e-1f));
-  p = fma(p, r, broadcast(5.0000001201e-1f));
+  F32 p = polynomial(r, {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
+                         5.0000001201e-1f});
   p = fma(p, r * r, r + broadcast(1.0f));
   const F32 power = from_bits((bits(shifted) << 23) + broadcast(0x3f800000));  // 2^n
   return select(x < broadcast(-87.3f), broadcast(0.0f), p * power);
@@ -61,11 +65,8 @@ INLINE F32 softmax_exp(F32 x) {
   const F32 t = max(broadcast(-125.0f), x * broadcast(1.44269504f));
   const F32 shifted = t + broadcast(kRounder);
   const F32 r = t - (shifted - broadcast(kRounder));
-  F32 p = fma(broadcast(1.326472731e-3f), r, broadcast(9.671512991e-3f));
-  p = fma(p, r, broadcast(5.550733581e-2f));
-  p = fma(p, r, broadcast(2.402224243e-1f));
-  p = fma(p, r, broadcast(6.931470037e-1f));
-  p = fma(p, r, broadcast(1.0f));
+  const F32 p = polynomial(r, {1.326472731e-3f, 9.671512991e-3f, 5.550733581e-2f, 2.402224243e-1f, 6.931470037e-1f,
+                               1.0f});
   return from_bits(bits(p) + (bits(shifted) << 23));
 }
 
@@ -99,12 +100,8 @@ INLINE F32 erf(F32 x) {
   a = fma(a, t, broadcast(0.0f) - t);
   a = broadcast(1.0f) - exp(a);
   a = from_bits(bits(a) | (bits(x) & broadcast(INT32_MIN)));
-  F32 c = broadcast(-5.96761703e-4f);
-  c = fma(c, s, broadcast(4.99119423e-3f));
-  c = fma(c, s, broadcast(-2.67681349e-2f));
-  c = fma(c, s, broadcast(1.12819925e-1f));
-  c = fma(c, s, broadcast(-3.76125336e-1f));
-  c = fma(c, s, broadcast(1.28379166e-1f));
+  F32 c = polynomial(s, {-5.96761703e-4f, 4.99119423e-3f, -2.67681349e-2f, 1.12819925e-1f, -3.76125336e-1f,
+                         1.28379166e-1f});
   c = fma(c, x, x);
   return select(broadcast(0.927734375f) < t, a, c);
 }

@@ -68,7 +68,7 @@ struct Int8Operands {
 };
 
 template <int R, int B>
-void int8_tile(const Int8Operands& in, const TileOutput& out) {
+void compute_tile(const Int8Operands& in, const TileOutput& out) {
   constexpr int kSplit = R == 1 ? 2 : 1;  // more sums in flight for one row; integer sums may be split
   I32 sum[kSplit * R * B];
   each<R * B>([&](auto i) INLINE_LAMBDA {
@@ -117,7 +117,7 @@ struct FloatOperands {
 
 // Each output is summed from its bias on in the order of the inputs.
 template <int R, int B>
-void float_tile(const FloatOperands& in, const TileOutput& out) {
+void compute_tile(const FloatOperands& in, const TileOutput& out) {
   F32 sum[R * B];
   each<R * B>([&](auto i) INLINE_LAMBDA { sum[i] = load(in.bias + 16 * (i % B)); });
   const float *x = in.x, *w = in.w;
@@ -133,24 +133,17 @@ void float_tile(const FloatOperands& in, const TileOutput& out) {
   store_tile<R, B>(out, [&](auto r, auto b) INLINE_LAMBDA { return sum[r * B + b]; });
 }
 
-template <class Operands>
-using TileFunction = void (*)(const Operands&, const TileOutput&);
-
 // The tiles of 1 to `kRows` rows: of one block, and of as many as `tile_blocks` says.
 template <class Operands, int kRows>
 struct TileTable {
-  TileFunction<Operands> of_rows[2][kRows];
+  void (*of_rows[2][kRows])(const Operands&, const TileOutput&);
 };
-template <int... I>
-constexpr TileTable<Int8Operands, kInt8TileRows> int8_tiles(std::integer_sequence<int, I...>) {
-  return {{{int8_tile<I + 1, 1>...}, {int8_tile<I + 1, tile_blocks(I + 1)>...}}};
+template <class Operands, int... I>
+constexpr TileTable<Operands, sizeof...(I)> tiles(std::integer_sequence<int, I...>) {
+  return {{{compute_tile<I + 1, 1>...}, {compute_tile<I + 1, tile_blocks(I + 1)>...}}};
 }
-template <int... I>
-constexpr TileTable<FloatOperands, kFloatTileRows> float_tiles(std::integer_sequence<int, I...>) {
-  return {{{float_tile<I + 1, 1>...}, {float_tile<I + 1, tile_blocks(I + 1)>...}}};
-}
-constexpr auto kInt8Tiles = int8_tiles(std::make_integer_sequence<int, kInt8TileRows>{});
-constexpr auto kFloatTiles = float_tiles(std::make_integer_sequence<int, kFloatTileRows>{});
+constexpr auto kInt8Tiles = tiles<Int8Operands>(std::make_integer_sequence<int, kInt8TileRows>{});
+constexpr auto kFloatTiles = tiles<FloatOperands>(std::make_integer_sequence<int, kFloatTileRows>{});
 
 // What a tile does of an epilogue; `finish` does the rest.
 INLINE bool in_tile(const Epilogue& e) {
@@ -169,27 +162,41 @@ void finish(const Epilogue& e, OutputRows y, Index first_row, Index rows, Index 
     }
 }
 
-// Covers all rows and the blocks of a range with tiles of at most `most` rows, which differ by at most 1, and of
-// `wide` blocks or one. tile(row, rows, block, blocks, output) computes one.
+// Returns the rows of the highest of the fewest tiles that have at most `most` rows and cover all.
+INLINE Index highest_tile(Index rows, Index most) {
+  const Index parts = (rows + most - 1) / most;
+  return (rows + parts - 1) / parts;
+}
+
+// Covers all rows and the blocks of a range with the fewest tiles of at most `most` rows, and of `wide` blocks or one.
+// Their rows differ by at most 1. tile(row, rows, block, blocks, output) computes one.
 template <class F>
 INLINE void multiply(Index most, Index wide, Index rows, BlockRange range, const Epilogue& e, OutputRows y, F tile) {
   const bool whole = in_tile(e);
   const float floor = whole && e.activation == Activation::kRelu ? 0.0f : -kInfinity;
   const FloatRows residual = whole ? e.residual : FloatRows{nullptr, 0};
-  const Index parts = (rows + most - 1) / most;
   for (Index block = range.first; block < range.last;) {
     const Index blocks = range.last - block >= wide ? wide : 1;
     const Index column = (block - range.first) * kLanes;
-    for (Index part = 0, row = 0; part < parts; ++part) {
-      const Index count = (rows - row + parts - part - 1) / (parts - part);
+    for (Index row = 0, count = 0; row < rows; row += count) {
+      count = highest_tile(rows - row, most);
       const float* added = residual.data == nullptr ? nullptr : residual.data + row * residual.stride + column;
       const TileOutput out{y.data + row * y.stride + column, y.stride, added, residual.stride, floor};
       tile(row, count, block, blocks, out);
       if (!whole) finish(e, y, row, count, column, blocks * kLanes);
-      row += count;
     }
     block += blocks;
   }
+}
+
+// The same with the tiles of a table; operands(row, block) returns those of the tile that begins there.
+template <class Operands, int kRows, class F>
+INLINE void multiply_by(const TileTable<Operands, kRows>& table, Index rows, BlockRange range, const Epilogue& e,
+                        OutputRows y, F operands) {
+  multiply(kRows, tile_blocks(rows), rows, range, e, y,
+           [&](Index row, Index count, Index block, Index blocks, const TileOutput& out) INLINE_LAMBDA {
+             table.of_rows[blocks > 1][count - 1](operands(row, block), out);
+           });
 }
 
 // The operands of the tile that begins at a row and a block.
@@ -201,20 +208,16 @@ INLINE Int8Operands operands(const Int8Matrix& w, Int8Rows x, Index row, Index b
 
 void multiply_int8(const Int8Matrix& w, Int8Rows x, Index rows, BlockRange range, const Epilogue& epilogue,
                    OutputRows y) {
-  multiply(kInt8TileRows, tile_blocks(rows), rows, range, epilogue, y,
-           [&](Index row, Index count, Index block, Index blocks, const TileOutput& out) INLINE_LAMBDA {
-             kInt8Tiles.of_rows[blocks > 1][count - 1](operands(w, x, row, block), out);
-           });
+  multiply_by(kInt8Tiles, rows, range, epilogue, y,
+              [&](Index row, Index block) INLINE_LAMBDA { return operands(w, x, row, block); });
 }
 
 void multiply_float(const FloatMatrix& w, FloatRows x, Index rows, BlockRange range, const Epilogue& epilogue,
                     OutputRows y) {
-  multiply(kFloatTileRows, tile_blocks(rows), rows, range, epilogue, y,
-           [&](Index row, Index count, Index block, Index blocks, const TileOutput& out) INLINE_LAMBDA {
-             const Index column = block * kLanes;
-             kFloatTiles.of_rows[blocks > 1][count - 1](
-                 {x.data + row * x.stride, x.stride, w.weight + column * w.inputs, w.inputs, w.bias + column}, out);
-           });
+  multiply_by(kFloatTiles, rows, range, epilogue, y, [&](Index row, Index block) INLINE_LAMBDA {
+    const Index column = block * kLanes;
+    return FloatOperands{x.data + row * x.stride, x.stride, w.weight + column * w.inputs, w.inputs, w.bias + column};
+  });
 }
 
 }  // namespace

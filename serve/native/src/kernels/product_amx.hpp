@@ -31,23 +31,20 @@ void amx_tile(const Int8Operands& in, const TileOutput& out, Index rows, Index t
     scale[b] = load(in.scale + 16 * b);
     bias[b] = load(in.bias + 16 * b);
   });
-  const auto finish_rows = [&](Index first, Index end, auto tile, Index tile_first) INLINE_LAMBDA {
-    for (Index r = first; r < end; ++r) {
-      const float* residual = out.residual == nullptr ? nullptr : out.residual + r * out.residual_stride;
-      store_tile<1, B>({out.y + r * out.stride, 0, residual, 0, out.floor}, [&](auto, auto b) INLINE_LAMBDA {
-        const I32 sum = load(sums[tile * B + b] + kLanes * (r - tile_first));
-        return fma(to_float(sum), broadcast(in.row_scales[r]) * scale[b], bias[b]);
-      });
-    }
-  };
-  finish_rows(0, tile_rows, Constant<0>{}, 0);
-  if constexpr (R == 2) finish_rows(tile_rows, rows, Constant<1>{}, second);
+  for (Index r = 0; r < rows; ++r) {
+    const float* residual = out.residual == nullptr ? nullptr : out.residual + r * out.residual_stride;
+    const std::int32_t* of_row = r < tile_rows ? sums[0] + kLanes * r : sums[(R - 1) * B] + kLanes * (r - second);
+    store_tile<1, B>({out.y + r * out.stride, 0, residual, 0, out.floor}, [&](auto, auto b) INLINE_LAMBDA {
+      const I32 sum = load(of_row + b * kTileRows * kLanes);
+      return fma(to_float(sum), broadcast(in.row_scales[r]) * scale[b], bias[b]);
+    });
+  }
 }
 
 void multiply_amx(const Int8Matrix& w, Int8Rows x, Index rows, BlockRange range, const Epilogue& epilogue,
                   OutputRows y) {
   if (rows < kFewestRows || w.inputs % 64 != 0) return multiply_int8(w, x, rows, range, epilogue, y);
-  const Index parts = (rows + 2 * kTileRows - 1) / (2 * kTileRows), most = (rows + parts - 1) / parts;  // as `multiply`
+  const Index most = highest_tile(rows, 2 * kTileRows);
   const bool two = most > kTileRows;
   const Index tile_rows = two ? (most + 1) / 2 : most;
   TileShapes shapes;

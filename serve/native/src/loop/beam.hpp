@@ -40,8 +40,7 @@ inline bool keep(std::vector<Expansion>& best, const Expansion& candidate, size_
 inline std::vector<Expansion> survivors(const std::vector<Expansion>& candidates, size_t beam_size, int64_t end_id) {
   std::vector<Expansion> following;
   for (const Expansion& candidate : candidates) {
-    if (following.size() == beam_size) break;
-    if (candidate.token_id != end_id) following.push_back(candidate);
+    if (following.size() < beam_size && candidate.token_id != end_id) following.push_back(candidate);
   }
   return following;
 }

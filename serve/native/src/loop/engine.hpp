@@ -93,7 +93,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     try {
       const auto running_rows = model_->shape().slots - static_cast<int64_t>(free_target_slots_.size());
       const auto admitted = scheduler_->admit(number_, static_cast<int64_t>(free_target_slots_.size()), running_rows);
-      if (!admitted.empty()) prefill(admitted);
+      if (!admitted.empty()) encode(admitted);
       if (!running_.empty()) decode();
     } catch (...) {
       count_failure("decode_failed", running_.size());
@@ -118,8 +118,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   // One failure may have its cause in one input; several in a row point to the model.
   static constexpr int64_t kUnhealthyFailures = 3;
-  // More source tokens in one run of the encoder leave the processor's caches.
-  static constexpr size_t kEncodedTokens = 256;
   static constexpr double kLongestSeconds = 1e8;  // clocks overflow beyond
 
   void publish() {
@@ -128,43 +126,30 @@ class Engine : public std::enable_shared_from_this<Engine> {
     urgent_ = false;
   }
 
-  // Assigns slots to sequences and encodes them; those of a failed run of the encoder fail.
-  void prefill(const std::vector<SequencePointer>& admitted) {
-    for (size_t first = 0, end = 0; first < admitted.size(); first = end) {
-      size_t tokens = 0;
-      while (end < admitted.size() && (end == first || tokens + admitted[end]->source_ids.size() <= kEncodedTokens)) {
-        tokens += admitted[end++]->source_ids.size();
-      }
-      encode(&admitted[first], end - first);
-    }
-  }
-
-  void encode(const SequencePointer* sequences, size_t count) {
+  // Assigns slots to sequences and encodes them; all of them fail if the encoder fails.
+  void encode(const std::vector<SequencePointer>& admitted) {
     encode_batch_.clear();
-    for (size_t place = 0; place < count; ++place) {
-      Sequence& sequence = *sequences[place];
-      take_slots(sequence);
-      encode_batch_.ids.insert(encode_batch_.ids.end(), sequence.source_ids.begin(), sequence.source_ids.end());
-      encode_batch_.lengths.push_back(sequence.source_length());
-      encode_batch_.slots.push_back(sequence.source_slot);
+    for (const SequencePointer& sequence : admitted) {
+      take_slots(*sequence);
+      encode_batch_.ids.insert(encode_batch_.ids.end(), sequence->source_ids.begin(), sequence->source_ids.end());
+      encode_batch_.lengths.push_back(sequence->source_length());
+      encode_batch_.slots.push_back(sequence->source_slot);
     }
     const double started_seconds = clock_();
     try {
       model_->encode(encode_batch_);
     } catch (...) {
-      count_failure("encode_failed", count);
-      for (size_t place = 0; place < count; ++place) {
-        release_slots(*sequences[place]);
-        scheduler_->finish(*sequences[place], Failure::kInternal, records_);
+      count_failure("encode_failed", admitted.size());
+      for (const SequencePointer& sequence : admitted) {
+        release_slots(*sequence);
+        scheduler_->finish(*sequence, Failure::kInternal, records_);
       }
       return;
     }
     const double encoded_seconds = clock_();
-    for (size_t place = 0; place < count; ++place) {
-      sequences[place]->encoded_seconds = encoded_seconds;
-      running_.push_back(sequences[place]);
-    }
-    encode_counters_.observe(encoded_seconds - started_seconds, count);
+    for (const SequencePointer& sequence : admitted) sequence->encoded_seconds = encoded_seconds;
+    running_.insert(running_.end(), admitted.begin(), admitted.end());
+    encode_counters_.observe(encoded_seconds - started_seconds, admitted.size());
   }
 
   void decode() {
@@ -244,10 +229,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
       const int32_t slot = free_target_slots_.back();
       free_target_slots_.pop_back();
       if (place < rows) {
-        Row row;
+        Row& row = sequence.rows.emplace_back();
         row.slot = slot;
         row.number = static_cast<uint64_t>(place);
-        sequence.rows.push_back(std::move(row));
       } else {
         sequence.spare_slots.push_back(slot);
       }

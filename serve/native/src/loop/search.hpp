@@ -217,10 +217,8 @@ class Search {
       }
     }
     if (!over) return;
-    for (const Row& row : sequence.rows) freed_slots.push_back(row.slot);
-    freed_slots.insert(freed_slots.end(), sequence.spare_slots.begin(), sequence.spare_slots.end());
+    for (const Row& row : sequence.rows) sequence.spare_slots.push_back(row.slot);
     sequence.rows.clear();
-    sequence.spare_slots.clear();
   }
 
   // Sets the best expansions of all hypotheses; returns false if a row is broken.
@@ -254,12 +252,7 @@ class Search {
     if (!options.keeps_attention()) return;
     mean_attention(sequence, scores);
     if (options.alignments != 0) row.alignments.insert(row.alignments.end(), attention_.begin(), attention_.end());
-    if (options.coverage_penalty > 0) {
-      row.attention_sums.resize(attention_.size(), 0.0f);
-      for (size_t token_at = 0; token_at < attention_.size(); ++token_at) {
-        row.attention_sums[token_at] += attention_[token_at];
-      }
-    }
+    if (options.coverage_penalty > 0) add_attention(row.attention_sums);
   }
 
   // Appends the hypothesis of a row; `end` is its end token, null if it was cut at its limit.
@@ -273,16 +266,21 @@ class Search {
     double covered = 0;
     if (sequence.options.coverage_penalty > 0) {
       std::vector<float> sums = row.attention_sums;
-      sums.resize(sequence.source_ids.size(), 0.0f);
       if (end != nullptr) {
         mean_attention(sequence, *scores);
-        for (size_t token = 0; token < sums.size(); ++token) sums[token] += attention_[token];
+        add_attention(sums);
       }
       covered = coverage(sums);
     }
     hypothesis.normalized_score =
         normalized_score(hypothesis.score, hypothesis.token_scores.size(), covered, sequence.options);
     sequence.finished.push_back(std::move(hypothesis));
+  }
+
+  // Adds the mean to the sums of a row, which are empty before its first token.
+  void add_attention(std::vector<float>& sums) const {
+    sums.resize(attention_.size(), 0.0f);
+    for (size_t token = 0; token < sums.size(); ++token) sums[token] += attention_[token];
   }
 
   // Sets the mean of the alignment heads for the tokens of the source.

@@ -12,12 +12,7 @@
 namespace dragoman {
 
 struct DecoderLayer {
-  Linear qkv;  // [3 d_model, d_model]: queries, keys, values
-  Linear out;
-  Norm self_norm;
-  Linear query;
-  Linear cross_out;
-  Norm cross_norm;
+  AttentionPart self_attention, cross_attention;
   FeedForward feed_forward;
 };
 
@@ -44,16 +39,13 @@ class Decoder {
       : config_(config), kernels_(kernels) {
     WeightReader reader(config_, std::move(weights));
     embedding_ = reader.embedding();
-    const Index d = config_.d_model;
     for (Index i = 0; i < config_.decoder_layers; ++i) {
       const std::string name = "decoder layer " + std::to_string(i);
-      layers_.push_back({reader.linear(name + " qkv", 3 * d, d), reader.linear(name + " out", d, d),
-                         reader.norm(name + " self-attention norm"), reader.linear(name + " query", d, d),
-                         reader.linear(name + " cross-attention out", d, d),
-                         reader.norm(name + " cross-attention norm"), reader.feed_forward(name)});
+      layers_.push_back({reader.attention(name + " self-attention", 3), reader.attention(name + " cross-attention", 1),
+                         reader.feed_forward(name)});
     }
     if (config_.pre_norm) norm_ = reader.norm("final norm");
-    vocabulary_ = reader.linear("vocabulary", config_.vocabulary, d);
+    vocabulary_ = reader.linear("vocabulary", config_.vocabulary, config_.d_model);
     reader.finish();
   }
 
@@ -79,14 +71,8 @@ class Decoder {
     }
     for (Index i = 0; i < config_.decoder_layers; ++i) {
       const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-      layers.project(layer.qkv, layers.before(layer.self_norm));
-      self_attention(rows, i, layers, parallel, scratch);
-      layers.add(layer.out, layers.attended_input());
-      layers.after(layer.self_norm);
-      layers.project(layer.query, layers.before(layer.cross_norm));
-      cross_attention(rows, i, layers, parallel, scratch);
-      layers.add(layer.cross_out, layers.attended_input());
-      layers.after(layer.cross_norm);
+      layers.attention(layer.self_attention, [&] { self_attention(rows, i, layers, parallel, scratch); });
+      layers.attention(layer.cross_attention, [&] { cross_attention(rows, i, layers, parallel, scratch); });
       layers.feed_forward(layer.feed_forward);
     }
     project_and_choose(vocabulary_, layers, layers.before(norm_), rows.count, kernels_, parallel, workspace,

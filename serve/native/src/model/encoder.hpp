@@ -10,9 +10,7 @@
 namespace dragoman {
 
 struct EncoderLayer {
-  Linear qkv;  // [3 d_model, d_model]: queries, keys, values
-  Linear out;
-  Norm norm;
+  AttentionPart attention;
   FeedForward feed_forward;
 };
 
@@ -34,15 +32,14 @@ class Encoder {
       : config_(config), kernels_(kernels) {
     WeightReader reader(config_, std::move(weights));
     embedding_ = reader.embedding();
-    const Index d = config_.d_model;
     for (Index i = 0; i < config_.layers; ++i) {
       const std::string name = "encoder layer " + std::to_string(i);
-      layers_.push_back({reader.linear(name + " qkv", 3 * d, d), reader.linear(name + " out", d, d),
-                         reader.norm(name + " attention norm"), reader.feed_forward(name)});
+      layers_.push_back({reader.attention(name + " attention", 3), reader.feed_forward(name)});
     }
     if (config_.pre_norm) norm_ = reader.norm("final norm");
     for (Index i = 0; i < config_.decoder_layers; ++i)
-      keys_values_.push_back(reader.linear("decoder layer " + std::to_string(i) + " keys and values", 2 * d, d));
+      keys_values_.push_back(reader.linear("decoder layer " + std::to_string(i) + " keys and values",
+                                           2 * config_.d_model, config_.d_model));
     reader.finish();
   }
 
@@ -54,12 +51,9 @@ class Encoder {
     for (Index first = 0; first < sources.count; first += part.count) {
       part.lengths = sources.lengths + first;
       part.slots = sources.slots + first;
-      Index blocks = blocks_of(part.lengths[0]), tokens = part.lengths[0];
-      for (part.count = 1; first + part.count < sources.count; ++part.count) {
-        blocks += blocks_of(part.lengths[part.count]);
-        if (blocks * kLanes > kTokensTogether) break;
-        tokens += part.lengths[part.count];
-      }
+      Index tokens = part.lengths[0];
+      for (part.count = 1; first + part.count < sources.count; tokens += part.lengths[part.count++])
+        if (tokens + part.lengths[part.count] > kTokensTogether) break;
       encode_together(part, parallel, workspace);
       part.token_ids += tokens;
     }
@@ -67,24 +61,22 @@ class Encoder {
 
  private:
   // Activations of more tokens leave the caches of a processor.
-  static constexpr Index kTokensTogether = 512;
+  static constexpr Index kTokensTogether = 256;
 
   void encode_together(const Sources& sources, const Parallel& parallel, Workspace& workspace) const {
-    std::vector<SourceToken>& tokens = workspace.tokens;
+    std::vector<Index>& row_sources = workspace.row_sources;
     workspace.first_rows.clear();
-    tokens.clear();
+    row_sources.clear();
     for (Index source = 0; source < sources.count; ++source) {
-      workspace.first_rows.push_back(static_cast<Index>(tokens.size()));
-      for (Index position = 0; position < sources.lengths[source]; ++position) tokens.push_back({source, position});
+      workspace.first_rows.push_back(static_cast<Index>(row_sources.size()));
+      row_sources.insert(row_sources.end(), static_cast<std::size_t>(sources.lengths[source]), source);
     }
-    const Layers layers(config_, kernels_, parallel, workspace, static_cast<Index>(tokens.size()));
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      layers.embed(embedding_, static_cast<Index>(i), sources.token_ids[i], tokens[i].position);
+    const Layers layers(config_, kernels_, parallel, workspace, static_cast<Index>(row_sources.size()));
+    for_tokens(sources, parallel, workspace, [&](Index, Index position, Index row) {
+      layers.embed(embedding_, row, sources.token_ids[row], position);
+    });
     for (const EncoderLayer& layer : layers_) {
-      layers.project(layer.qkv, layers.before(layer.norm));
-      attend(sources, layers, parallel, workspace);
-      layers.add(layer.out, layers.attended_input());
-      layers.after(layer.norm);
+      layers.attention(layer.attention, [&] { attend(sources, layers, parallel, workspace); });
       layers.feed_forward(layer.feed_forward);
     }
     const Input outputs = layers.before(norm_);
@@ -127,9 +119,9 @@ class Encoder {
     });
     const Index scratch = round_up(attention_scratch(heads, blocks * kLanes), kLanes);
     float* scratches = workspace.attention.fit(parallel.threads() * scratch);
-    parallel.split(static_cast<Index>(workspace.tokens.size()), 1, [&](Index task, Index first, Index last) {
+    parallel.split(static_cast<Index>(workspace.row_sources.size()), 1, [&](Index task, Index first, Index last) {
       for (Index row = first; row < last; ++row) {
-        const Index source = workspace.tokens[static_cast<std::size_t>(row)].source;
+        const Index source = workspace.row_sources[static_cast<std::size_t>(row)];
         kernels_.attend_float(heads, caches[source],
                               {layers.wide() + row * layers.wide_stride(), sources.lengths[source],
                                layers.attended() + row * layers.row_size(), scratches + task * scratch, nullptr, 0});

@@ -37,7 +37,6 @@ class Layers {
     }
   }
 
-  float* states() const { return states_; }      // the residual stream
   float* wide() const { return wide_; }          // [rows, wide_stride()]: queries, keys, values, or the inner layer
   float* attended() const { return attended_; }  // rows of attention's outputs
   Index wide_stride() const { return wide_stride_; }
@@ -67,8 +66,6 @@ class Layers {
     if (!config_.pre_norm) normalize(norm, states_);
   }
 
-  Input attended_input() const { return prepare({attended_, row_size()}, config_.d_model); }
-
   // wide = input W^T + b
   void project(const Linear& linear, const Input& input) const {
     multiply_all(linear, input, {}, {wide_, wide_stride_});
@@ -79,6 +76,15 @@ class Layers {
     Epilogue epilogue;
     epilogue.residual = {states_, row_size()};
     multiply_all(linear, input, epilogue, {states_, row_size()});
+  }
+
+  // `attend` reads what `in` gives in `wide`, and writes `attended`.
+  template <class F>
+  void attention(const AttentionPart& part, F attend) const {
+    project(part.in, before(part.norm));
+    attend();
+    add(part.out, prepare({attended_, row_size()}, config_.d_model));
+    after(part.norm);
   }
 
   void feed_forward(const FeedForward& part) const {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "model/layers.hpp"
@@ -40,68 +39,58 @@ inline Choice* start_choices(Index tasks, Index rows, Index vocabulary, Index be
   return workspace.choices.data();
 }
 
-// Finishes one row from the states of all tasks.
-inline void finish_row(Choice* choices, Index tasks, Index rows, Index row, Index vocabulary,
-                       const Kernels& kernels, const BestTokens& out) {
-  Choice& choice = choices[row];
-  for (Index task = 1; task < tasks; ++task) {
-    const Choice& other = choices[task * rows + row];
-    kernels.choose_merge(choice, other.best, other.filled);
-  }
-  const Index at = row * out.count;
-  out.log_sums[row] = kernels.choose_finish(choice, vocabulary, out.scores + at, out.ids + at);
-}
-
-inline void copy_strip(const float* strip_logits, Index strip, Index vocabulary, const ScoredRows& scored) {
-  const Index first = strip * kStrip, count = std::min(kStrip, vocabulary - first);
-  for (Index i = 0; i < scored.count; ++i) {
-    const float* from = strip_logits + scored.rows[i] * kStrip;
-    std::copy(from, from + count, scored.logits + i * vocabulary + first);
-  }
-}
-
-// Computes the logits of all rows strip by strip, and chooses from each strip while it is in the cache.
-inline void project_and_choose(const Linear& vocabulary, const Layers& layers, const Input& input, Index rows,
-                               const Kernels& kernels, const Parallel& parallel, Workspace& workspace,
-                               const ScoredRows& scored, const BestTokens& out) {
-  const Index size = vocabulary.outputs, tasks = std::min(parallel.threads(), strip_count(size));
-  Choice* choices = start_choices(tasks, rows, size, out.count, workspace);
+// Chooses from the logits of all rows strip by strip, while a strip is in the cache.
+//
+// fill(strip, count, logits) writes the first `count` logits of a strip to rows of kStrip.
+template <class F>
+void choose_by_strips(Index rows, Index vocabulary, const Kernels& kernels, const Parallel& parallel,
+                      Workspace& workspace, const BestTokens& out, F fill) {
+  const Index strips = strip_count(vocabulary), tasks = std::min(parallel.threads(), strips);
+  Choice* choices = start_choices(tasks, rows, vocabulary, out.count, workspace);
   float* logits = workspace.strips.fit(tasks * rows * kStrip);
-  parallel.split(strip_count(size), 1, [&](Index task, Index first, Index last) {
-    float* strip_logits = logits + task * rows * kStrip;
+  parallel.split(strips, 1, [&](Index task, Index first, Index last) {
+    float* of_strip = logits + task * rows * kStrip;
     for (Index strip = first; strip < last; ++strip) {
-      const BlockRange blocks{strip * kBlocksOfStrip, std::min((strip + 1) * kBlocksOfStrip, vocabulary.blocks())};
-      layers.multiply(vocabulary, input, blocks, {}, {strip_logits, kStrip});
-      for (Index row = 0, end = size - strip * kStrip; end < kStrip && row < rows; ++row)
-        std::fill(strip_logits + row * kStrip + end, strip_logits + (row + 1) * kStrip, kNoLogit);
-      kernels.choose_strip({strip_logits, kStrip}, rows, strip, choices + task * rows);
-      copy_strip(strip_logits, strip, size, scored);
+      const Index count = std::min(kStrip, vocabulary - strip * kStrip);
+      fill(strip, count, of_strip);
+      for (Index row = 0; count < kStrip && row < rows; ++row)
+        std::fill(of_strip + row * kStrip + count, of_strip + (row + 1) * kStrip, kNoLogit);
+      kernels.choose_strip({of_strip, kStrip}, rows, strip, choices + task * rows);
     }
   });
   parallel.split(rows, 1, [&](Index, Index first, Index last) {
-    for (Index row = first; row < last; ++row) finish_row(choices, tasks, rows, row, size, kernels, out);
+    for (Index row = first; row < last; ++row) {
+      for (Index task = 1; task < tasks; ++task) {
+        const Choice& other = choices[task * rows + row];
+        kernels.choose_merge(choices[row], other.best, other.filled);
+      }
+      const Index at = row * out.count;
+      out.log_sums[row] = kernels.choose_finish(choices[row], vocabulary, out.scores + at, out.ids + at);
+    }
   });
+}
+
+// Chooses from the logits of the vocabulary, and copies those that are wanted themselves.
+inline void project_and_choose(const Linear& vocabulary, const Layers& layers, const Input& input, Index rows,
+                               const Kernels& kernels, const Parallel& parallel, Workspace& workspace,
+                               const ScoredRows& scored, const BestTokens& out) {
+  const auto fill = [&](Index strip, Index count, float* logits) {
+    const BlockRange blocks{strip * kBlocksOfStrip, std::min((strip + 1) * kBlocksOfStrip, vocabulary.blocks())};
+    layers.multiply(vocabulary, input, blocks, {}, {logits, kStrip});
+    for (Index i = 0; i < scored.count; ++i)
+      std::copy_n(logits + scored.rows[i] * kStrip, count, scored.logits + i * vocabulary.outputs + strip * kStrip);
+  };
+  choose_by_strips(rows, vocabulary.outputs, kernels, parallel, workspace, out, fill);
 }
 
 // Chooses from logits [rows, vocabulary].
 inline void choose(const float* logits, Index rows, Index vocabulary, const Kernels& kernels,
                    const Parallel& parallel, Workspace& workspace, const BestTokens& out) {
-  Choice* choices = start_choices(1, rows, vocabulary, out.count, workspace);
-  const Index whole = vocabulary / kStrip, rest = vocabulary % kStrip;
-  parallel.split(rows, 1, [&](Index, Index first, Index last) {
-    for (Index row = first; row < last; ++row) {
-      const float* of_row = logits + row * vocabulary;
-      for (Index strip = 0; strip < whole; ++strip)
-        kernels.choose_strip({of_row + strip * kStrip, kStrip}, 1, strip, choices + row);
-      if (rest > 0) {
-        std::array<float, kStrip> padded;
-        padded.fill(kNoLogit);
-        std::copy(of_row + whole * kStrip, of_row + vocabulary, padded.begin());
-        kernels.choose_strip({padded.data(), kStrip}, 1, whole, choices + row);
-      }
-      finish_row(choices, 1, rows, row, vocabulary, kernels, out);
-    }
-  });
+  const auto fill = [&](Index strip, Index count, float* of_strip) {
+    for (Index row = 0; row < rows; ++row)
+      std::copy_n(logits + row * vocabulary + strip * kStrip, count, of_strip + row * kStrip);
+  };
+  choose_by_strips(rows, vocabulary, kernels, parallel, workspace, out, fill);
 }
 
 }  // namespace dragoman

@@ -40,6 +40,13 @@ struct Embedding {
   Norm norm;         // if `embedding_norm`
 };
 
+// The projections before and after an attention.
+struct AttentionPart {
+  Linear in;   // to queries, or to queries, keys and values
+  Linear out;
+  Norm norm;
+};
+
 struct FeedForward {
   Linear gate;  // if the model is gated
   Linear inner;
@@ -88,6 +95,11 @@ class WeightReader {
     const Index max_length = leading("positions");
     const auto* positions = values<float>("positions", {kAny, d});
     return {table, positions, rows, max_length, config_.embedding_norm ? norm("embedding norm") : Norm{}};
+  }
+
+  AttentionPart attention(const std::string& name, Index widths) {
+    const Index d = config_.d_model;
+    return {linear(name + " in", widths * d, d), linear(name + " out", d, d), norm(name + " norm")};
   }
 
   FeedForward feed_forward(const std::string& name) {

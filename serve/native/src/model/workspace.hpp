@@ -37,12 +37,6 @@ class Buffer {
   Index count_ = 0;
 };
 
-// A token of an encoded source.
-struct SourceToken {
-  Index source;
-  Index position;
-};
-
 struct Workspace {
   Buffer<float> states, normalized, wide, gate, attended;
   Buffer<std::uint8_t> quantized;
@@ -50,8 +44,8 @@ struct Workspace {
   Buffer<float> strips, largest, sums;
   Buffer<Candidate> best;
   std::vector<Choice> choices;
-  std::vector<SourceToken> tokens;
-  std::vector<Index> first_rows;  // of each source
+  std::vector<Index> first_rows;   // of each encoded source
+  std::vector<Index> row_sources;  // of each row, the source
   std::vector<FloatCache> source_caches;
 };
 

@@ -54,12 +54,9 @@ T* copied_output(const Context& context, std::size_t index, const TensorShape& s
 inline Cache write_cache(const Context& context, const Config& config, const Cache& cache, std::size_t first) {
   Cache output = cache;
   const TensorShape shape = cache_shape(cache, Cache::block_size(cache.heads, config.int8));
-  if (config.int8) {
-    output.values = copied_output<std::int8_t>(context, first, shape, cache.values);
-    output.scales = copied_output<float>(context, first + 1, cache_shape(cache, kLanes), cache.scales);
-  } else {
-    output.values = copied_output<float>(context, first, shape, cache.values);
-  }
+  if (config.int8) output.values = copied_output<std::int8_t>(context, first, shape, cache.values);
+  else output.values = copied_output<float>(context, first, shape, cache.values);
+  if (config.int8) output.scales = copied_output<float>(context, first + 1, cache_shape(cache, kLanes), cache.scales);
   return output;
 }
 

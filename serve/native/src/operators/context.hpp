@@ -91,11 +91,11 @@ inline void check_slots(const char* name, Vector<const std::int32_t> slots, Inde
   check_values(name, slots, 0, count - 1);
   std::vector<bool> seen(static_cast<std::size_t>(count));
   for (Index i = 0; i < slots.count; ++i) {
-    std::vector<bool>::reference taken = seen[static_cast<std::size_t>(slots.data[i])];
-    if (taken)
+    const auto slot = static_cast<std::size_t>(slots.data[i]);
+    if (seen[slot])
       throw std::invalid_argument(std::string(name) + ": expected different slots, got " +
                                   std::to_string(slots.data[i]) + " twice");
-    taken = true;
+    seen[slot] = true;
   }
 }
 

@@ -35,10 +35,8 @@ class StepKernel {
     if (aligned.data[0] == 2) rows.alignment_heads = &every_head_;
     const Index heads = static_cast<Index>(rows.alignment_heads->size());
     rows.scored.logits = context.output<float>(0, {rows.scored.count, vocabulary});
-    rows.best.count = best_count;
-    rows.best.log_sums = context.output<float>(1, {rows.count});
-    rows.best.scores = context.output<float>(2, {rows.count, best_count});
-    rows.best.ids = context.output<std::int64_t>(3, {rows.count, best_count});
+    rows.best = {best_count, context.output<float>(1, {rows.count}), context.output<float>(2, {rows.count, best_count}),
+                 context.output<std::int64_t>(3, {rows.count, best_count})};
     float* alignments = context.output<float>(4, {aligned_rows, heads, rows.source.capacity()});
     rows.alignments = aligned_rows * heads > 0 ? alignments : nullptr;
     rows.target = write_cache(context, config, rows.target, kCacheOutput);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,16 +75,13 @@ class SessionModel : public StepModel {
                target_cache_.tokens()},
         encoding_(*sessions_, sessions_->encoder),
         token_ids_(static_cast<size_t>(slots)),
+        constants_(static_cast<size_t>(std::min(2 * slots, shape_.vocabulary) + 1)),
         logits_(float_bytes(slots, shape_.vocabulary)),
-        alignments_(float_bytes(slots, shape_.alignment_heads) * static_cast<size_t>(shape_.source_capacity)) {
+        alignments_(float_bytes(slots, shape_.alignment_heads) * static_cast<size_t>(shape_.source_capacity)),
+        best_(static_cast<size_t>(slots), constants_.size()),
+        changed_(static_cast<size_t>(slots), constants_.size()) {
     for (auto& input : inputs_) input.resize(static_cast<size_t>(slots));
-    const int32_t most = std::min(2 * slots, shape_.vocabulary);
-    for (int32_t value = 0; value <= most; ++value) constants_.emplace(value, value);
-    for (Best* best : {&best_, &changed_}) {
-      best->log_sums.resize(static_cast<size_t>(slots));
-      best->scores.resize(static_cast<size_t>(slots) * static_cast<size_t>(most));
-      best->ids.resize(best->scores.size());
-    }
+    std::iota(constants_.begin(), constants_.end(), 0);
     source_cache_.bind(encoding_, true);
   }
 
@@ -119,7 +117,7 @@ class SessionModel : public StepModel {
   Choices choose(int32_t rows, int32_t best_count) override {
     Binding binding(*sessions_, sessions_->choose);
     binding.input("logits", logits_.data(), ElementType::kFloat, {rows, shape_.vocabulary});
-    binding.input("best_count", &constants_.at(best_count), ElementType::kInt32, {1});
+    binding.input("best_count", &constants_.at(static_cast<size_t>(best_count)), ElementType::kInt32, {1});
     changed_.bind(binding, rows, best_count);
     binding.run();
     return changed_.choices();
@@ -142,6 +140,7 @@ class SessionModel : public StepModel {
     std::vector<float> log_sums, scores;
     std::vector<int64_t> ids;
 
+    Best(size_t rows, size_t most) : log_sums(rows), scores(rows * most), ids(rows * most) {}
     void bind(Binding& binding, int32_t rows, int32_t count) {
       binding.output("log_sums", log_sums.data(), ElementType::kFloat, {rows});
       binding.output("best_scores", scores.data(), ElementType::kFloat, {rows, count});
@@ -167,8 +166,8 @@ class SessionModel : public StepModel {
       const int32_t count = place + 1 < inputs_.size() ? rows : scored;
       binding.input(kInputs[place], inputs_[place].data(), ElementType::kInt32, {count});
     }
-    binding.input("best_count", &constants_.at(best_count), ElementType::kInt32, {1});
-    binding.input("aligned", &constants_.at(aligned), ElementType::kInt32, {1});
+    binding.input("best_count", &constants_.at(static_cast<size_t>(best_count)), ElementType::kInt32, {1});
+    binding.input("aligned", &constants_.at(static_cast<size_t>(aligned)), ElementType::kInt32, {1});
     target_cache_.bind(binding, true);
     source_cache_.bind(binding, false);
     binding.output("logits", logits_.data(), ElementType::kFloat, {scored, shape_.vocabulary});
@@ -186,8 +185,8 @@ class SessionModel : public StepModel {
   // Inputs of a step, with room for all slots.
   std::vector<int64_t> token_ids_;
   std::array<std::vector<int32_t>, std::size(kInputs)> inputs_;
-  // The numbers of best tokens and the flags that bindings refer to.
-  std::map<int32_t, int32_t> constants_;
+  // 0, 1, ...: the numbers of best tokens and the flags that bindings refer to.
+  std::vector<int32_t> constants_;
   MappedMemory logits_, alignments_;
   Best best_, changed_;
 };

@@ -1,6 +1,5 @@
 #include "runtime/sessions.hpp"
 
-#include <functional>
 #include <numeric>
 #include <stdexcept>
 
