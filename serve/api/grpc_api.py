@@ -43,7 +43,8 @@ from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.server import ChannelOptions
 from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord
-from serve.observability.metrics import Method, ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import Method
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.registry import ModelRegistry
 from serve.scheduler.sequence import FairnessKey

@@ -22,7 +22,8 @@ from serve.api.retry_after import pushback_metadata, retry_details
 from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
 from serve.keys.account import Account
 from serve.observability.logs import RecordedRequest, RequestRecord, choose_request_id
-from serve.observability.metrics import Method, ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import Method
 
 REQUEST_ID_KEY = "x-request-id"
 # The namespace of the reasons in ErrorInfo.

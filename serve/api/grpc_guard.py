@@ -21,7 +21,8 @@ from serve.api.load_shedding import REFUSAL, LoadShedder
 from serve.api.open_inference.grpc import PROBES
 from serve.errors import InvalidRequestError, QueueFullError, ServiceError, UnauthorizedError
 from serve.observability.logs import choose_request_id
-from serve.observability.metrics import NO_MODEL, Method, ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import NO_MODEL, Method
 
 KEY_METADATA = "authorization"
 # A client sends the message of a unary call with its headers or right after them.

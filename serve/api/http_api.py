@@ -61,7 +61,8 @@ from serve.api.sse import TRANSLATION_EVENTS, EventStream
 from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
 from serve.keys.account import Account
 from serve.observability.logs import RecordedRequest, RequestRecord, choose_request_id
-from serve.observability.metrics import Method, ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import Method
 from serve.page.static_files import build_static
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.lifecycle import Lifecycle

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from serve.errors import ServiceError
-from serve.observability.metrics import Method
+from serve.observability.request_metrics import Method
 
 _STATUSES: Mapping[int, str] = {
     HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time.",

@@ -17,7 +17,7 @@ import structlog
 
 from serve.errors import DeadlineExceededError, QueueFullError
 from serve.observability.logs import RequestRecord
-from serve.observability.metrics import Method
+from serve.observability.request_metrics import Method
 from serve.scheduler.request_scheduler import RequestScheduler
 from serve.system import available_cpus
 

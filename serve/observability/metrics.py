@@ -5,100 +5,23 @@ No label holds a text, a request id or another value chosen by a client. Each mo
 disappear with it.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from copy import copy
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from serve.errors import ERRORS, CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
+from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
+from serve.observability.batch import Batch
 from serve.observability.connections import ConnectionMetrics
 from serve.observability.histogram import BatchedHistogram
+from serve.observability.request_metrics import LATENCY_BUCKETS, NO_MODEL, Method, Protocol, RequestMetrics
 from serve.observability.usage import RequestUsage
 from serve.search.hypothesis import FinishReason
 
-Protocol = Literal["grpc", "rest"]
-Method = Literal[
-    "translate",
-    "translate_stream",
-    "translate_many",
-    "score",
-    "attention",
-    "infer",
-    "infer_stream",
-    "generate",
-    "generate_stream",
-    "libretranslate",
-    "deepl",
-    "other",
-]
-
-METHODS: tuple[tuple[Protocol, Method], ...] = (
-    ("grpc", "translate"),
-    ("grpc", "translate_stream"),
-    ("grpc", "translate_many"),
-    ("grpc", "score"),
-    ("grpc", "infer"),
-    ("grpc", "infer_stream"),
-    ("grpc", "other"),
-    ("rest", "translate"),
-    ("rest", "translate_stream"),
-    ("rest", "score"),
-    ("rest", "attention"),
-    ("rest", "infer"),
-    ("rest", "generate"),
-    ("rest", "generate_stream"),
-    ("rest", "libretranslate"),
-    ("rest", "deepl"),
-    ("rest", "other"),
-)
-
-OK = "ok"
 DOCUMENT_STATUSES = ("done", "failed")
-OUTCOMES = (OK, *(error.reason for error in ERRORS))
-
-# Most translations of a sentence take tens of milliseconds: the edges are dense there.
-LATENCY_BUCKETS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1),
-    *(0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0),
-)
-
-
-class RequestMetrics:
-    """Request counts and durations by outcome, of one model or of none."""
-
-    def __init__(self, registry: CollectorRegistry, model: str) -> None:
-        requests = Counter(
-            "dragoman_requests",
-            "Requests received, by outcome.",
-            ("model", "protocol", "method", "outcome"),
-            registry=registry,
-        )
-        durations = BatchedHistogram(
-            "dragoman_request_duration_seconds",
-            "From the received to the answered request.",
-            ("model", "protocol", "outcome"),
-            registry=registry,
-            buckets=LATENCY_BUCKETS,
-        )
-        self._requests = {
-            (protocol, method, outcome): requests.labels(model, protocol, method, outcome)
-            for protocol, method in METHODS
-            for outcome in OUTCOMES
-        }
-        self._durations = {
-            (protocol, outcome): durations.labels(model, protocol, outcome)
-            for protocol in get_args(Protocol)
-            for outcome in (OK, "error")
-        }
-
-    def finish(self, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
-        """Counts a finished request and its duration."""
-        self._requests[protocol, method, outcome].inc()
-        self._durations[protocol, OK if outcome == OK else "error"].observe(seconds)
-
 
 Phase = Literal["encode", "decode"]
 
@@ -136,6 +59,7 @@ class Metrics:
 
     def _register_requests(self) -> None:
         self.requests = RequestMetrics(self.registry, self._model)
+        self._responses = Batch(self.registry, self._count_responses)
         self._tokenize = self._histogram(
             "request_tokenize_seconds", "Text to tokens, for each answered request.", LATENCY_BUCKETS
         ).labels(self._model)
@@ -227,6 +151,7 @@ class Metrics:
         ).labels(self._model, "source")
 
     def _register_cache(self) -> None:
+        self._lookups = Batch(self.registry, self._count_lookups)
         lookups = self._counter("result_cache_lookups", "Lookups in the result cache, by result.", "result")
         self._cache_lookups = {hit: lookups.labels(self._model, "hit" if hit else "miss") for hit in (False, True)}
         self._cache_evictions = self._counter(
@@ -348,7 +273,12 @@ class Metrics:
 
     def observe_cache(self, *, hit: bool) -> None:
         """Counts a lookup in the result cache."""
-        self._cache_lookups[hit].inc()
+        self._lookups.add(hit)
+
+    def _count_lookups(self, lookups: Sequence[bool]) -> None:
+        hits = sum(lookups)
+        self._cache_lookups[True].inc(hits)
+        self._cache_lookups[False].inc(len(lookups) - hits)
 
     def set_cache(self, *, bytes_used: int, evicted: int) -> None:
         """Sets the size of the result cache and counts the entries evicted by an insertion."""
@@ -357,13 +287,18 @@ class Metrics:
 
     def observe_response(self, usage: RequestUsage) -> None:
         """Counts the texts, tokens and times of one successful request."""
-        self._texts.observe(usage.texts)
-        self._source_tokens.inc(usage.source_tokens)
-        self._target_tokens.inc(usage.target_tokens)
-        self._request_tokens["source"].observe(usage.source_tokens)
-        self._request_tokens["target"].observe(usage.target_tokens)
-        self._tokenize.observe(usage.timings.tokenize_seconds)
-        self._inference.observe(usage.timings.inference_seconds)
+        self._responses.add(usage)
+
+    def _count_responses(self, usages: Sequence[RequestUsage]) -> None:
+        source_tokens = [each.source_tokens for each in usages]
+        target_tokens = [each.target_tokens for each in usages]
+        self._texts.observe_all([each.texts for each in usages])
+        self._source_tokens.inc(sum(source_tokens))
+        self._target_tokens.inc(sum(target_tokens))
+        self._request_tokens["source"].observe_all(source_tokens)
+        self._request_tokens["target"].observe_all(target_tokens)
+        self._tokenize.observe_all([each.timings.tokenize_seconds for each in usages])
+        self._inference.observe_all([each.timings.inference_seconds for each in usages])
 
     def _counter(self, name: str, description: str, *labels: str) -> Counter:
         return Counter(f"dragoman_{name}", description, ("model", *labels), registry=self.registry)
@@ -378,8 +313,6 @@ class Metrics:
 
 
 RELOAD_OUTCOMES = ("ok", "failed")
-# The label of requests that reached no model; Prometheus treats an empty label as absent.
-NO_MODEL = ""
 # Creation times are useless for rates and would be a third of all lines.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
 
@@ -389,13 +322,15 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # Before all: if a scrape finds no request in flight, it finds every request counted.
+        self._inflight_changes = Batch(self.registry, self._change_inflight)
+        self._inflight = Gauge("dragoman_inflight_requests", "Requests in flight.", registry=self.registry)
         self._models: dict[str, Metrics] = {}
         unrouted = CollectorRegistry()
         self._unrouted = RequestMetrics(unrouted, NO_MODEL)
         self.registry.register(_Merged(self._models, unrouted))
         self._ready = Gauge("dragoman_ready", "1 if every model would translate a request now.", registry=self.registry)
         self._draining = Gauge("dragoman_draining", "1 from the stop signal to the exit.", registry=self.registry)
-        self._inflight = Gauge("dragoman_inflight_requests", "Requests in flight.", registry=self.registry)
         self.http_connections = ConnectionMetrics(self.registry)
         self._build = Info("dragoman_build", "Versions of the running software.", registry=self.registry)
         self._reloads = Counter(
@@ -443,7 +378,7 @@ class ServiceMetrics:
 
     def start_request(self) -> None:
         """Counts a request in flight until `finish_request`."""
-        self._inflight.inc()
+        self._inflight_changes.add(1)
 
     def finish_request(self, model: str, protocol: Protocol, method: Method, outcome: str, seconds: float) -> None:
         """Counts a finished request, exactly once per `start_request`.
@@ -459,7 +394,10 @@ class ServiceMetrics:
         requests = self._unrouted if known is None else known.requests
         requests.finish(protocol, method, outcome, seconds)
         # Last: when no request is in flight, every request has been counted.
-        self._inflight.dec()
+        self._inflight_changes.add(-1)
+
+    def _change_inflight(self, changes: Sequence[int]) -> None:
+        self._inflight.inc(sum(changes))
 
     def observe_reload(self, failed_models: int) -> None:
         """Counts a reload by outcome and sets the number of failed models."""

@@ -41,6 +41,7 @@ from serve.bundle.bundle import (
 )
 from serve.bundle.manifest import AttentionHead, BundleDirection, GoldenSentence
 from serve.engine.engine import Engine
+from serve.observability.batch import Batch
 from serve.observability.metrics import ServiceMetrics, _Merged
 from serve.registry.loader import LoadModels, ModelLoader
 from serve.registry.pipeline import Pipeline
@@ -315,6 +316,9 @@ class LiveService:
 
 
 def _family(registry: CollectorRegistry, series: str) -> Iterable[Metric]:
+    for batch in registry._collector_to_names:
+        if isinstance(batch, Batch):
+            batch.flush()
     collector = registry._names_to_collectors.get(series)
     return () if collector is None else collector.collect()
 

@@ -12,7 +12,8 @@ from serve.engine.native.records import End, Failure
 from serve.engine.native.scheduler import NativeScheduler
 from serve.errors import ServiceError
 from serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
-from serve.observability.metrics import LATENCY_BUCKETS, SEQUENCE_BUCKETS, Metrics
+from serve.observability.metrics import SEQUENCE_BUCKETS, Metrics
+from serve.observability.request_metrics import LATENCY_BUCKETS
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 from tests.support.engines import STEP_TIMEOUT_SECONDS, AnyBench
 from tests.support.fakes import BOS_ID, EOS_ID, VOCABULARY, FakeClock

@@ -38,7 +38,7 @@ from serve.errors import (
 )
 from serve.glossaries.store import GlossaryStore
 from serve.keys.account import Account
-from serve.observability.metrics import Method
+from serve.observability.request_metrics import Method
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry

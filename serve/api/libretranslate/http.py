@@ -1,7 +1,6 @@
 """The routes of LibreTranslate, and how this interface writes errors."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
 from types import MappingProxyType
@@ -33,7 +32,7 @@ from serve.api.served_languages import ServedLanguages
 from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from serve.keys.account import ask
 from serve.languages.names import language_name
-from serve.observability.metrics import Method
+from serve.observability.request_metrics import Method
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry
@@ -281,7 +280,7 @@ class LibreTranslateHttp:
         if not alternatives or order.format == "html":
             return await translate_texts(parts, texts, order)
         rows = alternatives + 1
-        several = replace(order, options=SearchFields(beam_size=rows, hypotheses=rows))
+        several = order._replace(options=SearchFields(beam_size=rows, hypotheses=rows))
         translations = list[Translation | None]()
         for each in texts:
             try:

@@ -37,7 +37,8 @@ from serve.api.open_inference.protocol import (
 )
 from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
-from serve.observability.metrics import Method, ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import Method
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 METHODS: dict[str, Method] = {f"/{SERVICE}/ModelInfer": "infer", f"/{SERVICE}/ModelStreamInfer": "infer_stream"}

@@ -58,7 +58,7 @@ from serve.api.route_table import Route, add_routes
 from serve.api.sse import EventForm, EventStream
 from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
 from serve.observability.logs import RequestRecord
-from serve.observability.metrics import Method
+from serve.observability.request_metrics import Method
 from serve.translation.fields import Fields
 
 _PATH_PARAMETER = re.compile(r"{(\w+)}")

@@ -8,7 +8,8 @@ from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.manifest import CacheSpec, Length, SharedWeight
 from serve.native.library import library_path
 from serve.native.loop import LoopConfig, LoopError, LoopLibrary, LoopModel, ModelConfig, TensorSpec
-from serve.observability.metrics import LATENCY_BUCKETS, SEQUENCE_BUCKETS
+from serve.observability.metrics import SEQUENCE_BUCKETS
+from serve.observability.request_metrics import LATENCY_BUCKETS
 from serve.settings import ServeSettings
 
 # How ONNX numbers the types of elements.

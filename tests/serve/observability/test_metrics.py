@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from serve.errors import ERRORS, InvalidRequestError, QueueFullError
 from serve.observability.logs import RecordedRequest
-from serve.observability.metrics import NO_MODEL, ServiceMetrics
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import NO_MODEL
 from serve.observability.usage import RequestUsage, Timings
 
 USAGE = RequestUsage(
