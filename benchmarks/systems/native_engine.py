@@ -8,7 +8,6 @@ import operator
 import os
 import select
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -100,7 +99,7 @@ class LiveNativeEngines:
         for number in range(count):
             source_ids, options = next(specs)
             length = 1 + number * options.max_target_tokens // count
-            shorter = replace(options, min_target_tokens=length, max_target_tokens=length)
+            shorter = options._replace(min_target_tokens=length, max_target_tokens=length)
             self.submit([SequenceSpec(source_ids, shorter)], renew)
 
     def wait(self, condition: Callable[[], bool]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Self
+from typing import NamedTuple, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,7 @@ _TIMES = Timings.__slots__
 _times = attrgetter(*_TIMES)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestUsage:
+class RequestUsage(NamedTuple):
     """Counts and times of one request; of several hypotheses of a text, the best one counts."""
 
     texts: int

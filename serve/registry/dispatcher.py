@@ -7,15 +7,15 @@ replaced or removed meanwhile. Independent of protocols.
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 from serve.errors import ForbiddenError
 from serve.glossaries.matching import TermIndex
 from serve.glossaries.store import GlossaryStore
 from serve.keys.account import Account
 from serve.observability.logs import RequestRecord
-from serve.observability.metrics import NO_MODEL
+from serve.observability.request_metrics import NO_MODEL
 from serve.registry.detected import DetectedTexts
 from serve.registry.glossaries import find_indexes
 from serve.registry.lifecycle import Lifecycle
@@ -37,8 +37,7 @@ ReadResponse = TypeVar("ReadResponse", ScoreResponse, AttentionResponse)
 _FREE = nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedTranslation:
+class PreparedTranslation(NamedTuple):
     """The last hop of a request, ready to translate.
 
     Attributes:
@@ -231,7 +230,7 @@ class Dispatcher:
         markup = request.format not in ("", PLAIN)
         candidates = (*sources, target)
         found = await detect_languages(request.text, candidates, deadline_seconds, markup=markup)
-        asked = replace(request, target_language=target, source_detected=True, deadline_seconds=deadline_seconds)
+        asked = request._replace(target_language=target, source_detected=True, deadline_seconds=deadline_seconds)
         return DetectedTexts(asked, [best_guess(each, candidates) for each in found])
 
     def _widest_limits(self) -> RequestLimits:
@@ -256,7 +255,7 @@ class Dispatcher:
         self.lifecycle.check_admission()
         deadline_seconds = self._deadline(request.deadline_seconds)
         if record.account is not None and (priority := record.account.key.limits.priority):
-            request = replace(request, priority=request.priority + priority)
+            request = request._replace(priority=request.priority + priority)
         record.source_texts = request.text
         hops = self._use(find_route(request, self._offers(request.model, record)), record, uses)
         languages = hops[0][0].direction.source, hops[-1][0].direction.target
@@ -299,8 +298,8 @@ class Dispatcher:
         """
         (first_hop, first), (last_hop, last) = hops
         first_options, last_options = pivot.split_options(request.options)
-        request_last = replace(request, options=last_options)
-        request_first = replace(request, options=first_options, target_prefix=())
+        request_last = request._replace(options=last_options)
+        request_first = request._replace(options=first_options, target_prefix=())
         terms = TextTerms(indexes, traced=True)
         glossary = [terms] * len(request.text) if indexes else ()
         admitted_first = first.pipeline.limits.admit(request_first, first_hop.direction, deadline_seconds, glossary)

@@ -124,7 +124,7 @@ def split_languages(
     for language, indices in groups.items():
         chosen = [texts[index].text for index in indices]
         forced = [prefixes[index] for index in indices] if prefixes else ()
-        yield replace(request, text=chosen, source_language=language, target_prefix=forced), indices
+        yield request._replace(text=chosen, source_language=language, target_prefix=forced), indices
 
 
 @contextmanager

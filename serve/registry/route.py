@@ -4,8 +4,8 @@ Models are tried in the order of their offers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, islice
+from typing import NamedTuple
 
 from serve.bundle.directions import Directions
 from serve.bundle.language_codes import language_code
@@ -20,8 +20,7 @@ MOST_LISTED = 1000
 Offers = Mapping[str, Directions]
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(NamedTuple):
     """One translation by one model, in a direction of that model."""
 
     model: str

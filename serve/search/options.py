@@ -1,12 +1,11 @@
 """Search options of one sequence, validated at the edge."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_SUPPRESSED_IDS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
+class SearchOptions(NamedTuple):
     """The options of one sequence. Lengths count target tokens without the end token.
 
     Attributes:

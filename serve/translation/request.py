@@ -8,9 +8,9 @@ Interfaces fill a `TranslateRequest` or `ScoreRequest` with fields validated by 
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 from serve.alignment import AlignmentUnit
 from serve.bundle.manifest import BundleDirection
@@ -26,8 +26,7 @@ from serve.translation.markup import PLAIN, TAG_FIELDS, Reading, SentenceMarkup,
 from serve.translation.terms import SentenceTerms, TextTerms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranslateRequest:
+class TranslateRequest(NamedTuple):
     """A request for translations. Fields are named as in gRPC and REST.
 
     Attributes:
@@ -162,8 +161,7 @@ class SearchPlan:
         unchanged = (longest, shortest) == (options.max_target_tokens, options.min_target_tokens)
         if unchanged and not target_prefix and not start:
             return options
-        return replace(
-            options,
+        return options._replace(
             max_target_tokens=longest + len(start),
             min_target_tokens=shortest + len(start) if shortest else 0,
             target_prefix=(*start, *target_prefix),
@@ -268,8 +266,7 @@ def _refused(name: str, value: object, expected: str) -> InvalidRequestError:
     return InvalidRequestError(f"{OPTIONS}.{name}", f"{shown(value)}, expected {expected}")
 
 
-@dataclass(frozen=True, slots=True)
-class TextRequest:
+class TextRequest(NamedTuple):
     """One text of a request.
 
     Attributes:
@@ -298,11 +295,10 @@ class TextRequest:
         if self.glossary is None:
             return self
         marked = None if self.markup is None else self.markup.sentence
-        return replace(self, terms=self.glossary.of_sentence(self.text, marked))
+        return self._replace(terms=self.glossary.of_sentence(self.text, marked))
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
+class ModelRequest(NamedTuple):
     """A valid request to one model.
 
     Attributes:
@@ -325,7 +321,7 @@ class ModelRequest:
     @property
     def has_terms(self) -> bool:
         """Whether terms apply."""
-        return any(text.glossary is not None for text in self.texts)
+        return bool(self.texts) and self.texts[0].glossary is not None  # they apply to all texts or to none
 
     @property
     def protects(self) -> bool:
@@ -401,7 +397,7 @@ class RequestLimits:
         if glossary:
             self._check_terms(request)
             pairs = zip(text_requests, glossary, strict=True)
-            text_requests = tuple(replace(text, glossary=terms) for text, terms in pairs)
+            text_requests = tuple(text._replace(glossary=terms) for text, terms in pairs)
         admitted = ModelRequest(
             text_requests,
             direction,

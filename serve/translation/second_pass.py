@@ -6,7 +6,7 @@ with it. One lacking part per sentence and round, the first one of the translati
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
@@ -133,7 +133,7 @@ class SecondPass:
                 # A prefix may exceed the longest translation.
                 with suppress(InvalidRequestError):
                     if self._can_write(prefix.end):
-                        spec = self._spec(request, replace(found.sentence, target_prefix=prefix.text))
+                        spec = self._spec(request, found.sentence._replace(target_prefix=prefix.text))
                         retries.append(_Retry(index, part, prefix.end, spec))
             if retries:
                 return retries

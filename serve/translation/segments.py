@@ -13,10 +13,10 @@ until the sentences before it are complete.
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise, zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from sentencex import segment
 
@@ -55,8 +55,7 @@ class TooManySentencesError(Exception):
     """A text has more sentences than allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentedText:
+class SegmentedText(NamedTuple):
     """A text in sentences.
 
     Attributes:
@@ -331,8 +330,7 @@ class TextSplitter:
         return InvalidRequestError("text", f"expected at most {self._most_sentences} sentences{each} in total")
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentedRequest:
+class SegmentedRequest(NamedTuple):
     """A request whose texts are split into sentences.
 
     Attributes:
@@ -357,7 +355,7 @@ class SegmentedRequest:
         plain = all(text.plain for text in texts)
         if not plain:
             sentences = chain.from_iterable(map(_sentence_requests, request.texts, texts))
-            request = replace(request, texts=tuple(sentences))
+            request = request._replace(texts=tuple(sentences))
         return cls(tuple(texts), request, plain)
 
     def join(self, response: TranslationResponse) -> TranslationResponse:
@@ -373,7 +371,7 @@ class SegmentedRequest:
 
     def with_terms(self, sentences: Iterable[TextRequest]) -> "SegmentedRequest":
         """Returns the request with these sentences in place of its own."""
-        return replace(self, request=replace(self.request, texts=tuple(sentences)))
+        return self._replace(request=self.request._replace(texts=tuple(sentences)))
 
     @property
     def slow_to_join(self) -> bool:
@@ -399,7 +397,7 @@ class SegmentedRequest:
 
 def _sentence_requests(text: TextRequest, segmented: SegmentedText) -> Iterator[TextRequest]:
     for sentence, markup in zip_longest(segmented.sentences, segmented.markup):
-        yield replace(text, text=sentence, markup=markup)
+        yield text._replace(text=sentence, markup=markup)
 
 
 def _several_refused(plan: SearchPlan, text: TextRequest) -> InvalidRequestError | None:

@@ -7,9 +7,9 @@ runtime.
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.engine.readiness import Readiness
@@ -65,8 +65,7 @@ AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, Attenti
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizedRequest:
+class TokenizedRequest(NamedTuple):
     """A request with tokenized sentences.
 
     Attributes:
@@ -315,7 +314,7 @@ class Translator:
             raise InvalidRequestError(text.text_field, problem)
         prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
         options = request.plan.options_for(len(source), prefix, text.prefix_field, request.direction.start)
-        return SequenceSpec(source, replace(options, alignments=True) if text.attended else options)
+        return SequenceSpec(source, options._replace(alignments=True) if text.attended else options)
 
     async def _search(self, tokenized: TokenizedRequest, reservation: Reservation) -> tuple[DecodingSequence, ...]:
         """Returns the finished sequences of the sentences that are not cached."""

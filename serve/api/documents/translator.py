@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 
 from serve.api.auth import Authenticator
@@ -80,8 +79,8 @@ class SegmentTranslator:
             if source == target:
                 yield _unchanged
                 return
-            asked = replace(asked, source_language=source, source_detected=True)
-        asked = replace(asked, priority=PRIORITY, fairness_key=FairnessKey())
+            asked = asked._replace(source_language=source, source_detected=True)
+        asked = asked._replace(priority=PRIORITY, fairness_key=FairnessKey())
         try:
             async with self._charge(record, segments):
                 try:
@@ -107,9 +106,9 @@ class SegmentTranslator:
             yield
 
     async def _translate_segment(self, asked: TranslateRequest, record: RequestRecord, segment: Segment) -> str:
-        request = replace(asked, text=(segment.text,), format=segment.format)
+        request = asked._replace(text=(segment.text,), format=segment.format)
         if segment.format == "xml":
-            request = replace(request, ignore_tags=IGNORE_TAGS, non_splitting_tags=NON_SPLITTING_TAGS)
+            request = request._replace(ignore_tags=IGNORE_TAGS, non_splitting_tags=NON_SPLITTING_TAGS)
         async with self._turns:
             return await self._translate(request, record)
 
@@ -117,7 +116,7 @@ class SegmentTranslator:
         while True:
             deadline_seconds = time.monotonic() + ATTEMPT_SECONDS
             try:
-                response = await self._dispatcher.translate(replace(request, deadline_seconds=deadline_seconds), record)
+                response = await self._dispatcher.translate(request._replace(deadline_seconds=deadline_seconds), record)
             except _PASSING:
                 await asyncio.sleep(PAUSE_SECONDS)
             except InvalidRequestError as error:
