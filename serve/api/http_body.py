@@ -175,6 +175,15 @@ def parse_body(data: bytes, kind: type[Body]) -> Body:
         InvalidRequestError: names the field, or `body` if the body is not JSON.
     """
     try:
+        parsed: Body = kind.__pydantic_validator__.validate_json(data)
+    except ValidationError:
+        return parse_slowly(data, kind)
+    return parsed
+
+
+def parse_slowly(data: bytes, kind: type[Body]) -> Body:
+    """Parses a body that is invalid, or that only the library accepts: nested deeper, or with lone surrogates."""
+    try:
         # `json.loads(data)` would also accept UTF-16 and UTF-32.
         content = json.loads(data.decode())
     except UnicodeDecodeError as error:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -91,7 +92,8 @@ class Exchange:
         self._carrier = carrier
         self._scope = scope
         self._expects_continue = expects_continue
-        self._changed = asyncio.Event()
+        self._changed = False
+        self._change: asyncio.Event | None = None
         self.keep_alive = keep_alive
         self.body = bytearray()
         self.more_body = True
@@ -114,20 +116,25 @@ class Exchange:
         if self.complete:
             return False
         self.body += data
-        self._changed.set()
+        self._note_change()
         return len(self.body) > MOST_BODY_BYTES
 
     def end_body(self) -> None:
         """Takes the end of the body."""
         if not self.complete:
             self.more_body = False
-            self._changed.set()
+            self._note_change()
 
     def disconnect(self) -> None:
         """Tells the application that its client has gone away."""
         self.disconnected = True
-        self._changed.set()
+        self._note_change()
         self._leave()
+
+    def _note_change(self) -> None:
+        self._changed = True
+        if self._change is not None:
+            self._change.set()
 
     def watch(self, leave: Callable[[], object] = lambda: None) -> None:
         """Calls a function when the client goes away, in place of the function before; reads on until then."""
@@ -159,13 +166,19 @@ class Exchange:
             self._carrier.write(CONTINUE)
         if not self.disconnected and not self.complete:
             self._carrier.resume_reading()
-            await self._changed.wait()
-            self._changed.clear()
+            await self._wait_for_change()
         if self.disconnected or self.complete:
             return {"type": "http.disconnect"}
         self._received = True
         body, self.body = bytes(self.body), bytearray()
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def _wait_for_change(self) -> None:
+        if not self._changed:
+            self._change = self._change or asyncio.Event()
+            self._change.clear()
+            await self._change.wait()
+        self._changed = False
 
     async def send(self, message: Message) -> None:
         """Sends the head or a part of the body."""
@@ -182,18 +195,14 @@ class Exchange:
         self.started = True
         self._expects_continue = False
         sized = status in WITHOUT_BODY or self._scope["method"] == "HEAD"
-        lines = [STATUS_LINES[status], _date_line()]
-        closes = False
-        if _INVALID_VALUE.search(b"".join([value for _, value in headers])):
+        if _INVALID_VALUE.search(b"".join(chain.from_iterable(headers))):
             invalid = next(name for name, value in headers if _INVALID_VALUE.search(value))
             raise RuntimeError(f"{invalid.decode()}: invalid value of a header")
-        for name, value in headers:
-            if name == b"content-length":
-                sized, self._left_bytes = True, int(value)
-            elif name == b"connection":
-                closes = value == b"close"
-            lines += (name, b": ", value, b"\r\n")
-        if closes:
+        lines = [STATUS_LINES[status], _date_line(), *map(b"%b: %b\r\n".__mod__, headers)]
+        fields = dict(headers)
+        if b"content-length" in fields:
+            sized, self._left_bytes = True, int(fields[b"content-length"])
+        if fields.get(b"connection") == b"close":
             self.keep_alive = False
         elif not self.keep_alive:
             lines.append(b"connection: close\r\n")
@@ -217,7 +226,7 @@ class Exchange:
         self._write(body)
         if not more:
             self.complete = True
-            self._changed.set()
+            self._note_change()
             self._carrier.end_answer(keep_alive=self.keep_alive)
 
     def _write(self, body: bytes) -> None:

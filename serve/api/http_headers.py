@@ -1,4 +1,4 @@
-"""The header of a request, decoded once. Starlette encodes a name and compares all fields for each look-up."""
+"""The header of a request as a dictionary. Starlette compares all fields for each look-up."""
 
 from typing import Any
 
@@ -15,15 +15,19 @@ class DecodedHeaders(Headers):
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         super().__init__(raw=raw)
-        self._first = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(raw)}
+        self._first = dict(reversed(raw))
 
     def get(self, key: str, default: Any = None) -> Any:
         """Returns the first value."""
-        return self._first.get(key.lower(), default)
+        value = self._first.get(key.lower().encode("latin-1"))
+        return default if value is None else value.decode("latin-1")
 
     def getlist(self, key: str) -> list[str]:
         """Returns all values."""
-        return super().getlist(key) if key.lower() in self._first else []
+        if len(self._first) < len(self.raw):
+            return super().getlist(key)
+        value = self.get(key)
+        return [] if value is None else [value]
 
 
 def headers_of(scope: Scope) -> DecodedHeaders:

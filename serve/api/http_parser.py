@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum, auto
 from http import HTTPStatus
+from itertools import chain
 
 import httptools
 
@@ -71,7 +72,6 @@ class BoundedParser(ABC):
         part: what comes next.
         target, headers: of the last header so far; names are in lower case.
         expects_continue: whether the client waits for an answer before it sends the body.
-        header_bytes: size of the last header so far.
     """
 
     def __init__(self) -> None:
@@ -82,8 +82,13 @@ class BoundedParser(ABC):
         self.target = b""
         self.headers: list[tuple[bytes, bytes]] = []
         self.expects_continue = False
-        self._unparsed_bytes = self.header_bytes = 0
+        self._unparsed_bytes = 0
         self._replays = False
+
+    @property
+    def header_bytes(self) -> int:
+        """Size of the names and values of the last header so far."""
+        return sum(map(len, chain.from_iterable(self.headers)))
 
     @abstractmethod
     def begin_header(self) -> None:
@@ -115,6 +120,8 @@ class BoundedParser(ABC):
             refusal = error.__context__  # of a method below
             invalid = HttpRefusalError(HTTPStatus.BAD_REQUEST, f"invalid HTTP: {error}")
             return refusal if isinstance(refusal, HttpRefusalError) else invalid
+        if self.part is Part.HEADER and len(self.headers) > MAX_HEADER_FIELDS:
+            return header_too_large()
         if self._unparsed_bytes > MAX_HEADER_BYTES:
             return header_too_large() if self.part is Part.HEADER else gap_too_large()
         return None
@@ -140,7 +147,6 @@ class BoundedParser(ABC):
         if not self._replays:
             self.target, self.headers, self.expects_continue = b"", [], False
             self.part = Part.HEADER
-            self.header_bytes = 0
             self.begin_header()
 
     def on_url(self, url: bytes) -> None:
@@ -150,23 +156,21 @@ class BoundedParser(ABC):
             raise target_too_long()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Adds a field; fields behind a body are ignored."""
+        """Adds a field; fields behind a body are ignored. `feed` bounds what one header may collect."""
         if self.part is Part.HEADER:
-            self.header_bytes += len(name) + len(value)
-            if self.header_bytes > MAX_HEADER_BYTES or len(self.headers) >= MAX_HEADER_FIELDS:
-                raise header_too_large()
-            name = name.lower()
-            if name == b"expect" and value.lower() == b"100-continue":
-                self.expects_continue = True
-            self.headers.append((name, value))
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Starts the request, or queues it behind an earlier one."""
         if self._replays:
             self._replays = False
             return
+        if len(self.headers) > MAX_HEADER_FIELDS or self.header_bytes > MAX_HEADER_BYTES:
+            raise header_too_large()
         version = self._parser.get_http_version()
-        check_header(version, self.headers)
+        names = [name for name, _ in self.headers]
+        check_header(version, names, self.headers)
+        self.expects_continue = b"expect" in names and _expects_continue(self.headers)
         keep_alive = version != "1.0" and self._parser.should_keep_alive()
         self.begin_request(self._parser.get_method(), version, keep_alive=keep_alive)
         self.part = Part.BODY
@@ -185,7 +189,11 @@ class BoundedParser(ABC):
             self.end_request()
 
 
-def check_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+def _expects_continue(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
+
+
+def check_header(version: str, names: Sequence[bytes], headers: Sequence[tuple[bytes, bytes]]) -> None:
     """Checks a complete header with names in lower case.
 
     Raises:
@@ -194,15 +202,13 @@ def check_header(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
     """
     if version not in ("1.0", "1.1"):
         raise HttpRefusalError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, f"HTTP version: {version}, expected 1.1")
-    hosts, codings = list[bytes](), list[bytes]()
-    for name, value in headers:
-        if name == b"host":
-            hosts.append(value)
-        elif name == b"transfer-encoding":
-            codings.append(value.strip().lower())
-    if len(hosts) > 1 or (not hosts and version == "1.1"):
-        raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"host: expected one header field, got {len(hosts)}")
-    if hosts and not _HOST.fullmatch(hosts[0]):
+    hosts = names.count(b"host")
+    if hosts > 1 or (not hosts and version == "1.1"):
+        raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"host: expected one header field, got {hosts}")
+    if hosts and not _HOST.fullmatch(headers[names.index(b"host")][1]):
         raise HttpRefusalError(HTTPStatus.BAD_REQUEST, "host: expected a name or an address, and a port")
-    if codings and (codings != [b"chunked"] or version == "1.0"):
+    if b"transfer-encoding" not in names:
+        return
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings != [b"chunked"] or version == "1.0":
         raise HttpRefusalError(HTTPStatus.NOT_IMPLEMENTED, "transfer-encoding: expected chunked, over HTTP/1.1")

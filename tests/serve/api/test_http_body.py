@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from serve.api.http_body import ScoreBody, TextPair, TranslateBody, parse_body
+from serve.api.http_body import ScoreBody, TextPair, TranslateBody, parse_body, parse_slowly
 from serve.errors import InvalidRequestError
 from serve.translation.fields import Fields, SearchFields
 from tests.support.live import LiveService, run_service
@@ -41,6 +41,33 @@ def test_every_field_is_read_and_one_text_is_a_list_of_one() -> None:
     )
     scored = parse_body(b'{"pairs": [{"text": "a", "translation": "b"}], "target_language": "de"}', ScoreBody)
     assert scored == ScoreBody(pairs=[TextPair(text="a", translation="b")], target_language="de")
+
+
+FIELDS = st.sampled_from([*TranslateBody.model_fields, "unknown"])
+OPTIONS = st.dictionaries(st.sampled_from([*SearchFields.model_fields, "unknown"]), JSON_VALUES, max_size=2)
+VALID = st.just("a") | st.just(["a"]) | st.just("en") | st.just([{"source": "a", "targets": "b"}])
+OTHER_NUMBERS = ("NaN", "-Infinity", "1e400", "-0", "01", "1" * 5000, "1E2")
+
+
+@given(
+    fields=st.lists(st.tuples(FIELDS, VALID | JSON_VALUES | OPTIONS), max_size=4),
+    number=st.sampled_from(OTHER_NUMBERS),
+    end=st.sampled_from(["}", "", "}x", " }"]),
+)
+def test_the_quick_parser_accepts_and_refuses_what_the_library_does(
+    fields: list[tuple[str, object]], number: str, end: str
+) -> None:
+    """A field may occur twice, and `top_p` may have any number."""
+    pairs = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in [("text", "a"), *fields]]
+    for members in (pairs, [*pairs, f'"options": {{"top_p": {number}}}']):
+        data = ("{" + ", ".join(members) + end).encode()
+        outcomes = []
+        for parse in (parse_body, parse_slowly):
+            try:
+                outcomes.append(repr(parse(data, TranslateBody)))
+            except InvalidRequestError as error:
+                outcomes.append(f"refused: {error}")
+        assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize(
