@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from serve.errors import InternalError, QueueFullError
+from serve.observability.log_writer import LOG_WRITER
 from serve.observability.logs import RecordedRequest, choose_request_id, configure_logs
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.usage import RequestUsage, Timings
@@ -51,6 +52,24 @@ def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, 
     assert (line["tokenize_seconds"], line["queue_seconds"], line["inference_seconds"]) == (0.1, 0.2, 0.3)
     assert line["duration_seconds"] >= 0
     assert CLIENT_TEXT not in stderr.getvalue()
+
+
+@pytest.mark.parametrize("worker", [None, 3])
+def test_the_line_of_a_request_is_as_structlog_writes_it(
+    stderr: io.StringIO, metrics: ServiceMetrics, worker: int | None
+) -> None:
+    configure_logs("json", worker=worker)
+    LOG_WRITER.open(stderr)
+    with RecordedRequest(metrics, "rest", "translate", 'an id with " and \u00e4'):
+        pass
+    (quick,) = lines(stderr)
+    facts = {name: value for name, value in quick.items() if name not in ("level", "worker", "timestamp")}
+    structlog.get_logger("dragoman").info(**facts)
+    (first, first_time), (second, second_time) = (
+        line.split('"timestamp": ') for line in stderr.getvalue().splitlines()
+    )
+    assert first == second
+    assert len(first_time) == len(second_time)
 
 
 def test_a_failed_request_leaves_one_line_with_its_outcome(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
