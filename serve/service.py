@@ -63,6 +63,8 @@ from serve.worker import Worker, WorkerState
 WATCH_SECONDS = 0.5
 # Time to send the last responses, which are complete by then. Open `Health.Watch` calls delay the exit by this time.
 GRPC_GRACE_SECONDS = 1.0
+# In which a connection in use gets an answer that closes it, before another process takes over.
+HAND_OVER_SECONDS = 1.0
 # Documents that are being received at once take at most as much memory as so many of the largest ones.
 MOST_LARGEST_DOCUMENTS = 8
 
@@ -370,7 +372,7 @@ class Service:
         self._http.stop_accepting()
         self._grpc.drain()
         stopping = asyncio.create_task(self._grpc.stop(self._settings.drain_seconds))
-        await asyncio.sleep(self._settings.lame_duck_seconds)
+        await asyncio.sleep(max(HAND_OVER_SECONDS, self._settings.lame_duck_seconds))
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
                 await asyncio.gather(stopping, self.models.wait_unused())

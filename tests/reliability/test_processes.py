@@ -24,8 +24,6 @@ from tests.support.promises import Measured
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
 WORKERS = 2
-# In which each connection in use gets an answer that closes it.
-LAME_DUCK_SECONDS = 1.5
 RATE = 60.0
 TIMEOUT_SECONDS = 20.0
 SENTENCES = ["A man is walking.", "Two dogs play in the snow near a lake."]
@@ -43,7 +41,7 @@ def service(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A service of two processes; to its clients it is one server."""
 
     def command(ports: tuple[int, int]) -> list[str]:
-        served = server_command(bundle, *ports, lame_duck_seconds=LAME_DUCK_SECONDS)
+        served = server_command(bundle, *ports)
         return [*served, "--processes", str(WORKERS), "--admin-key", ADMIN_KEY]
 
     with start_replicas(command, tmp_path_factory.mktemp("service"), count=1) as (served,):
