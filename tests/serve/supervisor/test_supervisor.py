@@ -96,6 +96,20 @@ def test_a_bundle_that_cannot_be_served_ends_the_service_with_one_line(tmp_path:
         assert failing.lines[-1].startswith(f"dragoman serve: {tmp_path}/manifest.json: ")
 
 
+def test_more_workers_than_cpus_start_serve_and_stop(*, thorough: bool) -> None:
+    count = 16 if thorough else 3
+    with serve(BUNDLE, "--processes", str(count), "--slots", "1") as many:
+        assert many.ready, many.lines
+        assert len(workers(many)) == count
+        answered = 0
+        for _ in range(16):
+            answered += bool(many.rest(TEXT)) + bool(many.grpc(TEXT))
+        eventually(lambda: many.metric("requests_total") == answered == 32)
+        assert many.metric("processes") == count
+        many.process.send_signal(signal.SIGTERM)
+        assert many.process.wait(WAIT_SECONDS) == 0
+
+
 def test_a_signal_ends_all_workers(server: Server) -> None:
     """Last, because the tests above share the service."""
     server.process.send_signal(signal.SIGTERM)

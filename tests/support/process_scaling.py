@@ -1,0 +1,100 @@
+"""`python -m tests.support.process_scaling BUNDLE`: speed and memory of a service with one process, and with several.
+
+One process gets one CPU, N processes get N. A closed loop of `CALLS` connections per process sends a golden sentence
+with each request, over REST. The loop costs a few hundredths of what a request costs the server. The memory is the
+proportional set size (Linux) of all processes of the service, where shared memory counts once.
+"""
+
+import json
+import os
+import re
+import selectors
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+from serve.bundle.bundle import Bundle
+from serve.server_process import HOST, ServerProcess, choose_ports, server_command
+from tests.support.processes import children
+
+CALLS = 24
+WARM_UP_SECONDS = 2.0
+SECONDS = 10.0
+ROUNDS = 3
+_REQUEST = (
+    b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+)
+
+
+def requests(bundle: Path) -> Iterator[bytes]:
+    """Yields requests without end."""
+    for each in cycle(Bundle.open(bundle).golden):
+        languages = {"source_language": each.source_language, "target_language": each.target_language}
+        body = json.dumps({"text": each.source, **languages}).encode()
+        yield _REQUEST % (len(body), body)
+
+
+def proportional_bytes(process_id: int) -> int:
+    """Returns the proportional set size of a process and its children."""
+    rollup = Path(f"/proc/{process_id}/smaps_rollup").read_text(encoding="ascii")
+    (size,) = re.findall(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+    return 1024 * int(size) + sum(map(proportional_bytes, children(process_id)))
+
+
+def answers_per_second(port: int, calls: int, sent: Iterator[bytes]) -> float:
+    """Returns the rate of a closed loop."""
+    with selectors.DefaultSelector() as selector:
+        for _ in range(calls):
+            opened = socket.create_connection((HOST, port))
+            opened.sendall(next(sent))
+            selector.register(opened, selectors.EVENT_READ)
+        answers, begins_seconds = 0, time.monotonic() + WARM_UP_SECONDS
+        ends_seconds = begins_seconds + SECONDS
+        while (now_seconds := time.monotonic()) < ends_seconds:
+            for key, _ in selector.select():
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                # An answer of one sentence arrives in one part.
+                if not connection.recv(1 << 16).startswith(b"HTTP/1.1 200"):
+                    raise AssertionError("expected status 200")
+                answers += now_seconds >= begins_seconds
+                connection.sendall(next(sent))
+        for key in list(selector.get_map().values()):
+            assert isinstance(key.fileobj, socket.socket)
+            key.fileobj.close()
+        return answers / SECONDS
+
+
+def measure(bundle: Path, processes: int) -> tuple[float, float]:
+    """Returns requests per second and mebibytes of a service, with one CPU and one engine for each process."""
+    http_port, grpc_port = choose_ports(0, 0)
+    cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))[:processes]))
+    command = ["taskset", "-c", cpus, *server_command(bundle, http_port, grpc_port), "--processes", str(processes)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ServerProcess.run(command, http_port, Path(folder) / "log") as server,
+    ):
+        server.wait_until_ready(60)
+        rate = answers_per_second(http_port, CALLS * processes, requests(bundle))
+        return rate, proportional_bytes(server.process_id) / (1 << 20)
+
+
+def main(bundle: Path) -> None:
+    """Prints a line per round, and what the medians say."""
+    found = dict[int, list[tuple[float, float]]]()
+    for _ in range(ROUNDS):
+        for processes in (1, len(os.sched_getaffinity(0))):
+            rate, memory = measure(bundle, processes)
+            found.setdefault(processes, []).append((rate, memory))
+            print(f"processes: {processes}, {rate:.0f} requests/s, {memory:.1f} MiB", flush=True)
+    (one, alone), (several, together) = (map(statistics.median, zip(*each, strict=True)) for each in found.values())
+    print(f"{several / one:.2f} times the requests; {together - alone:.1f} MiB more")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
