@@ -2,12 +2,9 @@
 
 import json
 import re
-import shlex
-import subprocess
-import sys
 from math import exp
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import httpx
 import pytest
@@ -18,6 +15,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from tests.serve.page.conftest import SENTENCES, cells_of_the_map, opened_at, translate
+from tests.serve.page.shown_code import data_of, forms_of_the_request, posted, printed_by
 from tests.support.live import LiveService, direction, eventually, load_fakes, put_bundle, run_service
 
 LONG = " ".join([SENTENCES] * 12)
@@ -419,6 +417,14 @@ def test_a_dropped_file_is_translated_saved_and_deleted(page: Page, address: str
     expect(page.locator("#file-list li")).to_have_count(0)
 
 
+def test_a_server_without_files_says_so(browser: Browser, address: str) -> None:
+    opened = opened_at(browser, address)
+    opened.route("**/v1/documents**", lambda route: route.fulfill(status=404, json={"reason": "not_found"}))
+    opened.set_input_files("#file", {"name": "dogs.txt", "mimeType": "text/plain", "buffer": b"Two dogs run."})
+    expect(opened.locator("#file-list li")).to_contain_text("takes no files")
+    opened.close()
+
+
 def test_the_engine_drawer_shows_the_work_of_the_engine(page: Page) -> None:
     translate(page)
     page.click("#engine summary")
@@ -451,33 +457,6 @@ def test_the_code_of_html_in_a_detected_language_works(page: Page, live: LiveSer
     assert live.call(message).translations[0].text == expected
     assert posted(deepl)["translations"][0]["text"] == expected
     assert posted(libretranslate)["translatedText"] == expected
-
-
-def forms_of_the_request(page: Page) -> list[str]:
-    """Opens the drawer with the request as code; returns its forms."""
-    page.click("#code summary")
-    forms = page.locator("#code pre")
-    expect(forms).to_have_count(5)
-    return forms.all_inner_texts()
-
-
-def printed_by(python: str) -> str:
-    """Returns what a Python program prints."""
-    return subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def data_of(code: str) -> str:
-    """Returns the data of a command."""
-    found = re.search(r"(?:--data|-d) ('.*?')(?: |$)", code, re.DOTALL)
-    assert found is not None
-    return shlex.split(found[1])[0]
-
-
-def posted(code: str) -> Any:
-    """Sends the request of a `curl` command."""
-    words = shlex.split(code.replace("\\\n", " "))
-    headers = [words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "--header"]
-    return httpx.post(words[1], content=data_of(code), headers=dict(headers)).json()
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])

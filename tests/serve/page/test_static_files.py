@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from serve.page.assets import CONTENT_SECURITY_POLICY, read_assets
@@ -62,6 +63,7 @@ def test_the_page_needs_no_key_and_asks_for_one(bundle_path: Path, browser: Brow
         opened.fill("#key", "wrong")
         opened.keyboard.press("Enter")
         expect(opened.locator("#key-problem")).to_have_text("The server does not accept this key.")
+        assert Axe().run(opened).response["violations"] == []
         opened.fill("#key", "secret")
         opened.keyboard.press("Enter")
         expect(opened.locator("#source-language option").first).to_be_attached()
