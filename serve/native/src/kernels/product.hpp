@@ -165,7 +165,7 @@ void finish(const Epilogue& e, OutputRows y, Index first_row, Index rows, Index 
 // Returns the rows of the highest of the fewest tiles that have at most `most` rows and cover all.
 INLINE Index highest_tile(Index rows, Index most) {
   const Index parts = (rows + most - 1) / most;
-  return (rows + parts - 1) / parts;
+  return parts == 0 ? 0 : (rows + parts - 1) / parts;
 }
 
 // Covers all rows and the blocks of a range with the fewest tiles of at most `most` rows, and of `wide` blocks or one.
@@ -175,11 +175,12 @@ INLINE void multiply(Index most, Index wide, Index rows, BlockRange range, const
   const bool whole = in_tile(e);
   const float floor = whole && e.activation == Activation::kRelu ? 0.0f : -kInfinity;
   const FloatRows residual = whole ? e.residual : FloatRows{nullptr, 0};
+  const Index high = highest_tile(rows, most), parts = (rows + most - 1) / most, higher = rows - parts * (high - 1);
   for (Index block = range.first; block < range.last;) {
     const Index blocks = range.last - block >= wide ? wide : 1;
     const Index column = (block - range.first) * kLanes;
-    for (Index row = 0, count = 0; row < rows; row += count) {
-      count = highest_tile(rows - row, most);
+    for (Index part = 0, row = 0, count = high; part < parts; ++part, row += count) {
+      if (part == higher) --count;
       const float* added = residual.data == nullptr ? nullptr : residual.data + row * residual.stride + column;
       const TileOutput out{y.data + row * y.stride + column, y.stride, added, residual.stride, floor};
       tile(row, count, block, blocks, out);
