@@ -13,7 +13,8 @@ from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
 from export.imports.hugging_face import import_checkpoint
-from export.imports.marian_files import import_marian_files, is_marian_folder
+from export.imports.marian_files import import_marian_files
+from export.imports.marian_folder import is_marian_folder
 from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, Sample, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable

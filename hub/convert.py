@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from export.imports.marian_folder import SUFFIXES, is_marian_folder
 from hub.names import HubError
 from hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind, kind_of
 from hub.store import Store
@@ -23,8 +24,6 @@ CONVERSION = 2
 PRECISION: Precision = "int8"
 PACKAGE_SUFFIX = ".argosmodel"
 KEY_CHARACTERS = 32
-# Files of a model in Marian's own format.
-OWN_SUFFIXES = (".npz", ".bin", ".yml", ".spm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,9 @@ class Source:
             return "ctranslate2"
         if (self.path / "config.json").is_file():
             return kind_of({path.name for path in self.path.iterdir()})
-        if any(self.path.glob("*.npz")) or any(self.path.glob("*.intgemm*.bin")):
+        if is_marian_folder(self.path):
             return "marian"
-        raise HubError(f"{self.path}: has no config.json, model.bin, .npz or .intgemm*.bin file: {SUPPORTED}")
+        raise HubError(f"{self.path}: has no config.json, .npz or .bin file: {SUPPORTED}")
 
 
 def convert(store: Store, source: Source) -> tuple[str, Bundle]:
@@ -104,8 +103,8 @@ def _files(source: Source, kind: Kind) -> Iterator[Path]:
     if (source.path / "metadata.json").is_file():
         yield from sorted(path for path in source.path.rglob("*") if path.is_file())
         return
-    if kind == "marian" and not (source.path / "config.json").is_file():
-        yield from sorted(path for path in source.path.iterdir() if path.suffix in OWN_SUFFIXES)
+    if kind == "marian" and is_marian_folder(source.path):
+        yield from sorted(path for path in source.path.iterdir() if path.suffix in SUFFIXES)
         return
     names = sorted({*(name for group in NEEDED[kind] for name in group), *OPTIONAL[kind]})
     # SentencePiece models may be in the folder above that of a CTranslate2 model.
@@ -132,7 +131,7 @@ def _read(source: Source, kind: Kind) -> "Exportable":
     from export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - takes long to import
     from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
     from export.imports.hugging_face import import_checkpoint  # noqa: PLC0415
-    from export.imports.marian_files import import_marian_files, is_marian_folder  # noqa: PLC0415
+    from export.imports.marian_files import import_marian_files  # noqa: PLC0415
 
     read: Callable[[Path, ImportOptions], Exportable]
     if kind == "ctranslate2":

@@ -29,6 +29,7 @@ from export.imports.common import (
     importing,
 )
 from export.imports.marian_bin import read_marian_bin
+from export.imports.marian_folder import weight_paths
 from export.imports.marian_vocabulary import read_options, read_vocabularies
 from export.source_model import Exportable
 from model.config import InnerActivation, Memory
@@ -53,27 +54,17 @@ EXPECTED: dict[str, object] = {
     "transformer-ffn-depth": 2,
     "transformer-decoder-ffn-depth": 0,
     "lemma-dim-emb": 0,
+    # Versions of Marian differ: earlier ones normalize the query of self-attention, but not its keys and values.
+    "transformer-preprocess": "",
 }
 # The sub-layers by which a decoder reads earlier positions, and options that recurrent units need.
 MEMORIES: dict[str, Memory] = {"self-attention": "self_attention", "rnn": "ssru"}
 EXPECTED_OF_UNITS: dict[str, object] = {
     "dec-cell": "ssru",
     "layer-normalization": False,
-    "transformer-preprocess": "",
 }
-# Places of dropout, which do nothing in translation, are removed from these options.
-NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
-
-
-def is_marian_folder(folder: Path) -> bool:
-    """Returns whether a folder holds a model in Marian's own format."""
-    return not (folder / "config.json").exists() and any(_model_paths(folder))
-
-
-def _model_paths(folder: Path) -> list[Path]:
-    """Returns the files with weights. Shortlists of Firefox Translations, as lex.50.50.ende.s2t.bin, are none."""
-    found = sorted(folder.glob("*.npz")) or sorted(folder.glob("*.bin"))
-    return [path for path in found if not path.name.startswith("lex.")]
+# The option for each place of a normalization, and its value without dropout, which does nothing in translation.
+NORMS = {"transformer-postprocess-emb": "", "transformer-postprocess": "an", "transformer-postprocess-top": ""}
 
 
 def import_marian_files(folder: Path, options: ImportOptions) -> Exportable:
@@ -83,7 +74,7 @@ def import_marian_files(folder: Path, options: ImportOptions) -> Exportable:
         ImportedModelError: if the folder is no such model, or Dragoman's models do not support it.
     """
     with importing(folder):
-        paths = _model_paths(folder)
+        paths = weight_paths(folder)
         if len(paths) != 1:
             raise ImportedModelError(f"{folder}: {len(paths)} files *.npz or *.bin, expected one")
         config, tensors = _read(paths[0])
@@ -170,11 +161,10 @@ def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
     memory = MEMORIES[autoregression]
     for name, value in (EXPECTED | (EXPECTED_OF_UNITS if memory == "ssru" else {})).items():
         if config.get(name, value) != value:
-            raise ImportedModelError(f"{path}: {name}: {config[name]}: expected {value}")
-    names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
-    norms = tuple(str(config.get(name, "")).replace("d", "") for name in names)
-    if norms not in NORMS or "n" in str(config.get("transformer-postprocess-emb", "")):
-        raise ImportedModelError(f"{path}: {names[1]}: {config.get(names[1])}: expected dan, or n before layers")
+            raise ImportedModelError(f"{path}: {name}: {config[name]}: expected {value or 'none'}")
+    for name, value in NORMS.items():
+        if str(config.get(name, "")).replace("d", "") != value:
+            raise ImportedModelError(f"{path}: {name}: {config.get(name)}: expected d{value}")
     activation = config.get("transformer-ffn-activation", "swish")
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
@@ -183,7 +173,7 @@ def _read_options(path: Path, config: Mapping[str, object]) -> _Options:
         "heads": config.get("transformer-heads"),
         "encoder_layers": config.get("enc-depth"),
         "decoder_layers": config.get("dec-depth"),
-        "norm_position": NORMS[norms],
+        "norm_position": "post",
         "norm": "layer",
         "positions": "learned",
         "scale_embeddings": True,
@@ -222,8 +212,6 @@ class _Reader:
                 yield from self._linear(f"{ours}.feed_forward.inner", f"{theirs}_ffn", "1")
                 yield from self._linear(f"{ours}.feed_forward.outer", f"{theirs}_ffn", "2")
                 yield from self._norm(f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn_ln")
-            if self._fields["norm_position"] == "pre":
-                yield from self._norm(f"{side}_norm", f"{side}_top_ln")
 
     def _attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
         for part in ("query", "key", "value", "output"):
@@ -242,10 +230,8 @@ class _Reader:
         yield f"{ours}.bias", self._weights.take(f"{theirs}_b{suffix}").reshape(-1)
 
     def _norm(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
-        # A normalization before a layer has a suffix in its name.
-        suffix = "_pre" if self._weights.has(f"{theirs}_scale_pre") else ""
         for part, name in (("weight", "scale"), ("bias", "bias")):
-            yield f"{ours}.{part}", self._weights.take(f"{theirs}_{name}{suffix}").reshape(-1)
+            yield f"{ours}.{part}", self._weights.take(f"{theirs}_{name}").reshape(-1)
 
 
 def _embeddings(weights: Tensors, sizes: tuple[int, int], rows: int) -> dict[str, Array]:
