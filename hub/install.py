@@ -11,7 +11,7 @@ from hub.convert import PACKAGE_SUFFIX, Languages, Source, convert
 from hub.download import explain_space
 from hub.licenses import describe_license
 from hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
-from hub.repository import Snapshot, find_snapshot
+from hub.repository import OfflineError, Snapshot, find_snapshot
 from hub.store import Installed, Store
 from serve.bundle.directions import directions_of
 from serve.bundle.manifest import is_model_name
@@ -43,7 +43,7 @@ def find_bundle(names: Sequence[str]) -> Path:
 
 
 def install(store: Store, name: str, languages: Languages = NO_LANGUAGES, *, update: bool = False) -> Installed:
-    """Installs a model, unless it is installed; with `update`, looks for its current revision.
+    """Installs a model, unless it is installed; with `update`, looks for its current revision, unless offline.
 
     Raises:
         HubError: if the model cannot be found, downloaded or converted.
@@ -71,7 +71,12 @@ def _install_local(store: Store, reference: LocalModel, languages: Languages) ->
 
 
 def _install_remote(store: Store, reference: Reference, languages: Languages, found: Installed | None) -> Installed:
-    remote = _find(reference)
+    try:
+        remote = _find(reference)
+    except OfflineError:
+        if found is None:
+            raise
+        return found
     if found is not None and found.origin == remote.origin:
         return found
     _check_libraries(str(reference))

@@ -57,6 +57,10 @@ SUPPORTED = (
 )
 
 
+class OfflineError(HubError):
+    """The hub was not asked, because HF_HUB_OFFLINE is set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One commit of a repository.
@@ -186,7 +190,7 @@ def explained(reference: object) -> Iterator[None]:
         ) from error
     except errors.OfflineModeIsEnabled as error:
         advice = "unset HF_HUB_OFFLINE, or pull it on a machine with network and copy its cache"
-        raise HubError(f"{reference}: not installed, and HF_HUB_OFFLINE is set: {advice}") from error
+        raise OfflineError(f"{reference}: not installed, and HF_HUB_OFFLINE is set: {advice}") from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         raise HubError(f"{reference}: {error.response.url} answers with status {status}: try again later") from error

@@ -73,6 +73,16 @@ def test_an_installed_model_needs_no_network(hub: FakeHub, monkeypatch: pytest.M
     assert hub.requests == []
 
 
+def test_offline_an_update_keeps_the_installed_model(
+    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = install(store, NAME)
+    hub.requests.clear()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert install(store, NAME, update=True) == installed
+    assert hub.requests == []
+
+
 def test_offline_an_absent_model_is_refused_with_what_to_do(
     hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
