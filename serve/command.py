@@ -1,5 +1,6 @@
 """The command `dragoman serve`. The service is imported only when it runs, so that `--help` is quick."""
 
+import gc
 import signal
 import sys
 from typing import ClassVar
@@ -52,6 +53,9 @@ class ServeCommand(ServeSettings):
 
             supervise(self)
             return
+        # An import makes no garbage that is worth the collections.
+        gc.disable()
         from serve.app import serve  # noqa: PLC0415 - keeps --help quick
 
+        gc.enable()
         serve(self)
