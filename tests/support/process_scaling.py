@@ -14,6 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
@@ -46,8 +47,18 @@ def proportional_bytes(process_id: int) -> int:
     return 1024 * int(size) + sum(map(proportional_bytes, children(process_id)))
 
 
+def _is_answer(received: bytes) -> bool:
+    """Returns whether an answer is complete; raises AssertionError unless it has status 200."""
+    if not received.startswith(b"HTTP/1.1 200"):
+        raise AssertionError(f"expected status 200, got {received!r}")
+    head, end, body = received.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head)
+    return bool(end) and length is not None and len(body) >= int(length[1])
+
+
 def answers_per_second(port: int, calls: int, sent: Iterator[bytes]) -> float:
     """Returns the rate of a closed loop."""
+    received = defaultdict[socket.socket, bytes](bytes)
     with selectors.DefaultSelector() as selector:
         for _ in range(calls):
             opened = socket.create_connection((HOST, port))
@@ -59,11 +70,11 @@ def answers_per_second(port: int, calls: int, sent: Iterator[bytes]) -> float:
             for key, _ in selector.select():
                 connection = key.fileobj
                 assert isinstance(connection, socket.socket)
-                # An answer of one sentence arrives in one part.
-                if not connection.recv(1 << 16).startswith(b"HTTP/1.1 200"):
-                    raise AssertionError("expected status 200")
-                answers += now_seconds >= begins_seconds
-                connection.sendall(next(sent))
+                received[connection] += connection.recv(1 << 16)
+                if _is_answer(received[connection]):
+                    answers += now_seconds >= begins_seconds
+                    received[connection] = b""
+                    connection.sendall(next(sent))
         for key in list(selector.get_map().values()):
             assert isinstance(key.fileobj, socket.socket)
             key.fileobj.close()
