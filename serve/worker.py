@@ -84,6 +84,8 @@ class Worker:
     def attach(self, lifecycle: Lifecycle, metrics: ServiceMetrics, reloader: Reloader) -> None:
         """Answers for a service from now on."""
         self._served = _Served(lifecycle, metrics, reloader)
+        # The first workers are ready together, when the supervisor says so.
+        lifecycle.others_ready = not self.place.listens_at_once
 
     def stop_on_signals(self) -> None:
         """Makes SIGTERM set the stop event. The supervisor decides on all other signals."""
