@@ -1,9 +1,11 @@
-"""Asks a server of this machine whether it is live, for the health check of a container: `python -m serve.health`.
+"""Asks a server of this container whether it is live, for the health check of an image: `python -m serve.health`.
 
-It asks every TCP port on which process 1 listens. So it needs neither flags nor environment nor file of the server. The
-certificate is not verified, because the request goes to this machine.
+It asks every TCP address on which a process of the container listens. So it needs neither flags nor environment nor
+file of the server, and process 1 may be another program. The certificate is not verified, because the request does not
+leave the container.
 """
 
+import ipaddress
 import re
 import ssl
 import sys
@@ -18,8 +20,8 @@ SECONDS = 2.0
 LISTENING = "0A"
 
 
-def listening_ports(process: Path) -> Iterator[int]:
-    """Yields the TCP ports on which a process listens; `process` is its folder in /proc."""
+def listening_addresses(process: Path) -> Iterator[tuple[str, int]]:
+    """Yields the TCP addresses and ports on which a process listens; `process` is its folder in /proc."""
     sockets = set()
     for descriptor in (process / "fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
@@ -29,16 +31,27 @@ def listening_ports(process: Path) -> Iterator[int]:
         for line in (process / "net" / table).read_text(encoding="ascii").splitlines()[1:]:
             fields = line.split()
             if fields[3] == LISTENING and fields[9] in sockets:
-                yield int(fields[1].rpartition(":")[2], 16)
+                address, _, port = fields[1].partition(":")
+                yield _read_address(address), int(port, 16)
 
 
-def is_live(port: int) -> bool:
-    """Returns whether the server at a port of this machine answers /healthz, over HTTP or HTTPS."""
+def _read_address(digits: str) -> str:
+    """Returns where clients reach a listening address of /proc/net/tcp."""
+    # Each group of 32 bits has the byte order of the machine.
+    groups = (int(digits[start : start + 8], 16) for start in range(0, len(digits), 8))
+    address = ipaddress.ip_address(b"".join(group.to_bytes(4, sys.byteorder) for group in groups))
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return "127.0.0.1" if address.is_unspecified else str(address)
+
+
+def is_live(address: str, port: int) -> bool:
+    """Returns whether the server at an address answers /healthz, over HTTP or HTTPS."""
     # The server may require a client certificate for everything but its probes.
     trusting = ssl._create_unverified_context()  # noqa: S323, SLF001 - see the docstring of the module
     for connection in (
-        HTTPConnection("127.0.0.1", port, timeout=SECONDS),
-        HTTPSConnection("127.0.0.1", port, timeout=SECONDS, context=trusting),
+        HTTPConnection(address, port, timeout=SECONDS),
+        HTTPSConnection(address, port, timeout=SECONDS, context=trusting),
     ):
         try:
             connection.request("GET", "/healthz")
@@ -51,6 +64,14 @@ def is_live(port: int) -> bool:
     return False
 
 
+def has_live_server(processes: Path) -> bool:
+    """Returns whether one of the processes, whose folders are in `processes`, is a live server."""
+    addresses = set[tuple[str, int]]()
+    for process in processes.glob("[0-9]*"):
+        with suppress(OSError):  # of another user, or ended meanwhile
+            addresses.update(listening_addresses(process))
+    return any(is_live(address, port) for address, port in sorted(addresses))
+
+
 if __name__ == "__main__":
-    live = any(is_live(port) for port in listening_ports(Path("/proc/1")))
-    sys.exit(0 if live else "no port of process 1 answers /healthz")
+    sys.exit(0 if has_live_server(Path("/proc")) else "no port of this container answers /healthz")
