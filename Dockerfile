@@ -54,10 +54,12 @@ RUN mkdir /pulled && read -ra names <<< "$MODELS" \
 
 # The base of both serving images; bundles change least often and are the lowest layer.
 FROM base AS serving
+# LICENSES: of the code and the included models, as an SPDX expression.
+ARG LICENSES="Apache-2.0 AND LicenseRef-Multi30k-non-commercial"
 LABEL org.opencontainers.image.title="Dragoman" \
   org.opencontainers.image.description="Neural machine translation with continuous batching, over gRPC and REST" \
-  org.opencontainers.image.licenses="Apache-2.0 AND LicenseRef-Multi30k-non-commercial" \
-  org.opencontainers.image.documentation="The included models are for non-commercial research and education only: see /bundles/README.md"
+  org.opencontainers.image.licenses="${LICENSES}" \
+  org.opencontainers.image.documentation="Models have terms of their own. The shipped ones are for non-commercial research and education only: see /bundles/README.md"
 # BUNDLES: folder of the build context to include. BUNDLE: its bundle to serve by default.
 ARG BUNDLES=bundles
 ARG BUNDLE=multi30k

@@ -41,12 +41,9 @@ ready_field() {
   "$engine" logs "$container" 2>&1 | grep '"event": "ready"' | grep --only-matching "\"$1\": [^,}]*" | cut -d' ' -f2
 }
 
-# Runs the health check of the image, which engines without a service manager do not run.
+# The health check of the image, which engines without a service manager do not run.
 healthy() {
-  local check
-  check=$("$engine" inspect --format '{{index .Config.Healthcheck.Test 3}}' "$image" 2>/dev/null ||
-    "$engine" inspect --format '{{index .HealthCheck.Test 3}}' "$image")
-  "$engine" exec --env DRAGOMAN_HTTP_PORT="$1" "$container" python -c "$check" >/dev/null 2>&1
+  "$engine" exec "$container" python -m serve.health >/dev/null 2>&1
 }
 
 # shellcheck disable=SC2086
@@ -64,8 +61,11 @@ for cpus in 1 2; do
   echo "$cpus CPUs: $engines engines, ready after $(ready_field seconds) s: $figures"
 done
 
-healthy 8000 || fail "the health check does not find the server"
-! healthy 1 || fail "the health check finds a server where there is none"
+healthy || fail "the health check does not find the server"
+# shellcheck disable=SC2086
+alone=$("$engine" run --rm --network none ${RUN_OPTIONS:-} --entrypoint python "$image" -m serve.health 2>&1) &&
+  fail "the health check finds a server where there is none"
+grep --quiet "no port" <<<"$alone" || fail "the health check does not run: $alone"
 echo "health check: finds the server, and misses one that is not there"
 
 answers=$(mktemp)

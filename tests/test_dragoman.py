@@ -171,7 +171,12 @@ dragoman.main()
 
 @pytest.mark.parametrize(
     ("name", "library", "extra"),
-    [("load", "aiohttp", "bench"), ("export", "torch", "export"), ("bench", "matplotlib", "bench")],
+    [
+        ("load", "aiohttp", "bench"),
+        ("export", "torch", "export"),
+        ("bench", "matplotlib", "bench"),
+        ("train", "lightning", "train"),
+    ],
 )
 def test_a_missing_library_is_reported_with_its_extra(name: str, library: str, extra: str) -> None:
     result = call_without(library, name)

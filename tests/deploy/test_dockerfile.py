@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from serve.settings import ServeSettings
 from tests.support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -176,9 +177,31 @@ def test_a_serving_image_is_stopped_by_sigterm() -> None:
     assert arguments_of(STAGES["serving"], "STOPSIGNAL") == ["SIGTERM"]
 
 
+def test_documented_containers_have_time_to_drain() -> None:
+    """Docker ends a container after 10 s otherwise."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    commands = [line for page in pages for line in re.findall(r"docker run [^\n`]*", page.read_text(encoding="utf-8"))]
+    serving = [command for command in commands if ":train" not in command]
+    grace = [re.search(r"--stop-timeout (\d+)", command) for command in serving]
+    assert serving
+    assert [command for command, found in zip(serving, grace, strict=True) if found is None] == []
+    fields = ServeSettings.model_fields
+    needed_seconds = fields["lame_duck_seconds"].default + fields["drain_seconds"].default
+    assert min(int(found[1]) for found in grace if found) > needed_seconds
+
+
 def test_the_health_check_runs_a_module_of_the_image() -> None:
     (check,) = arguments_of(STAGES["serving"], "HEALTHCHECK")
-    assert json.loads(check[check.index("[") :]) == ["python", "-m", "serve.health"]
+    command = json.loads(check[check.index("[") :])
+    assert command == ["python", "-m", "serve.health"]
+    assert f'exec "$container" {" ".join(command)} ' in (ROOT / "deploy" / "container_test.sh").read_text()
+
+
+def test_the_license_label_is_an_argument_with_the_terms_of_the_shipped_models_by_default() -> None:
+    (label,) = arguments_of(STAGES["serving"], "LABEL")
+    assert 'org.opencontainers.image.licenses="${LICENSES}"' in label
+    licenses = [value for value in arguments_of(STAGES["serving"], "ARG") if value.startswith("LICENSES=")]
+    assert licenses == ['LICENSES="Apache-2.0 AND LicenseRef-Multi30k-non-commercial"']
 
 
 def test_included_bundles_are_readable_by_every_user() -> None:

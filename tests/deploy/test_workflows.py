@@ -1,0 +1,70 @@
+"""Properties of the workflows without a run: pinned actions, least permissions, audited packages, labels of images."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.paths import ROOT
+
+PATHS = sorted((ROOT / ".github" / "workflows").iterdir())
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in PATHS}
+WORKFLOWS: dict[str, dict[str, Any]] = {name: yaml.safe_load(text) for name, text in TEXTS.items()}
+# Jobs that write, and what.
+WRITERS = {"distributions": "contents", "images": "packages"}
+
+each_workflow = pytest.mark.parametrize("name", list(WORKFLOWS))
+
+
+def jobs(name: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = WORKFLOWS[name]["jobs"]
+    return found
+
+
+def steps(name: str) -> Iterator[dict[str, Any]]:
+    for job in jobs(name).values():
+        yield from job.get("steps", [])
+
+
+@each_workflow
+def test_foreign_actions_are_named_by_commit_with_their_version(name: str) -> None:
+    used = re.findall(r"\buses: (.*)", TEXTS[name])
+    assert used
+    assert [use for use in used if not re.fullmatch(r"\./\S+|[\w-]+/[\w/-]+@[0-9a-f]{40} # v[\d.]+", use)] == []
+
+
+@each_workflow
+def test_jobs_may_only_read_the_repository_unless_they_publish(name: str) -> None:
+    assert WORKFLOWS[name]["permissions"] == {"contents": "read"}
+    for job_name, job in jobs(name).items():
+        written = {scope for scope, access in job.get("permissions", {}).items() if access != "read"}
+        assert written == {WRITERS[job_name]} if job_name in WRITERS else not written
+
+
+@each_workflow
+def test_a_checkout_leaves_no_token_behind(name: str) -> None:
+    checkouts = [step for step in steps(name) if step.get("uses", "").startswith("actions/checkout@")]
+    assert [step for step in checkouts if step["with"]["persist-credentials"] is not False] == []
+
+
+def test_publishing_waits_for_all_tests() -> None:
+    assert jobs("release.yml")["ci"]["uses"] == "./.github/workflows/ci.yml"
+    assert all("ci" in jobs("release.yml")[writer]["needs"] for writer in WRITERS)
+
+
+def test_the_packages_of_serving_images_are_audited_by_hash() -> None:
+    (command,) = [step["run"] for step in steps("ci.yml") if step.get("run", "").startswith("pip-audit ")]
+    assert "--require-hashes" in command.split()
+    assert set(re.findall(r"--requirement (\S+)", command)) == {f"deploy/locks/{name}.txt" for name in ("cpu", "cuda")}
+
+
+def test_a_released_image_states_the_licenses_of_what_it_holds() -> None:
+    """The action that makes labels replaces that of the Dockerfile by the license of the repository."""
+    (shipped,) = re.findall(r'^ARG LICENSES="(.*)"$', (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    job = jobs("release.yml")["images"]
+    images = {image["target"]: image["licenses"] for image in job["strategy"]["matrix"]["include"]}
+    assert images == {"cpu": shipped, "cuda": shipped, "train": "Apache-2.0"}
+    (labels,) = [step["with"]["labels"] for step in job["steps"] if "metadata-action" in step.get("uses", "")]
+    assert labels == "org.opencontainers.image.licenses=${{ matrix.licenses }}"
