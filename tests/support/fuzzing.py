@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import httpx
+import numpy as np
 from hypothesis import HealthCheck, settings
 
 from tests.support.attacks.link import HOST
@@ -23,21 +24,24 @@ QUIET_SECONDS = 0.05
 PIECE_SECONDS = 0.01
 # Far more than any request takes on a busy machine, and far less than a server that is stuck.
 PROBE_SECONDS = 5.0
+# Bound of the 99th percentile, with room for a busy machine.
+PROBE_P99_SECONDS = 1.0
 CHUNK_BYTES = 1 << 16
 # Errors of the server. gRPC's own lines about a client's frames have another format.
 ERROR = re.compile(rb'"level": "(error|critical)"|^Traceback|outcome": "internal"')
 
 
 class Fuzzed:
-    """A server under test: sends bytes to it, and probes it after each exchange."""
+    """A server under test: sends bytes to it, and probes it during and after each exchange."""
 
     def __init__(self, served: Served, probe: httpx.Client) -> None:
         self._served = served
         self._probe = probe
         self._log_bytes = 0
+        self._probe_seconds: list[float] = []
 
     def exchange(self, protocol: str, pieces: Sequence[bytes]) -> bytes:
-        """Sends bytes over a new connection, with a pause between pieces, and returns the answer.
+        """Sends bytes over a new connection, with a pause between pieces, probes the server, and returns the answer.
 
         Args:
             protocol: "rest" or "grpc".
@@ -49,6 +53,7 @@ class Fuzzed:
                 if number:
                     time.sleep(PIECE_SECONDS)
                 connection.sendall(piece)
+            self._ask()
             connection.settimeout(QUIET_SECONDS)
             while data := connection.recv(CHUNK_BYTES):
                 answer += data
@@ -56,14 +61,26 @@ class Fuzzed:
 
     def check(self) -> None:
         """Raises AssertionError unless another client gets its answer, and the server has logged no error since."""
-        if self._probe.get("/readyz").status_code != httpx.codes.OK:
-            raise AssertionError("the server is not ready")
+        self._ask()
         with self._served.log.open("rb") as log:
             log.seek(self._log_bytes)
             lines = log.readlines()
             self._log_bytes = log.tell()
         if errors := [line.decode() for line in lines if ERROR.search(line)]:
             raise AssertionError("\n".join(errors))
+
+    def check_latency(self) -> None:
+        """Raises AssertionError if other clients waited too long, during or after an exchange."""
+        p99_seconds = float(np.percentile(self._probe_seconds, 99, method="lower"))
+        if p99_seconds > PROBE_P99_SECONDS:
+            longest = [round(seconds, 3) for seconds in sorted(self._probe_seconds)[-10:]]
+            raise AssertionError(f"p99 of {len(self._probe_seconds)} probes: {p99_seconds:.3f} s; longest: {longest}")
+
+    def _ask(self) -> None:
+        begun_seconds = time.monotonic()
+        if self._probe.get("/readyz").status_code != httpx.codes.OK:
+            raise AssertionError("the server is not ready")
+        self._probe_seconds.append(time.monotonic() - begun_seconds)
 
     @contextmanager
     def _connect(self, protocol: str) -> Iterator[socket.socket]:
@@ -81,13 +98,14 @@ class Fuzzed:
 
 @contextmanager
 def fuzzing(served: Served) -> Iterator[Fuzzed]:
-    """Yields the server; then raises AssertionError unless memory and descriptors are about where they were."""
+    """Yields the server; then raises AssertionError if clients waited long, or memory or descriptors are not back."""
     verify = served.security.ssl_context() or NO_TLS
     with httpx.Client(base_url=served.targets.rest, verify=verify, timeout=PROBE_SECONDS, trust_env=False) as probe:
         fuzzed = Fuzzed(served, probe)
         fuzzed.check()
         before = served.usage()
         yield fuzzed
+        fuzzed.check_latency()
     after = asyncio.run(served.settle(before))
     if not has_recovered(before, after):
         raise AssertionError(f"{before}, {after}")
