@@ -19,9 +19,12 @@ from serve.api import (
 from serve.api.grpc_call import SEND_TIMEOUT_SECONDS
 from serve.api.http_limits import HttpLimits
 from serve.api.http_reader import MAX_BODIES_SHARE, MAX_LARGEST_BODIES
+from serve.api.libretranslate.suggestions import MOST_SUGGESTIONS
+from serve.api.open_inference.grpc import PROBES
 from serve.api.value_limit import SPARE_VALUES, VALUES_PER_TEXT
 from serve.compression import COMPRESSED_FROM_BYTES
 from serve.glossaries.store import MOST_DICTIONARIES, MOST_GLOSSARIES
+from serve.service import MOST_LARGEST_DOCUMENTS
 from serve.settings import ServeSettings
 from serve.translation.turns import PERIODS, SMALL_TEXT_BYTES
 from tests.support.live import LiveService, run_service
@@ -31,8 +34,6 @@ DOCS = ROOT / "docs"
 SECURITY = (DOCS / "security.md").read_text(encoding="utf-8")
 # Of Docker.
 FOREIGN_OPTIONS = {"--stop-timeout"}
-# "Probes of the Open Inference Protocol".
-PROBES = {"/v2/health/live", "/v2/health/ready"}
 SHARES = {0.25: "a quarter", 0.125: "an eighth"}
 
 
@@ -59,6 +60,8 @@ def statements() -> Iterator[tuple[str, str]]:
     minutes = settings["grpc_max_connection_age_seconds"] + settings["grpc_max_connection_age_grace_seconds"]
     yield "security", f"by default for at most {minutes / 60:.0f} minutes"
     yield "security", f"one at a time, {SHARES[1 / PERIODS]} of the time of one CPU"
+    yield "security", f"bodies that are being read | {MOST_LARGEST_DOCUMENTS} times the sum of"
+    yield "security", f"stored suggestions | {MOST_SUGGESTIONS:,} |"
     yield "api", f"which takes at most {SHARES[1 / PERIODS]} of a core"
     yield "api", f"at most {SPARE_VALUES:,} values plus {VALUES_PER_TEXT} per text"
     yield "api", f"Requests of more than {SMALL_TEXT_BYTES >> 10} KiB of"
@@ -104,7 +107,11 @@ def test_the_table_of_open_routes_is_complete(bundle_path: Path) -> None:
                 if answer.status_code not in (401, 403) and "API key" not in answer.text:
                     opened.add(path)
     named = {path for path in opened if f"`{path}`" in SECURITY or f"`{path.replace('{name}', 'NAME')}`" in SECURITY}
-    assert opened - named == PROBES
+    assert opened - named == set()
+
+
+def test_every_open_method_of_grpc_is_named() -> None:
+    assert {path for path in PROBES if f"`{path.rpartition('/')[2]}`" not in SECURITY} == set()
 
 
 def test_every_metric_of_the_page_exists(live: LiveService) -> None:
