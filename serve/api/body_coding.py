@@ -1,6 +1,7 @@
 """Decompresses bodies without blocking the event loop for long."""
 
 import zlib
+from collections.abc import Callable
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
@@ -30,8 +31,17 @@ def check_coding(coding: str) -> str | None:
     return coding
 
 
-async def decompress(body: bytes, coding: str, max_bytes: int, deadline_seconds: float) -> bytes:
+async def decompress(
+    body: bytes, coding: str, max_bytes: int, deadline_seconds: float, reserve: Callable[[], object]
+) -> bytes:
     """Returns the content of a body: a small one at once, a large one in a turn with other large input.
+
+    Args:
+        body: one compressed stream.
+        coding: `gzip` or `deflate`.
+        max_bytes: of the content.
+        deadline_seconds: on the clock of `time.monotonic`.
+        reserve: is called before large content waits for its turn; may raise.
 
     Raises:
         InvalidRequestError: if the body is not one complete stream of the encoding.
@@ -40,11 +50,13 @@ async def decompress(body: bytes, coding: str, max_bytes: int, deadline_seconds:
     """
     stream = _Stream(coding)
     if len(body) > SMALL_CONTENT_BYTES:
+        reserve()
         content = await run_turn(deadline_seconds, stream.read, body, max_bytes + 1)
     else:
         first_bytes = min(SMALL_CONTENT_BYTES, max_bytes + 1)
         content = stream.read(body, first_bytes)
         if first_bytes == len(content) <= max_bytes:  # there may be more
+            reserve()
             content += await run_turn(deadline_seconds, stream.read, stream.rest, max_bytes + 1 - len(content))
     if len(content) > max_bytes:
         raise too_large(max_bytes)

@@ -1,13 +1,15 @@
 """Receiving REST requests: deadline, body and disconnection.
 
 A body is read and decompressed up to its limit. It has its own time, whatever deadline the client sets. All bodies that
-are being read share a bound; beyond it, the oldest one ends as if its time were over.
+are being read share a bound; beyond it, the oldest one ends as if its time were over. Large complete bodies wait for
+their turns to be decompressed and parsed. They share another bound; beyond it, a new one is refused.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -15,17 +17,17 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from serve.api.body_coding import check_coding, decompress, too_large
+from serve.api.body_coding import SMALL_CONTENT_BYTES, check_coding, decompress, too_large
 from serve.api.http_exchange import EXCHANGE, Exchange
 from serve.api.http_limits import HttpLimits
-from serve.api.load_shedding import ADMISSION
-from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError
+from serve.api.load_shedding import ADMISSION, REFUSAL, Admission
+from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.observability.connections import ConnectionMetrics
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 MAX_TIMEOUT_MS = 3_600_000
 # Bodies that are being read at once, as a share of the connections, so that others remain; and their total size, as a
-# number of largest bodies.
+# number of largest bodies. Large complete bodies have the same bound again.
 MAX_BODIES_SHARE = 0.25
 MAX_LARGEST_BODIES = 32
 # The time of a body is extended in steps of this share of `body_seconds`, not with each part.
@@ -53,7 +55,11 @@ class RequestReader:
         *,
         most_largest: int = MAX_LARGEST_BODIES,
     ) -> None:
-        """Creates the reader; bodies that are being read take at most as much memory as `most_largest` largest ones."""
+        """Creates the reader.
+
+        Bodies that are being read take at most as much memory as `most_largest` largest ones. So do large complete
+        bodies until their requests end.
+        """
         self._most_bytes = most_largest * max_body_bytes
         self._max_body_bytes = max_body_bytes
         self._default_timeout_seconds = default_timeout_seconds
@@ -62,6 +68,7 @@ class RequestReader:
         self._metrics = metrics
         self._readings: dict[_Reading, None] = {}  # the oldest first
         self._bytes = 0
+        self._held = dict[Admission, int]()  # bytes of large complete bodies
 
     async def read(self, request: Request) -> tuple[bytes, float]:
         """Returns the decompressed body and the deadline on the clock of `time.monotonic`; admits the request.
@@ -82,10 +89,23 @@ class RequestReader:
             body = await self._read_body(request, deadline_seconds)
         elif len(body) > self._max_body_bytes:
             raise too_large(self._max_body_bytes)
-        state[ADMISSION].enter()
+        admission: Admission = state[ADMISSION]
+        admission.enter()
+        if len(body) > SMALL_CONTENT_BYTES:
+            self._hold(len(body), admission)
         if coding is not None:
-            body = await decompress(body, coding, self._max_body_bytes, deadline_seconds)
+            reserve = partial(self._hold, len(body) + self._max_body_bytes, admission)
+            body = await decompress(body, coding, self._max_body_bytes, deadline_seconds, reserve)
+            if admission in self._held:
+                self._hold(len(body), admission)
         return body, deadline_seconds
+
+    def _hold(self, size: int, admission: Admission) -> None:
+        """Sets the bytes that a request holds until its end; raises QueueFullError beyond the bound."""
+        if sum(self._held.values()) - self._held.get(admission, 0) + size > self._most_bytes:
+            raise QueueFullError(REFUSAL)
+        self._held[admission] = size
+        admission.at_end(partial(self._held.pop, admission))
 
     async def _read_body(self, request: Request, deadline_seconds: float) -> bytes:
         started_seconds = time.monotonic()

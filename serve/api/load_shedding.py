@@ -180,6 +180,7 @@ class Admission:
         self._record = record
         self.counted = counted
         self.inside = False
+        self._at_end: Callable[[], object] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -187,6 +188,8 @@ class Admission:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._at_end is not None:
+            self._at_end()
         if not self.inside:
             return
         if error is None:
@@ -202,6 +205,10 @@ class Admission:
         if self.counted and not self.inside:
             self._load_shedder.admit()
             self.inside = True
+
+    def at_end(self, function: Callable[[], object]) -> None:
+        """Calls a function at the end of the block, in place of the function before."""
+        self._at_end = function
 
     def leave(self) -> None:
         """Frees the place, at the end or while the client does not read its answer; a request takes no second one."""

@@ -16,6 +16,7 @@ from serve.api import (
     http_parser,
     server,
 )
+from serve.api.body_coding import SMALL_CONTENT_BYTES
 from serve.api.grpc_call import SEND_TIMEOUT_SECONDS
 from serve.api.http_limits import HttpLimits
 from serve.api.http_reader import MAX_BODIES_SHARE, MAX_LARGEST_BODIES
@@ -76,6 +77,10 @@ def statements() -> Iterator[tuple[str, str]]:
     yield "configuration", f"open connections | {http_limits.MAX_CONNECTIONS:,}, or half of"
     bodies = f"{SHARES[MAX_BODIES_SHARE]} of the connections, and {MAX_LARGEST_BODIES} times"
     yield "configuration", f"bodies that are being read | {bodies} `--max-body-bytes`"
+    held = f"of more than {SMALL_CONTENT_BYTES >> 10} KiB, until their requests end | {MAX_LARGEST_BODIES} times"
+    yield "configuration", f"{held} `--max-body-bytes` | 429 |"
+    yield "configuration", f"themselves: {MOST_LARGEST_DOCUMENTS} times the sum of `--document-max-bytes`"
+    yield "security", f"{held} `--max-body-bytes`, together"
     yield "configuration", f"unread answers in memory, of all connections | {http_limits.MAX_HELD_BYTES >> 20} MiB"
     header = f"{http_parser.MAX_HEADER_FIELDS}, and {http_parser.MAX_HEADER_BYTES >> 10} KiB"
     yield "configuration", f"header fields | {header}"
@@ -96,9 +101,10 @@ def test_every_setting_of_the_page_exists() -> None:
     assert options <= known
 
 
-def test_the_table_of_open_routes_is_complete(bundle_path: Path) -> None:
+def test_the_table_of_open_routes_is_complete(bundle_path: Path, tmp_path: Path) -> None:
     opened = set[str]()
-    with run_service(bundle_path, api_keys="secret", admin_key="admin") as service, service.http() as client:
+    settings = {"api_keys": "secret", "admin_key": "admin", "state_dir": tmp_path}
+    with run_service(bundle_path, **settings) as service, service.http() as client:
         document = client.get("/openapi.json", headers={"authorization": "Bearer secret"}).json()
         for path, methods in document["paths"].items():
             for method in methods:

@@ -36,12 +36,22 @@ _PARAMETERS = frozenset(
 class DeepLDocuments:
     """Handlers of the routes of documents."""
 
-    def __init__(self, documents: DocumentParts, languages: ServedLanguages, receive: Receive) -> None:
-        """Creates the handlers; `receive` returns the parameters of an authenticated request, and its deadline."""
+    def __init__(
+        self, documents: DocumentParts, languages: ServedLanguages, receive: Receive, receive_large: Receive
+    ) -> None:
+        """Creates the handlers.
+
+        Args:
+            documents: their jobs.
+            languages: of the models.
+            receive: returns the parameters of an authenticated request, and its deadline.
+            receive_large: does the same for a request of the size of a document.
+        """
         self._jobs = documents.jobs
         self._translator = documents.translator
         self._languages = languages
         self._receive = receive
+        self._receive_large = receive_large
 
     def routes(self) -> Routes:
         """Yields method, path and handler of each route."""
@@ -51,8 +61,8 @@ class DeepLDocuments:
 
     async def upload(self, request: Request) -> Response:
         """Stores a document, which is translated in the background."""
-        parameters, _ = await self._receive(request)
         jobs = self._enabled()
+        parameters, _ = await self._receive_large(request)
         upload = parameters.uploads.get("file")
         if upload is None:
             raise refuse("Invalid file data: parameter 'file' not specified.")
@@ -103,8 +113,9 @@ class DeepLDocuments:
         return self._jobs
 
     async def _find(self, request: Request, document_id: str) -> Job:
+        jobs = self._enabled()
         parameters, _ = await self._receive(request)
-        job = await self._enabled().get(document_id.lower())
+        job = await jobs.get(document_id.lower())
         key = parameters.first("document_key")
         if not isinstance(key, str) or not compare_digest(key.lower().encode(), job.key.encode()):
             raise DocumentNotFoundError("not found")

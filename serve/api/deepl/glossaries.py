@@ -29,17 +29,21 @@ _FORMATS: dict[str, EntriesFormat] = {"tsv": "tsv", "csv": "csv"}
 class DeepLGlossaries:
     """Handlers of the routes of glossaries."""
 
-    def __init__(self, store: GlossaryStore | None, languages: ServedLanguages, receive: Receive) -> None:
+    def __init__(
+        self, store: GlossaryStore | None, languages: ServedLanguages, receive: Receive, receive_large: Receive
+    ) -> None:
         """Creates the handlers.
 
         Args:
-            store: None: the server has no state directory, and refuses glossaries.
+            store: None: the server has no state directory, and refuses glossaries before it reads a body.
             languages: that a glossary may have.
             receive: returns the parameters of an authenticated request, and its deadline.
+            receive_large: does the same for a request with entries.
         """
         self._store = store
         self._languages = languages
         self._receive = receive
+        self._receive_large = receive_large
 
     def routes(self) -> Routes:
         """Yields method, path and handler of each route."""
@@ -71,7 +75,7 @@ class DeepLGlossaries:
 
     async def create_one(self, request: Request) -> Response:
         """Creates a glossary for one pair of languages."""
-        parameters, _ = await self._receive(request)
+        parameters = await self._read(request, entries=True)
         values = {name: parameters.first(name) for name in ("source_lang", "target_lang", "entries", "entries_format")}
         dictionary = self._dictionary(values)
         glossary = await self._use(request, lambda stored: stored.create(_name(parameters), [dictionary]))
@@ -79,7 +83,7 @@ class DeepLGlossaries:
 
     async def list_single(self, request: Request) -> Response:
         """Lists the glossaries for one pair of languages."""
-        await self._receive(request)
+        await self._read(request)
         found = await self._use(request, Glossaries.list_all)
         return JSONResponse({"glossaries": [_single(each) for each in found if len(each.dictionaries) == 1]})
 
@@ -101,7 +105,7 @@ class DeepLGlossaries:
 
     async def create(self, request: Request) -> Response:
         """Creates a glossary with a dictionary per pair of languages."""
-        parameters, _ = await self._receive(request)
+        parameters = await self._read(request, entries=True)
         dictionaries = self._dictionaries(parameters)
         if not dictionaries:
             raise refuse("Glossary dictionaries must be provided.")
@@ -110,7 +114,7 @@ class DeepLGlossaries:
 
     async def list_all(self, request: Request) -> Response:
         """Lists all glossaries without their entries."""
-        await self._receive(request)
+        await self._read(request)
         return JSONResponse({"glossaries": [_whole(each) for each in await self._use(request, Glossaries.list_all)]})
 
     async def get(self, request: Request, glossary_id: str) -> Response:
@@ -119,7 +123,7 @@ class DeepLGlossaries:
 
     async def change(self, request: Request, glossary_id: str) -> Response:
         """Renames a glossary, and adds or replaces entries of its dictionaries."""
-        parameters, _ = await self._receive(request)
+        parameters = await self._read(request, entries=True)
         dictionaries = self._dictionaries(parameters)
         name = _name(parameters) if parameters.first("name") is not None else None
         glossary = await self._use(
@@ -129,7 +133,7 @@ class DeepLGlossaries:
 
     async def delete(self, request: Request, glossary_id: str) -> Response:
         """Deletes a glossary with all its dictionaries."""
-        await self._receive(request)
+        await self._read(request)
         await self._use(request, lambda stored: stored.delete(checked_glossary_id(glossary_id)))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -143,7 +147,7 @@ class DeepLGlossaries:
 
     async def put_dictionary(self, request: Request, glossary_id: str) -> Response:
         """Adds a dictionary, or replaces the one of the same languages."""
-        parameters, _ = await self._receive(request)
+        parameters = await self._read(request, entries=True)
         dictionary = self._dictionary({name: parameters.first(name) for name in parameters.values})
         glossary = await self._use(
             request, lambda stored: stored.put_dictionary(checked_glossary_id(glossary_id), dictionary)
@@ -159,19 +163,30 @@ class DeepLGlossaries:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _find(self, request: Request, glossary_id: str) -> Glossary:
-        await self._receive(request)
+        await self._read(request)
         return await self._use(request, lambda stored: stored.get(checked_glossary_id(glossary_id)))
 
     async def _pair(self, request: Request) -> tuple[str, str]:
-        parameters, _ = await self._receive(request)
+        parameters = await self._read(request)
         return self._languages_of(parameters.first("source_lang"), parameters.first("target_lang"))
+
+    def _enabled(self) -> GlossaryStore:
+        if self._store is None:
+            raise refuse("Glossaries are not supported by this server: it has no --state-dir.")
+        return self._store
+
+    async def _read(self, request: Request, *, entries: bool = False) -> Parameters:
+        """Returns the parameters of a request; with `entries`, it may have the size of a document."""
+        self._enabled()
+        receive = self._receive_large if entries else self._receive
+        parameters, _ = await receive(request)
+        return parameters
 
     async def _use(self, request: Request, use: Callable[[Glossaries], T]) -> T:
         """Returns the result of a function of the client's glossaries, which runs in a thread."""
-        if self._store is None:
-            raise refuse("Glossaries are not supported by this server: it has no --state-dir.")
+        store = self._enabled()
         try:
-            return await ask(use, self._store.of(request.state.record.account_id))
+            return await ask(use, store.of(request.state.record.account_id))
         except EntryError as error:
             raise _invalid_entry(error) from error
 

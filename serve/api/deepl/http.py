@@ -92,8 +92,8 @@ class DeepLHttp:
         self._languages = ServedLanguages(models)
         self._prefix = prefix
         self._large_reader = documents.reader
-        self._glossaries = DeepLGlossaries(glossaries, self._languages, self._receive_large)
-        self._documents = DeepLDocuments(documents, self._languages, self._receive_large)
+        self._glossaries = DeepLGlossaries(glossaries, self._languages, self._receive, self._receive_large)
+        self._documents = DeepLDocuments(documents, self._languages, self._receive, self._receive_large)
         self._paths = frozenset(f"{prefix}{path}" for path in (*_OWN_PATHS, *(path for _, path, _ in self._routes())))
         self._below = tuple(f"{path}/" for path in self._paths)
 

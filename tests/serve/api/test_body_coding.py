@@ -22,7 +22,7 @@ SIZES = (0, 1, SMALL_CONTENT_BYTES - 1, SMALL_CONTENT_BYTES, SMALL_CONTENT_BYTES
 
 def read(body: bytes, coding: str, max_bytes: int) -> bytes | type[ServiceError]:
     try:
-        return asyncio.run(decompress(body, coding, max_bytes, math.inf))
+        return asyncio.run(decompress(body, coding, max_bytes, math.inf, lambda: None))
     except ServiceError as error:
         return type(error)
 
@@ -73,4 +73,4 @@ def test_only_large_content_is_read_in_another_thread(
 def test_a_turn_that_comes_too_late_is_a_missed_deadline() -> None:
     body = gzip.compress(bytes(2 * SMALL_CONTENT_BYTES))
     with pytest.raises(DeadlineExceededError):
-        asyncio.run(decompress(body, "gzip", 2 * SMALL_CONTENT_BYTES, time.monotonic()))
+        asyncio.run(decompress(body, "gzip", 2 * SMALL_CONTENT_BYTES, time.monotonic(), lambda: None))

@@ -1,8 +1,10 @@
 """DeepL's glossaries of both versions: the calls of its Python client, and errors."""
 
 import io
+import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.manifest import AttentionHead
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service, write_bundle
+from tests.support.raw_http import JSON, connect_to, head
 
 UNKNOWN = "96ab91fd-e715-41a1-adeb-5d701f84a483"
 ENTRIES = {"a b": "b a", "A%=&": "B&=%", "\u0394\u3041": "\u6df1"}
@@ -157,6 +160,37 @@ def test_without_a_state_directory_glossaries_are_refused(bundle_path: Path) -> 
     with run_service(bundle_path) as live:
         assert "--state-dir" in create(live).json()["message"]
         assert live.get("/v3/glossaries").status_code == 400
+
+
+ROUTES = (
+    ("GET", "/v2/glossaries"),
+    ("POST", "/v2/glossaries"),
+    ("PATCH", f"/v3/glossaries/{UNKNOWN}"),
+    ("POST", "/v2/document"),
+    ("POST", "/v2/document/1"),
+)
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_without_a_state_directory_a_request_is_refused_before_its_body_is_read(
+    live: LiveService, method: str, path: str
+) -> None:
+    with ExitStack() as stack:
+        client = connect_to(stack, live)()
+        client.send(head(method, path, JSON, "content-length: 100"))
+        answer = client.answer()
+    assert answer.status == 400
+    assert "--state-dir" in json.loads(answer.body)["message"]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_only_a_request_with_entries_or_a_file_may_have_the_size_of_a_document(
+    served: LiveService, method: str, path: str
+) -> None:
+    large = ("POST", "/v2/glossaries"), ("PATCH", f"/v3/glossaries/{UNKNOWN}"), ("POST", "/v2/document")
+    with served.http() as client:
+        answer = client.request(method, path, content=bytes(3_000_000))
+    assert (answer.status_code == 413) == ((method, path) not in large)
 
 
 def test_a_document_has_the_terms_of_its_glossary(client: deepl.DeepLClient) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import gzip
 import json
 import resource
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +20,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.translation_pb2 import TranslateRequest
+from serve.api.body_coding import SMALL_CONTENT_BYTES
 from serve.api.http_limits import HttpLimits, affordable_connections
 from serve.api.http_reader import MAX_LARGEST_BODIES
 from serve.api.http_server import Listener, open_port
+from serve.api.value_limit import check_json
 from serve.system import most_open_files, raise_most_open_files
+from serve.translation import turns
 from tests.support.certificates import Authority
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.raw_http import JSON, SMALL_BUFFER_BYTES, Connect, connect_to, head, open_narrow_port, post
@@ -208,6 +213,68 @@ def test_bodies_in_memory_are_bounded_and_the_oldest_ends(bundle_path: Path) -> 
             eventually(lambda: live.metric("inflight_requests") >= min(len(clients), MAX_LARGEST_BODIES))
         assert clients[0].answer().reason == "request_timeout"
         assert live.post({"text": "alpha."}).status_code == 200
+
+
+class Gates:
+    """Holds turns back: all of them, and those that parse a body."""
+
+    def __init__(self, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.turns, self.parsing, self.parse = (threading.Event() for _ in range(3))
+        for module in ("body_parser", "parameters"):
+            monkeypatch.setattr(f"serve.api.{module}.check_json", self._check_json)
+        self._executor = turns._THREAD._executor
+        self._executor.submit(self.turns.wait)
+        stack.callback(self.turns.set)
+        stack.callback(self.parse.set)
+
+    @property
+    def waiting(self) -> int:
+        """Turns that wait behind the one that runs."""
+        return self._executor._work_queue.qsize()
+
+    def _check_json(self, data: bytes, most_values: int) -> None:
+        if threading.current_thread() in self._executor._threads:
+            self.parsing.set()
+            self.parse.wait()
+        check_json(data, most_values)
+
+
+@pytest.mark.parametrize("path", ["/v1/detect", "/detect", "/v1/translate"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_complete_bodies_that_wait_are_bounded_and_a_new_one_is_refused(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, *, compressed: bool
+) -> None:
+    """Before and after they are decompressed, with and without an engine. Small ones do not wait."""
+    size = 4 * SMALL_CONTENT_BYTES
+    text = json.dumps({"q" if path == "/detect" else "text": "alpha."}).encode()
+    content = text + b" " * (size - len(text))
+    coding = ("content-encoding: gzip",) if compressed else ()
+    body = gzip.compress(content) if compressed else content
+    request = head("POST", path, JSON, f"content-length: {len(body)}", *coding) + body
+    # Compressed ones reserve a largest content, besides themselves.
+    count = MAX_LARGEST_BODIES - compressed
+    with run_service(bundle_path, max_body_bytes=size, queue_limit=64) as live, ExitStack() as stack:
+        connect, gates = connect_to(stack, live), Gates(stack, monkeypatch)
+        clients = [connect() for _ in range(count)]
+
+        def check_refused() -> None:
+            late = connect()
+            late.send(request)
+            answer = late.answer()
+            assert (answer.status, "retry-after" in answer.headers) == (429, True)
+            assert live.post({"text": "alpha."}).status_code == 200
+
+        for client in clients:
+            client.send(request)
+        eventually(lambda: gates.waiting == count)
+        check_refused()
+        gates.turns.set()
+        assert gates.parsing.wait(WAIT_SECONDS)
+        check_refused()
+        gates.parse.set()
+        assert {client.answer().status for client in clients} == {200}
+        clients[0].send(request)
+        assert clients[0].answer().status == 200
 
 
 def test_half_headers_at_the_limit_of_connections_shut_no_door(bundle_path: Path) -> None:

@@ -25,6 +25,7 @@ class Family:
     Attributes:
         reads: whether clients read the answers.
         handshake: whether clients complete the TLS handshake, if the server has TLS.
+        kept_bytes: memory that the allocator keeps for the next large bodies.
     """
 
     attack: Callable[[Link], Awaitable[None]]
@@ -32,6 +33,7 @@ class Family:
     connections: int
     reads: bool = True
     handshake: bool = True
+    kept_bytes: int = 0
 
     def answers(self, counts: Counter[str]) -> Answers:
         """Returns what reads the answers on a connection and adds them to `counts`."""
@@ -56,6 +58,7 @@ FAMILIES = {
     "many sentences": Family(http1.many_sentences, "rest", 4),
     "nested JSON": Family(http1.nested_json, "rest", 4),
     "compressed bombs": Family(http1.bombs, "rest", 4),
+    "waiting bombs": Family(http1.waiting_bombs, "rest", 100, kept_bytes=64 << 20),  # their bound
     "scrapes": Family(http1.scrapes, "rest", 50),
     "documents": Family(http1.documents, "rest", 4),
     "half handshakes": Family(http1.half_handshake, "rest", 300, handshake=False),

@@ -7,6 +7,7 @@ connection.
 import gzip
 import json
 import ssl
+from itertools import cycle
 
 from tests.support.attacks.link import Link
 
@@ -32,6 +33,11 @@ MANY_SENTENCES = post({"text": ["a\n" * 5_000] * 64})
 NESTED_JSON = post(b'{"text":[' + b"[]," * 660_000 + b"[]]}")
 # Grows to 2 MiB, of which the parser reads everything.
 BOMB = post(gzip.compress(b'{"text":"a"' + b" " * (2_097_152 - 12) + b"}"), "/v1/translate", "content-encoding: gzip")
+# The same on routes that need no engine: LibreTranslate's, and DeepL's, which read a body before the key.
+WAITING_BOMBS = [
+    post(gzip.compress(b'{"q":"a"' + b" " * (2_097_152 - 9) + b"}"), path, "content-encoding: gzip")
+    for path in ("/detect", "/v2/glossaries")
+]
 # Large answers to few sentences: gaps come back.
 GAPS = "A dog." + "\n" * 9_990
 BEGUN_BODY = head("POST", "/v1/translate", JSON, "content-length: 100", f"x-request-timeout-ms: {HOUR_MS}") + b"{"
@@ -136,6 +142,11 @@ async def bombs(link: Link) -> None:
     await _ask(link, BOMB)
 
 
+async def waiting_bombs(link: Link) -> None:
+    """Sends such bodies to routes that need no engine."""
+    await _ask(link, *WAITING_BOMBS)
+
+
 async def scrapes(link: Link) -> None:
     """Reads the metrics again and again."""
     await _ask(link, head("GET", "/metrics"))
@@ -146,9 +157,9 @@ async def documents(link: Link) -> None:
     await _ask(link, head("GET", "/openapi.json", "accept-encoding: gzip"))
 
 
-async def _ask(link: Link, request: bytes) -> None:
-    """Repeats a request after its answer."""
-    while True:
+async def _ask(link: Link, *requests: bytes) -> None:
+    """Repeats requests, each after the answer to the one before."""
+    for request in cycle(requests):
         received = link.answers.received
         await link.send(request)
         while link.answers.received == received:
