@@ -61,7 +61,7 @@ def statements() -> Iterator[tuple[str, str]]:
     minutes = settings["grpc_max_connection_age_seconds"] + settings["grpc_max_connection_age_grace_seconds"]
     yield "security", f"by default for at most {minutes / 60:.0f} minutes"
     yield "security", f"one at a time, {SHARES[1 / PERIODS]} of the time of one CPU"
-    yield "security", f"bodies that are being read | {MOST_LARGEST_DOCUMENTS} times the sum of"
+    yield "security", f"being read, and complete ones | {MOST_LARGEST_DOCUMENTS} times the sum of"
     yield "security", f"stored suggestions | {MOST_SUGGESTIONS:,} |"
     yield "api", f"which takes at most {SHARES[1 / PERIODS]} of a core"
     yield "api", f"at most {SPARE_VALUES:,} values plus {VALUES_PER_TEXT} per text"
@@ -103,8 +103,8 @@ def test_every_setting_of_the_page_exists() -> None:
 
 def test_the_table_of_open_routes_is_complete(bundle_path: Path, tmp_path: Path) -> None:
     opened = set[str]()
-    settings = {"api_keys": "secret", "admin_key": "admin", "state_dir": tmp_path}
-    with run_service(bundle_path, **settings) as service, service.http() as client:
+    running = run_service(bundle_path, api_keys="secret", admin_key="admin", state_dir=tmp_path)
+    with running as service, service.http() as client:
         document = client.get("/openapi.json", headers={"authorization": "Bearer secret"}).json()
         for path, methods in document["paths"].items():
             for method in methods:
