@@ -188,8 +188,9 @@ class Admission:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._at_end is not None:
-            self._at_end()
+        at_end, self._at_end = self._at_end, None  # it may hold this object
+        if at_end is not None:
+            at_end()
         if not self.inside:
             return
         if error is None:
