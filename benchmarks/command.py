@@ -31,6 +31,7 @@ FAILURES = (
     TokenizerError,
 )
 
+Question = Literal["offline", "online", "service", "replicas", "scheduling", "profile", "training"]
 # The settings of a plan are joined with commas on the command line and in the environment, and may contain commas.
 COMMA_BEFORE_SETTING = re.compile(r",(?=[a-z_.]+=)")
 Settings = Annotated[
@@ -50,16 +51,13 @@ class BenchCommand(BaseSettings):
 
     The plan of a question has its parameters: the models, the systems and the load. --show-plan prints it with its
     defaults. --plan and --set override them. All systems take turns in every round. A table shows the median of the
-    rounds, and the median and range of a ratio within a round. offline and online divide Dragoman's figure by that of
-    the system. replicas, scheduling and training divide the figure by that of the first column. Use an otherwise idle
-    machine.
+    rounds, and the median and range of a ratio within a round. offline and online divide Dragoman's figure by the
+    system's. replicas, scheduling and training divide the figure by the first column's. Use an idle machine.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_BENCH_", frozen=True, extra="forbid")
 
-    question: CliPositionalArg[
-        Literal["offline", "online", "service", "replicas", "scheduling", "profile", "training"]
-    ] = Field(description="what to measure")
+    question: CliPositionalArg[Question] = Field(description="what to measure")
     plan: Path | None = Field(None, description="YAML file that overrides defaults of the plan")
     set: Settings = Field(
         (),

@@ -145,6 +145,5 @@ def running_on(cpus: Collection[int]) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    # Installed for other benchmarks alone; structlog would import it, and its memory would count.
-    sys.modules["rich"] = None  # type: ignore[assignment]
+    sys.modules["rich"] = None  # type: ignore[assignment]  # structlog imports it, but no server has it
     work(resolve_name(sys.argv[1]))
