@@ -33,7 +33,7 @@ def service_config(*, retries: bool = True, balanced: bool = False, wait_for_rea
             "initialBackoff": "0.1s",
             "maxBackoff": "2s",
             "backoffMultiplier": 3,
-            "retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"],
+            "retryableStatusCodes": ["CANCELLED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"],
         }
     config: dict[str, Any] = {"methodConfig": [many, method]}
     if balanced:
