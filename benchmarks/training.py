@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,7 +17,7 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import Plan, Positive
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import in_turns
-from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig, read_yaml, recipe_path
+from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig, read_recipe, recipe_path
 from model.data.batches import Batch
 from model.network.attention import Positions
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -26,6 +26,7 @@ from model.training.trainer import chosen_precision
 
 SEED = 1
 PEER = "torch.nn.Transformer"
+ROWS = ("ms per step", "tokens/s, both sides")
 # Fill the caches of memory and of kernels.
 WARM_UP_STEPS = 2
 
@@ -51,7 +52,7 @@ class TrainingPlan(Plan):
             BenchmarkError: if the recipe is none of a Transformer.
         """
         torch.set_num_threads(self.threads)
-        config = read_recipe(self.recipe)
+        config = read_config(self.recipe)
         tables = [self._compare(config, vocabulary) for vocabulary in self.vocabularies]
         return Report(tables, f"threads of PyTorch: {self.threads}")
 
@@ -68,31 +69,27 @@ class TrainingPlan(Plan):
                 step(batch)
             seconds = time.perf_counter() - started_seconds
             tokens = sum(batch.count_tokens() for batch in batches[WARM_UP_STEPS:])
-            return {"ms per step": 1e3 * seconds / self.steps, "tokens/s, both sides": tokens / seconds}
+            return dict(zip(ROWS, (1e3 * seconds / self.steps, tokens / seconds), strict=True))
 
         columns = in_turns(systems, self.rounds, f"training, {vocabulary} tokens", train)
         text = (
             f"Recipe {self.recipe}, {chosen_precision(config.training)}, {config.training.batch_tokens} tokens a step,"
             f" {vocabulary} tokens in the vocabulary; rounds: {self.rounds}."
         )
-        compared = ["ms per step", "tokens/s, both sides"]
-        return Table("training", columns, base="dragoman", compared=compared, divide_by_base=True, text=text)
+        return Table("training", columns, base="dragoman", compared=ROWS, divide_by_base=True, text=text)
 
 
-def read_recipe(recipe: str) -> RunConfig:
-    """Returns a recipe.
+def read_config(recipe: str) -> RunConfig:
+    """Returns the configuration of a recipe.
 
     Raises:
         BenchmarkError: if there is no such file, or it has another content.
     """
     try:
-        content = read_yaml(recipe_path(recipe))
-        if not isinstance(content, dict):
-            raise BenchmarkError(f"recipe: {recipe}: expected the sections model, tokenizer, training")
-        config = RunConfig.model_validate({**content, "directions": [Direction(source="en", target="de")]})
-    except (OSError, ValueError, ValidationError) as error:
+        directions = [Direction(source="en", target="de")]
+        return RunConfig.model_validate({**read_recipe(recipe_path(recipe)), "directions": directions})
+    except (OSError, ValueError) as error:
         raise BenchmarkError(f"recipe: {recipe}: expected a recipe: {error}") from error
-    return config
 
 
 def shape_of(config: RunConfig) -> TransformerConfig:

@@ -5,7 +5,7 @@ and copied into the bundle.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
@@ -287,6 +287,19 @@ def read_yaml(path: Path) -> object:
             return yaml.safe_load(file)
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {error}") from error
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Returns the sections of a recipe.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if the file is not YAML or has no sections.
+    """
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise ValueError("expected the sections model, tokenizer, training, ...")  # noqa: TRY004 - of a file
+    return content
 
 
 def recipe_path(recipe: str) -> Path:

@@ -52,12 +52,12 @@ def work(load: Callable[..., Any]) -> None:
         print(json.dumps(Turn(tokens, time.perf_counter() - started, peak_bytes())), flush=True)
 
 
-def peak_bytes() -> int:
-    """Returns the peak resident memory of this process (Linux).
+def peak_bytes(process_id: int | None = None) -> int:
+    """Returns the peak resident memory of a process so far, by default of this one (Linux).
 
     Not `ru_maxrss` of `getrusage`: a process inherits that from its parent, which holds whole models.
     """
-    _, _, peak = Path("/proc/self/status").read_text(encoding="utf-8").partition("VmHWM:")
+    _, _, peak = Path(f"/proc/{process_id or 'self'}/status").read_text(encoding="utf-8").partition("VmHWM:")
     return int(peak.split()[0]) * 1024
 
 

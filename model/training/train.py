@@ -15,7 +15,7 @@ from model.config import (
     TokenizerConfig,
     TrainingConfig,
     TransformerConfig,
-    read_yaml,
+    read_recipe,
     recipe_path,
 )
 from model.data.cleaning import TrainingData, read_training_data
@@ -48,12 +48,9 @@ class RecipeSource(PydanticBaseSettingsSource):
         if not path.is_file():
             raise SystemExit(f"dragoman train: recipe: expected the name of a recipe or a YAML file, got {recipe}")
         try:
-            content = read_yaml(path)
+            return read_recipe(path)
         except ValueError as error:
             raise SystemExit(f"dragoman train: recipe: {path}: {error}") from error
-        if not isinstance(content, dict):
-            raise SystemExit(f"dragoman train: recipe: {path}: expected the sections model, tokenizer, training, ...")
-        return content
 
 
 class TrainCommand(BaseSettings):

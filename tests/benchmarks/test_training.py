@@ -15,7 +15,7 @@ from benchmarks.training import (
     dragoman_step,
     draw_batches,
     peer_step,
-    read_recipe,
+    read_config,
     shape_of,
 )
 from model.config import RunConfig
@@ -46,7 +46,7 @@ def test_every_vocabulary_is_measured_with_both_systems(recipe: str) -> None:
 
 
 def test_both_systems_have_the_same_weights_apart_from_biases(recipe: str) -> None:
-    config = read_recipe(recipe)
+    config = read_config(recipe)
 
     def weights(module: torch.nn.Module) -> int:
         return sum(each.numel() for each in module.parameters() if each.dim() > 1)
@@ -58,7 +58,7 @@ def test_both_systems_have_the_same_weights_apart_from_biases(recipe: str) -> No
 def test_both_systems_begin_near_the_entropy_of_the_vocabulary_and_learn(
     make: Callable[[RunConfig, int], Step], recipe: str
 ) -> None:
-    config = read_recipe(recipe)
+    config = read_config(recipe)
     step = make(config, VOCABULARY)
     (batch,) = draw_batches(config, VOCABULARY, 6, 1)
     losses = [float(step(batch)) for _ in range(30)]
@@ -71,7 +71,7 @@ def test_a_file_that_is_no_recipe_is_rejected(content: str, tmp_path: Path) -> N
     path = tmp_path / "recipe.yaml"
     path.write_text(content)
     with pytest.raises(BenchmarkError, match=r"^recipe: "):
-        read_recipe(str(path))
+        read_config(str(path))
 
 
 def test_recurrent_recipes_are_rejected() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from sentencepiece import sentencepiece_model_pb2
 
+from benchmarks.harness.process import peak_bytes
 from serve.server_process import HOST, ServerProcess, choose_ports
 from tests.support.fake_hub import FakeHub, Repository, run_hub
 from tests.support.marian import (
@@ -122,12 +123,6 @@ def start(program: Path, log: Path, variables: Mapping[str, str]) -> Start:
         return Start(seconds, peak_bytes(server.process_id))
     finally:
         server.stop()
-
-
-def peak_bytes(process_id: int) -> int:
-    """Returns the peak memory of a process so far."""
-    status = Path(f"/proc/{process_id}/status").read_text(encoding="utf-8")
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 def downloaded_bytes(hub: FakeHub) -> int:

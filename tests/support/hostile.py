@@ -29,6 +29,7 @@ from hypothesis.strategies import DataObject
 from pydantic_settings import BaseSettings
 from sentencepiece import sentencepiece_model_pb2
 
+from benchmarks.harness.process import peak_bytes
 from serve.bundle.bundle import MANIFEST_FILE, BundleError
 from serve.bundle.files import MOST_CHARACTERS
 from tests.support.bundles import reseal
@@ -207,10 +208,8 @@ def main(kind: str, examples: int, intact: Path) -> None:
         assert list(folder.parent.iterdir()) == [folder]
 
     run()
-    # `getrusage` would include the peak of the parent process before `exec`.
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    peak_bytes = int(status.partition("VmHWM:")[2].split()[0]) << 10
-    assert peak_bytes < RESIDENT_BYTES, f"{peak_bytes} bytes"
+    peak = peak_bytes()
+    assert peak < RESIDENT_BYTES, f"{peak} bytes"
 
 
 if __name__ == "__main__":
