@@ -65,7 +65,7 @@ def is_live(address: str, port: int) -> bool:
 
 
 def has_live_server(processes: Path) -> bool:
-    """Returns whether one of the processes, whose folders are in `processes`, is a live server."""
+    """Returns whether one of the processes is a live server; `processes` is a folder such as /proc."""
     addresses = set[tuple[str, int]]()
     for process in processes.glob("[0-9]*"):
         with suppress(OSError):  # of another user, or ended meanwhile

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 CHROMIUM = "chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-# A word of the translation of what is typed; during typing, words of an earlier one may be on the screen.
+# A word of the current translation. While somebody types, the page may still show words of an earlier one.
 TRANSLATED = "#target[aria-busy=false] .word"
 SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over the green grass."
 
