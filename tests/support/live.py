@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from shutil import rmtree
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -29,6 +30,7 @@ from protos.translation_pb2 import (
     TranslateResponse,
     TranslateStreamResponse,
 )
+from serve.api import http_reader
 from serve.api.http_limits import HttpLimits
 from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
@@ -163,12 +165,26 @@ def make_golden(
     return tuple(golden)
 
 
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be advanced, so that a test waits for no limit of time."""
+
+    _ahead_seconds = 0.0
+
+    def time(self) -> float:
+        """The clock of all timers of the loop. Deadlines of later gRPC calls are on `time.monotonic`."""
+        return super().time() + self._ahead_seconds
+
+    def leap(self, seconds: float) -> None:
+        """Advances the clock: timers up to then are due."""
+        self._ahead_seconds += seconds
+
+
 @dataclass
 class LiveService:
     """A service in a thread, as clients see it."""
 
     service: Service
-    loop: asyncio.AbstractEventLoop
+    loop: LeapingLoop
     thread: threading.Thread
     stop_event: asyncio.Event
     running: asyncio.Task[None]
@@ -204,6 +220,27 @@ class LiveService:
     def stop(self) -> None:
         """Stops the service as a signal does."""
         self.loop.call_soon_threadsafe(self.stop_event.set)
+
+    def leap(self, seconds: float) -> None:
+        """Advances the clock of the event loop, of the bodies of requests, and of schedulers and engines in Python."""
+        _use_clock(self.loop.time)
+        for served in self.service.models:
+            clocked: list[Any] = [served.pipeline.scheduler, *served.pipeline.engines.running]
+            for each in clocked:
+                each._clock = self.loop.time
+        self.loop.call_soon_threadsafe(self.loop.leap, seconds)
+
+    def leap_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Advances the clock by as many seconds again and again until the condition holds.
+
+        A limit whose time begins only when the server has read a request is thus exceeded too.
+        """
+
+        def holds() -> bool:
+            self.leap(seconds)
+            return condition()
+
+        eventually(holds)
 
     def abandon(self) -> None:
         """Ends the service during its lame duck stage."""
@@ -315,6 +352,11 @@ class LiveService:
         eventually(lambda: self.metric("inflight_requests") == 0)
 
 
+def _use_clock(clock: Callable[[], float]) -> None:
+    """Sets the clock by which the server reads bodies and counts deadlines over REST."""
+    vars(http_reader)["time"] = SimpleNamespace(monotonic=clock)
+
+
 def _family(registry: CollectorRegistry, series: str) -> Iterable[Metric]:
     for batch in registry._collector_to_names:
         if isinstance(batch, Batch):
@@ -333,7 +375,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 def _settings(bundle: Path, models: Sequence[Model], settings: dict[str, Any]) -> ServeSettings:
     """Returns settings over defaults for tests, with an engine for each model."""
-    defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 10}
+    defaults = {"host": "127.0.0.1", "http_port": 0, "grpc_port": 0, "lame_duck_seconds": 0, "drain_seconds": 30}
     engines = {"slots": models[0].slots, "engines": len(models)} if models else {}
     return ServeSettings(bundle=bundle, **{**defaults, **engines, **settings})
 
@@ -377,6 +419,7 @@ def run_service(
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, LeapingLoop)
         live.append(LiveService(service, loop, threading.current_thread(), stop, running, failure))
         if wait_ready:
             ready = asyncio.create_task(service.ready.wait())
@@ -388,7 +431,8 @@ def run_service(
 
     def run() -> None:
         try:
-            asyncio.run(main())
+            with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+                runner.run(main())
         except BaseException as error:  # noqa: BLE001 - raised again in the thread of the test
             failure.append(error)
         finally:
@@ -409,6 +453,7 @@ def run_service(
         if thread.is_alive():
             live[0].stop()
         live[0].join()
+        _use_clock(time.monotonic)
     audit(live[0])
 
 

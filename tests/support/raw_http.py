@@ -3,13 +3,17 @@
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
+import pytest
+
+from serve.api.http_limits import HttpLimits
 from serve.api.http_server import open_port
 from tests.support.certificates import Authority
-from tests.support.live import WAIT_SECONDS, LiveService
+from tests.support.live import WAIT_SECONDS, LiveService, run_service
 
 JSON = "content-type: application/json"
 SMALL_BUFFER_BYTES = 4096
@@ -52,14 +56,15 @@ class Client:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def drip(self, piece: bytes, seconds: float = 3.0) -> None:
-        """Sends a piece every 50 ms until the server answers or closes the connection."""
+    def drip(self, piece: bytes, pause: Callable[[], None]) -> None:
+        """Sends a piece again and again, each after a pause, until the server answers or closes the connection."""
         self.socket.setblocking(False)
-        ends_seconds = time.monotonic() + seconds
+        ends_seconds = time.monotonic() + WAIT_SECONDS
         try:
             while time.monotonic() < ends_seconds:
                 self.socket.send(piece)
-                time.sleep(0.05)
+                pause()
+                time.sleep(0.01)
                 try:
                     self.socket.recv(1, socket.MSG_PEEK)
                 except BlockingIOError:
@@ -110,3 +115,28 @@ def open_narrow_port(host: str, port: int) -> socket.socket:
     listener = open_port(host, port)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
     return listener
+
+
+@dataclass
+class Served:
+    """A service and the way to connect to it."""
+
+    live: LiveService
+    connect: Connect
+
+
+def serve_narrow(bundle_path: Path, folder: Path, transport: str, limits: HttpLimits) -> Iterator[Served]:
+    """Runs a service whose connections buffer little unread data, for a fixture.
+
+    Args:
+        bundle_path: as of `run_service`.
+        folder: for certificates.
+        transport: "plain" or "tls".
+        limits: of the connections.
+    """
+    authority = Authority(folder) if transport == "tls" else None
+    secured = {} if authority is None else authority.settings()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve.service.open_port", open_narrow_port)
+        with run_service(bundle_path, http_limits=limits, **secured) as live, ExitStack() as stack:
+            yield Served(live, connect_to(stack, live, authority))

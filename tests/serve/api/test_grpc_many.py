@@ -1,7 +1,6 @@
 """`TranslateMany` over real connections: reading, responses, and requests without a response."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,10 +47,11 @@ def count_of(live: LiveService, **labels: str) -> float:
 
 def test_a_stream_at_its_maximum_duration_responds_to_read_requests(bundle_path: Path) -> None:
     """The connection is about to close; no accepted request may be lost."""
-    with blocked(bundle_path, 2, grpc_max_connection_age_seconds=0.5) as (live, model), converse(live) as many:
+    age_seconds = WAIT_SECONDS / 3
+    with blocked(bundle_path, 2, grpc_max_connection_age_seconds=age_seconds) as (live, model), converse(live) as many:
         send_all(many, 2)
-        assert model.stepping.wait(WAIT_SECONDS)
-        time.sleep(1.0)
+        eventually(lambda: live.metric("inflight_requests") == 2)
+        live.leap(age_seconds)
         model.gate.set()
         assert {many.receive().id, many.receive().id} == {"0", "1"}
         assert many.failure() is grpc.StatusCode.UNAVAILABLE

@@ -1,4 +1,4 @@
-"""Everything over HTTP/1.1 that waits for a client has a limit, over plain connections and over TLS."""
+"""Limits of the number and size of what waits over HTTP/1.1, over plain connections and over TLS."""
 
 import asyncio
 import errno
@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,43 +26,31 @@ from serve.api.http_server import Listener, open_port
 from serve.api.value_limit import check_json
 from serve.system import most_open_files, raise_most_open_files
 from serve.translation import turns
-from tests.support.certificates import Authority
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
-from tests.support.raw_http import JSON, SMALL_BUFFER_BYTES, Connect, connect_to, head, open_narrow_port, post
+from tests.support.raw_http import (
+    JSON,
+    SMALL_BUFFER_BYTES,
+    Connect,
+    Served,
+    connect_to,
+    head,
+    open_narrow_port,
+    post,
+    serve_narrow,
+)
 
 HOUR = "x-request-timeout-ms: 3600000"
-QUICK = HttpLimits(
-    header_seconds=0.3,
-    body_seconds=0.3,
-    body_bytes_per_second=1000,
-    send_seconds=0.5,
-    idle_seconds=0.6,
-    linger_seconds=0.2,
-    sweep_seconds=0.05,
-)
+# The server closes connections soon after their last answer.
+QUICK = HttpLimits(linger_seconds=0.2, sweep_seconds=0.05)
 PROBE = head("GET", "/healthz")
 BEGUN_BODY = head("POST", "/v1/translate", JSON, HOUR, "content-length: 100") + b"{"
-
-
-@dataclass
-class Served:
-    """A service and the way to connect to it."""
-
-    live: LiveService
-    connect: Connect
 
 
 @pytest.fixture(scope="module", params=["plain", "tls"])
 def served(
     request: pytest.FixtureRequest, bundle_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
-    """A service with short limits."""
-    authority = Authority(tmp_path_factory.mktemp("authority")) if request.param == "tls" else None
-    secured = {} if authority is None else authority.settings()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("serve.service.open_port", open_narrow_port)
-        with run_service(bundle_path, http_limits=QUICK, **secured) as live, ExitStack() as stack:
-            yield Served(live, connect_to(stack, live, authority))
+    yield from serve_narrow(bundle_path, tmp_path_factory.mktemp("authority"), request.param, QUICK)
 
 
 @pytest.fixture
@@ -75,80 +62,6 @@ def connect(live: LiveService) -> Iterator[Connect]:
 
 def closed(live: LiveService, reason: str) -> float:
     return live.metric("http_connections_closed_total", reason=reason)
-
-
-def test_a_header_has_a_limited_time(served: Served) -> None:
-    """Also if it goes on byte by byte, and behind an earlier request."""
-    before = closed(served.live, "header_timeout")
-    for first in (False, True):
-        for drips in (False, True):
-            client = served.connect()
-            if first:
-                client.send(PROBE)
-                assert client.answer().status == 200
-            client.send(PROBE[:-2] + b"x-a: ")
-            if drips and served.live.service._security.tls is None:
-                client.drip(b"a")
-            answer = client.answer()
-            assert (answer.status, answer.reason) == (408, "request_timeout")
-            assert answer.headers["connection"] == "close"
-            assert client.ended()
-    assert closed(served.live, "header_timeout") == before + 4
-
-
-def test_a_connection_without_a_request_is_closed(served: Served) -> None:
-    """After a request it may be idle for another time. Empty lines are no requests."""
-    counts = [closed(served.live, reason) for reason in ("header_timeout", "idle_timeout")]
-    silent, idle = served.connect(), served.connect()
-    idle.send(PROBE)
-    assert idle.answer().status == 200
-    idle.send(b"\r\n")
-    assert silent.ended()
-    assert idle.ended()
-    after = [closed(served.live, reason) for reason in ("header_timeout", "idle_timeout")]
-    assert after == [count + 1 for count in counts]
-
-
-def test_a_tls_handshake_has_a_limited_time(served: Served) -> None:
-    if served.live.service._security.tls is None:
-        pytest.skip("without TLS")
-    before = closed(served.live, "handshake")
-    with socket.create_connection(("127.0.0.1", served.live.service.http_port), WAIT_SECONDS) as connection:
-        connection.sendall(b"\x16\x03\x01")
-        assert connection.recv(1) == b""
-    eventually(lambda: closed(served.live, "handshake") == before + 1)
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_has_a_limited_time_whatever_the_deadline(served: Served, *, chunked: bool) -> None:
-    for piece in (None, b"1\r\na\r\n" if chunked else b" "):
-        client = served.connect()
-        length = "transfer-encoding: chunked" if chunked else "content-length: 100000"
-        client.send(head("POST", "/v1/translate", JSON, HOUR, length))
-        if piece is not None and served.live.service._security.tls is None:
-            client.drip(piece)
-        answer = client.answer()
-        assert (answer.status, answer.reason) == (408, "request_timeout")
-        assert answer.headers["connection"] == "close"
-
-
-def test_a_body_may_take_longer_while_it_keeps_the_rate(served: Served) -> None:
-    padding = b" " * 500  # half a second at 1000 bytes per second
-    data = json.dumps({"text": "alpha."}).encode()
-    client = served.connect()
-    client.send(head("POST", "/v1/translate", JSON, f"content-length: {4 * len(padding) + len(data)}"))
-    for _ in range(4):
-        client.send(padding)
-        time.sleep(0.2)
-    client.send(data)
-    assert client.answer().status == 200
-
-
-def test_the_rest_of_an_answered_request_has_a_limited_time(served: Served) -> None:
-    client = served.connect()
-    client.send(head("POST", "/nowhere", "content-length: 100"))
-    assert client.answer().status == 404
-    assert client.ended()
 
 
 def test_a_connection_goes_on_if_the_rest_of_an_answered_request_arrives(served: Served) -> None:
@@ -171,15 +84,6 @@ def test_the_rest_of_an_answered_request_does_not_reset_the_connection(
         client.send(bytes(100_000))
         time.sleep(0.005)
     assert client.answer().status == 404
-
-
-@pytest.mark.parametrize("fields", [(), ("connection: close",)])
-def test_an_unread_answer_ends_the_connection(served: Served, fields: tuple[str, ...]) -> None:
-    before = closed(served.live, "send_timeout")
-    client = served.connect(SMALL_BUFFER_BYTES)
-    client.send(head("GET", "/openapi.json") * 8 + head("GET", "/openapi.json", *fields))
-    eventually(lambda: closed(served.live, "send_timeout") == before + 1)
-    served.live.settle()
 
 
 def test_requests_whose_bodies_never_come_shut_no_door(live: LiveService, connect: Connect) -> None:
@@ -290,7 +194,7 @@ def test_half_headers_at_the_limit_of_connections_shut_no_door(bundle_path: Path
         good.send(PROBE)
         assert good.answer().status == 200
         assert live.metric("http_connections") <= 4
-        assert closed(live, "evicted") >= 17
+        eventually(lambda: closed(live, "evicted") >= 17)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +209,6 @@ def test_waiting_requests_at_the_limit_of_connections_shut_no_door(
         connect = connect_to(stack, live)
         for _ in range(20):
             connect(SMALL_BUFFER_BYTES).send(request_)
-            time.sleep(0.02)
         for _ in range(3):
             assert live.post({"text": "alpha."}).status_code == 200
         assert closed(live, "too_many") == 0
@@ -323,7 +226,7 @@ def test_a_connection_too_many_gets_503_at_once(bundle_path: Path) -> None:
         answer = connect().answer()
         assert (answer.status, answer.reason) == (503, "service_unavailable")
         assert answer.headers["connection"] == "close"
-        assert closed(live, "too_many") == 1
+        eventually(lambda: closed(live, "too_many") == 1)
         model.gate.set()
         assert [client.answer().status for client in busy] == [200, 200]
 
@@ -333,7 +236,7 @@ def test_connections_per_address_are_limited_by_a_setting(bundle_path: Path) -> 
         connect = connect_to(stack, live)
         clients = [connect() for _ in range(2)]
         assert connect().answer().status == 503
-        assert closed(live, "too_many_per_address") == 1
+        eventually(lambda: closed(live, "too_many_per_address") == 1)
         clients[0].socket.shutdown(socket.SHUT_RDWR)
         eventually(lambda: live.metric("http_connections") == 1)
         assert live.get("/healthz").status_code == 200
@@ -422,7 +325,7 @@ def test_pipelined_requests_are_bounded(live: LiveService, connect: Connect) -> 
     assert set(statuses[:-1]) == {200}
     assert len(statuses) < 30
     assert client.ended()
-    assert closed(live, "pipelined") == 1
+    eventually(lambda: closed(live, "pipelined") == 1)
 
 
 def test_trailer_fields_are_no_headers(live: LiveService, connect: Connect) -> None:
@@ -487,7 +390,7 @@ def test_no_connection_is_reset_when_the_server_stops(bundle_path: Path) -> None
 
     with run_service(bundle_path) as live, ThreadPoolExecutor(8) as pool:
         answers = [pool.submit(ask, live) for _ in range(8)]
-        time.sleep(0.2)
+        eventually(lambda: live.metric("requests_total", outcome="ok") >= len(answers))
         live.stop()
         outcomes = [outcome for answer in answers for outcome in answer.result(WAIT_SECONDS)]
     assert set(outcomes) <= {200, 503, "ended"}

@@ -141,14 +141,15 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
 
 @pytest.mark.promise("R16")
 def test_a_wait_longer_than_the_queue_timeout_is_refused(bundle_path: Path, model: GatedModel) -> None:
-    with run_service(bundle_path, [model], queue_limit=QUEUE_LIMIT, queue_timeout_seconds=0.2) as live:
+    timeout_seconds = 5.0
+    with run_service(bundle_path, [model], queue_limit=QUEUE_LIMIT, queue_timeout_seconds=timeout_seconds) as live:
         with ThreadPoolExecutor() as pool:
             model.gate.clear()
             running = pool.submit(rest_outcome, live, LONG_TEXT)
             eventually(lambda: live.metric("sequences_running") == 1)
             waiting = pool.submit(rest_outcome, live, "alpha.")
             eventually(lambda: live.metric("sequences_waiting") == 1)
-            time.sleep(0.2)
+            live.leap(timeout_seconds)
             model.gate.set()
             assert (waiting.result(), running.result()) == ("429 queue_timeout, again after 1 s", OK)
         live.settle()
