@@ -45,9 +45,12 @@ PLAIN_LOGS: list[Any] = [
     structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
 ]
 structlog.configure(processors=PLAIN_LOGS)
-# No test fails because the machine is busy.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets the default number of examples; no test fails because the machine is busy."""
+    settings.register_profile("tests", deadline=None, max_examples=100 if config.getoption("--thorough") else 40)
+    settings.load_profile("tests")
 
 
 # Collections while all tests are imported would take seconds and free little.

@@ -24,10 +24,8 @@ LONG_FILES = tuple(
     TESTS / name
     for name in (
         "serve/ray_serve/test_ray_serve.py",
-        "serve/native/test_kernels.py",
         "export/graphs/test_graphs.py",
         "model/training/test_train.py",
-        "serve/engine/native/test_native_sanitizers.py",
         "benchmarks/test_online.py",
         "serve/api/test_grpc_limits.py",
         "serve/runtime/test_runtime.py",
