@@ -8,6 +8,7 @@ import deepl
 import httpx
 import pytest
 
+from tests.serve.api.conftest import OpenDeepl
 from tests.support.live import LiveService, run_service
 
 TEXT = "alpha beta."
@@ -171,8 +172,8 @@ def test_a_setting_moves_or_removes_the_routes(bundle_path: Path) -> None:
         assert live.get("/v3/languages").json()["reason"] == "not_found"
 
 
-def test_the_python_client_works_unchanged(served: LiveService, expected: str) -> None:
-    client = deepl.DeepLClient("any", server_url=served.http_url)
+def test_the_python_client_works_unchanged(served: LiveService, expected: str, open_deepl: OpenDeepl) -> None:
+    client = open_deepl(served)
     result = client.translate_text(TEXT, source_lang="EN", target_lang="DE")
     assert isinstance(result, deepl.TextResult)
     assert (result.text, result.detected_source_lang, result.billed_characters) == (expected, "EN", len(TEXT))

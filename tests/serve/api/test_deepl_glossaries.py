@@ -15,6 +15,7 @@ from deepl.api_data import MultilingualGlossaryDictionaryEntries
 
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.manifest import AttentionHead
+from tests.serve.api.conftest import OpenDeepl
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service, write_bundle
 from tests.support.raw_http import JSON, connect_to, head
@@ -33,8 +34,8 @@ def served(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def client(served: LiveService) -> deepl.DeepLClient:
-    return deepl.DeepLClient("any", server_url=served.http_url)
+def client(served: LiveService, open_deepl: OpenDeepl) -> deepl.DeepLClient:
+    return open_deepl(served)
 
 
 def create(live: LiveService, **changes: Any) -> httpx.Response:
@@ -193,7 +194,8 @@ def test_only_a_request_with_entries_or_a_file_may_have_the_size_of_a_document(
     assert (answer.status_code == 413) == ((method, path) not in large)
 
 
-def test_a_document_has_the_terms_of_its_glossary(client: deepl.DeepLClient) -> None:
+def test_a_document_has_the_terms_of_its_glossary(client: deepl.DeepLClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.api.deepl.documents._SOONEST_SECONDS", 0)
     glossary = client.create_glossary("document", "EN", "DE", {"a b": "dcd", "c": "a"})
     handle = client.translate_document_upload(
         "a b\nc", source_lang="EN", target_lang="DE", filename="one.txt", glossary=glossary

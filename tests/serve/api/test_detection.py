@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import deepl
 import grpc
 import pytest
 from libretranslatepy import LibreTranslateAPI
@@ -12,6 +11,7 @@ from libretranslatepy import LibreTranslateAPI
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import DetectRequest, DetectResponse, TranslateRequest
 from serve.clients.client import TranslationClient
+from tests.serve.api.conftest import OpenDeepl
 from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service
 
 EN = "An old woman sells flowers at the market."
@@ -205,9 +205,8 @@ def test_libretranslate_detects_each_text(served: LiveService) -> None:
     assert client.translate(FR, "auto", "de") == translated(served, FR, "fr")
 
 
-def test_deepl_detects_each_text(served: LiveService) -> None:
-    client = deepl.DeepLClient("any", server_url=served.http_url)
-    results = client.translate_text(TEXTS, target_lang="DE")
+def test_deepl_detects_each_text(served: LiveService, open_deepl: OpenDeepl) -> None:
+    results = open_deepl(served).translate_text(TEXTS, target_lang="DE")
     assert isinstance(results, list)
     assert [each.text for each in results] == expected(served)
     assert [each.detected_source_lang for each in results] == [code.upper() for code in CODES]

@@ -14,6 +14,7 @@ from protos.translation_pb2 import TranslateRequest, TranslateResponse
 from serve.keys.limits import KeyLimits
 from serve.keys.store import KeyStore
 from serve.state import State
+from tests.serve.api.conftest import OpenDeepl
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
 
 TEXT = "alpha beta."
@@ -165,9 +166,9 @@ def test_each_interface_has_its_own_status_of_a_used_quota(served: LiveService) 
     assert used(served, "used") == len(TEXT)
 
 
-def test_clients_of_deepl_see_their_usage_and_its_limit(served: LiveService) -> None:
+def test_clients_of_deepl_see_their_usage_and_its_limit(served: LiveService, open_deepl: OpenDeepl) -> None:
     key = create(served, "sdk", characters=2 * len(TEXT))
-    client = deepl.DeepLClient(key, server_url=served.http_url)
+    client = open_deepl(served, key)
     client.translate_text(TEXT, source_lang="EN", target_lang="DE")
     usage = client.get_usage()
     assert (usage.character.count, usage.character.limit) == (len(TEXT), 2 * len(TEXT))
