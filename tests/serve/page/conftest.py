@@ -8,13 +8,14 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from serve.registry.engine_models import load_engines
-from tests.support.live import LiveService, run_service
+from tests.support.live import WAIT_SECONDS, LiveService, run_service
 from tests.support.paths import ROOT
 
 CHROMIUM = "chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 # A word of the current translation. While somebody types, the page may still show words of an earlier one.
 TRANSLATED = "#target[aria-busy=false] .word"
+WAIT_MILLISECONDS = 1000 * WAIT_SECONDS
 SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over the green grass."
 
 
@@ -37,7 +38,7 @@ def browser() -> Iterator[Browser]:
     """A browser without a window."""
     if shutil.which(CHROMIUM) is None:
         pytest.skip(f"needs {CHROMIUM}, which tests/install_chromium.sh installs")
-    expect.set_options(timeout=30_000)
+    expect.set_options(timeout=WAIT_MILLISECONDS)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
         yield running
@@ -57,9 +58,16 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     assert [each for each in problems if "sandboxed" not in each] == []
 
 
+def new_page(browser: Browser, **options: Any) -> Page:
+    """Returns an empty page, by default of an English reader."""
+    opened = browser.new_page(**{"locale": "en-US", **options})
+    opened.set_default_timeout(WAIT_MILLISECONDS)
+    return opened
+
+
 def opened_at(browser: Browser, address: str, **options: Any) -> Page:
     """Returns the page, ready to type from English to German."""
-    opened = browser.new_page(locale="en-US", **options)
+    opened = new_page(browser, **options)
     opened.goto(f"{address}/#en/de/")
     # Not `wait_for_function`, which repeats by `eval`: the page forbids it.
     expect(opened.locator("#target-language")).to_have_value("de")

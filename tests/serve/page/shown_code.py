@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 from playwright.sync_api import Page, expect
 
+from tests.support.live import WAIT_SECONDS
+
 
 def forms_of_the_request(page: Page) -> list[str]:
     """Opens the drawer with the request as code; returns its forms."""
@@ -34,4 +36,4 @@ def posted(code: str) -> Any:
     """Sends the request of a `curl` command."""
     words = shlex.split(code.replace("\\\n", " "))
     headers = [words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "--header"]
-    return httpx.post(words[1], content=data_of(code), headers=dict(headers)).json()
+    return httpx.post(words[1], content=data_of(code), headers=dict(headers), timeout=WAIT_SECONDS).json()

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from serve.page.assets import CONTENT_SECURITY_POLICY, read_assets
-from tests.support.live import run_service
+from tests.support.live import WAIT_SECONDS, run_service
 
 # The page with everything that it loads, compressed.
 MOST_BYTES = 60_000
@@ -22,7 +22,7 @@ def test_the_page_is_light() -> None:
 
 @pytest.mark.parametrize("path", ["/", "/page/style.css", "/page/js/main.js", "/page/icon.svg", "/docs"])
 def test_a_file_is_sent_once_and_then_only_its_tag(address: str, path: str) -> None:
-    with httpx.Client(base_url=address) as client:
+    with httpx.Client(base_url=address, timeout=WAIT_SECONDS) as client:
         plain = client.get(path, headers={"accept-encoding": "identity"})
         packed = client.get(path, headers={"accept-encoding": "gzip"})
         assert plain.content == packed.content
@@ -56,7 +56,7 @@ def test_the_documentation_loads_nothing_from_elsewhere(browser: Browser, addres
 def test_the_page_needs_no_key_and_asks_for_one(bundle_path: Path, browser: Browser) -> None:
     with run_service(bundle_path, api_keys="secret") as live:
         address = f"http://127.0.0.1:{live.service.http_port}"
-        assert httpx.get(f"{address}/docs").status_code == 401
+        assert httpx.get(f"{address}/docs", timeout=WAIT_SECONDS).status_code == 401
         opened = browser.new_page()
         opened.goto(address)
         expect(opened.locator("#key-dialog")).to_be_visible()
@@ -74,6 +74,6 @@ def test_the_page_needs_no_key_and_asks_for_one(bundle_path: Path, browser: Brow
 def test_a_setting_turns_the_page_off(bundle_path: Path) -> None:
     with run_service(bundle_path, page=False) as live:
         address = f"http://127.0.0.1:{live.service.http_port}"
-        assert httpx.get(address).status_code == 404
-        assert httpx.get(f"{address}/page/style.css").status_code == 404
-        assert httpx.get(f"{address}/docs").status_code == 200
+        assert httpx.get(address, timeout=WAIT_SECONDS).status_code == 404
+        assert httpx.get(f"{address}/page/style.css", timeout=WAIT_SECONDS).status_code == 404
+        assert httpx.get(f"{address}/docs", timeout=WAIT_SECONDS).status_code == 200
