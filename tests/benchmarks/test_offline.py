@@ -26,8 +26,6 @@ from model.run import RunFolder
 
 SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1}
 QUICK = {"rounds": 1, "alone": 2, "alone_threads": [1], "engines": 1, "sentences": 6, "vocabulary_size": 100}
-# Several exports and a dozen processes: minutes on a busy machine.
-pytestmark = pytest.mark.timeout(900)
 
 
 def plan_of(data: str, **fields: Any) -> OfflinePlan:

@@ -15,7 +15,7 @@ CPU = min(os.sched_getaffinity(0))
 QUICK = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "replicas": (1, 2)}
 QUICK |= {"server_cpus": (CPU,), "generator_cpus": (CPU,), "cpu_hour_price": 0.5}
 # Three servers and two processes of clients.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("forked_servers")]
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 
 @pytest.fixture(scope="module", name="report")

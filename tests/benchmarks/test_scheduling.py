@@ -13,8 +13,6 @@ SENTENCES = 30
 Columns = dict[str, list[float]]
 # The rounds of both models, by row and column, for each part.
 Parts = dict[str, list[dict[str, Columns]]]
-# A dozen processes and two exports: minutes on a busy machine.
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module", name="report")

@@ -23,7 +23,7 @@ CPU = min(os.sched_getaffinity(0))
 QUICK: dict[str, Any] = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "sentences": 4}
 QUICK |= {"server_cpus": (CPU,), "generator_cpus": (CPU,)}
 # Two servers and a process of clients.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("forked_servers")]
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 
 @pytest.fixture(scope="module", name="report")

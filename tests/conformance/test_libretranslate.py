@@ -33,10 +33,10 @@ class Answer:
 
 class Client:
     def get(self, path):
-        return Answer(httpx.get(os.environ["SERVER_URL"] + path))
+        return Answer(httpx.get(os.environ["SERVER_URL"] + path, timeout=60))
 
     def post(self, path, **options):
-        return Answer(httpx.post(os.environ["SERVER_URL"] + path, **options))
+        return Answer(httpx.post(os.environ["SERVER_URL"] + path, timeout=60, **options))
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def test_deadlines_reach_the_server(nginx: Replicas, gated: LiveService, model: 
         late = rest.post(TRANSLATE, json={"text": LONG_TEXT}, headers={"x-request-timeout-ms": "100"})
     assert (late.status_code, late.json()["reason"]) == (504, "deadline_exceeded")
     with grpc.insecure_channel(nginx.targets.grpc) as channel, pytest.raises(grpc.RpcError) as raised:
-        TranslationServiceStub(channel).Translate(TranslateRequest(text=[LONG_TEXT]), timeout=0.1)
+        TranslationServiceStub(channel).Translate(TranslateRequest(text=[LONG_TEXT]), timeout=1.0)
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     model.gate.set()
     eventually(lambda: gated.metric("requests_total", protocol="grpc", method="translate") == 1)

@@ -19,7 +19,6 @@ from tests.support.processes import start_process
 METHOD = "/dragoman.v1.TranslationService/Translate"
 # gRPC writes about 200 bytes for each.
 MORE_THAN_A_PIPE_HOLDS = 800
-CALL_SECONDS = 10.0
 
 
 @contextmanager
@@ -46,7 +45,7 @@ def translates(port: int, authority: Authority) -> bool:
     with grpc.secure_channel(f"{HOST}:{port}", authority.credentials()) as channel:
         call = channel.unary_unary(METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString)
         try:
-            return bool(call(TranslateRequest(text=["alpha."]), timeout=CALL_SECONDS).translations)
+            return bool(call(TranslateRequest(text=["alpha."]), timeout=WAIT_SECONDS).translations)
         except grpc.RpcError:
             return False
 

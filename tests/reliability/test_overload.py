@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from http.client import HTTPConnection
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,19 +95,25 @@ def test_a_retrying_grpc_client_obeys_the_time_of_the_server(
     backoff = {"initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1}
     policy = {"maxAttempts": 4, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"], **backoff}
     config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+    times_seconds, finish = list[float](), full.service.metrics.finish_request
+
+    def finish_and_open(*arguments: Any, **options: Any) -> None:
+        finish(*arguments, **options)
+        if full.metric("requests_total", outcome="queue_full") > len(times_seconds):
+            times_seconds.append(time.monotonic())
+            model.gate.set()
+
+    full.service.metrics.finish_request = finish_and_open  # type: ignore[method-assign]
     with grpc.insecure_channel(full.grpc_target, options=[("grpc.service_config", config)]) as channel:
         method: Any = channel.unary_unary(TRANSLATE_METHOD)
         call = method.future(LONG.SerializeToString(), timeout=WAIT_SECONDS)
-        eventually(lambda: full.metric("requests_total", outcome="queue_full") == 1)
-        refused_seconds = time.monotonic()
-        model.gate.set()
         assert call.code() is grpc.StatusCode.OK
-        back_seconds = time.monotonic() - refused_seconds
+        times_seconds.append(time.monotonic())
     full.settle()
-    assert full.metric("requests_total", outcome="queue_full") == 1
     # gRPC varies its own backoff by a fifth (gRFC A6), but obeys the server's time exactly.
-    assert back_seconds > 0.5
-    measured("R13", f"time to retry 1,000 ms, response after {back_seconds * 1000:,.0f} ms")
+    waits_seconds = [later - earlier for earlier, later in pairwise(times_seconds)]
+    assert min(waits_seconds) > 0.5
+    measured("R13", f"time to retry 1,000 ms, response after {waits_seconds[-1] * 1000:,.0f} ms")
 
 
 def sequence_of(bench: Bench, tokens: int, key: object, deadline_seconds: float | None = None) -> DecodingSequence:
@@ -228,18 +235,19 @@ def test_latency_recovers_after_overload(bundle_path: Path, measured: Measured, 
 
         live.scheduler.admit = admit_and_look  # type: ignore[method-assign]
 
-        def press() -> Counter[int]:
+        def press(client: int) -> Counter[int]:
+            timeout_ms = "100" if client % 2 else "60000"  # on a slow machine, only patient clients get answers
             seen: Counter[int] = Counter()
             with closing(HTTPConnection("127.0.0.1", live.service.http_port, timeout=WAIT_SECONDS)) as connection:
                 while not over.is_set():
-                    connection.request("POST", "/v1/translate", BODY, {**JSON, "x-request-timeout-ms": "100"})
+                    connection.request("POST", "/v1/translate", BODY, {**JSON, "x-request-timeout-ms": timeout_ms})
                     answer = connection.getresponse()
                     answer.read()
                     seen[answer.status] += 1
             return seen
 
         before = latencies(live, 10)
-        clients = [pool.submit(press) for _ in range(CLIENTS)]
+        clients = [pool.submit(press, client) for client in range(CLIENTS)]
         assert not over.wait(seconds)
         over.set()
         seen = sum((client.result(WAIT_SECONDS) for client in clients), start=Counter[int]())

@@ -83,9 +83,11 @@ def test_a_signal_ends_a_server_whose_model_hangs(bundle_path: Path, measured: M
     with (
         start_process(bundle_path, "shut", "--drain-seconds", "0") as process,
         ThreadPoolExecutor() as pool,
-        httpx.Client(base_url=f"http://127.0.0.1:{read_log(process)['http_port']}", trust_env=False) as client,
+        httpx.Client(
+            base_url=f"http://127.0.0.1:{read_log(process)['http_port']}", trust_env=False, timeout=WAIT_SECONDS
+        ) as client,
     ):
-        stuck = pool.submit(client.post, "/v1/translate", json=LONG, timeout=WAIT_SECONDS)
+        stuck = pool.submit(client.post, "/v1/translate", json=LONG)
         eventually(lambda: 'sequences_running{model="fake"} 1.0' in client.get("/metrics").text)
         sent_seconds = time.monotonic()
         process.send_signal(signal.SIGTERM)

@@ -185,7 +185,7 @@ def test_a_failing_model_makes_the_service_unready_until_it_recovers(bundle_path
     with run_service(bundle_path, [model]) as live:
         model.decode_error = RuntimeError("broken")
         assert [live.post(GOOD).status_code for _ in range(3)] == [500, 500, 500]
-        assert live.get("/readyz").status_code == 503
+        eventually(lambda: live.get("/readyz").status_code == 503)
         measured("R29", "requests to a failing model: 500 at once; not ready after three failures in a row")
         assert live.call_error(GOOD_MESSAGE).code() is grpc.StatusCode.UNAVAILABLE
         eventually(lambda: live.health() == "NOT_SERVING")
@@ -219,7 +219,7 @@ def test_a_signal_ends_the_process_with_success(bundle_path: Path, number: signa
         assert (ready["event"], ready["bundle"], ready["models"]) == ("ready", str(bundle_path), ["fake"])
         assert ready["directions"] == ["en-de"]
         url = f"http://127.0.0.1:{ready['http_port']}/v1/translate"
-        assert httpx.post(url, json=GOOD, trust_env=False).status_code == 200
+        assert httpx.post(url, json=GOOD, trust_env=False, timeout=WAIT_SECONDS).status_code == 200
         process.send_signal(number)
         _, log = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 0
@@ -242,9 +242,10 @@ def test_a_second_signal_ends_the_process_at_once(bundle_path: Path) -> None:
         ready = read_log(process)
         url = f"http://127.0.0.1:{ready['http_port']}"
         stuck = pool.submit(httpx.post, f"{url}/v1/translate", json=LONG, trust_env=False, timeout=WAIT_SECONDS)
-        eventually(lambda: 'sequences_running{model="fake"} 1.0' in httpx.get(f"{url}/metrics", trust_env=False).text)
-        process.send_signal(signal.SIGTERM)
-        eventually(lambda: httpx.get(f"{url}/readyz", trust_env=False).status_code == 503)
+        with httpx.Client(base_url=url, trust_env=False, timeout=WAIT_SECONDS) as client:
+            eventually(lambda: 'sequences_running{model="fake"} 1.0' in client.get("/metrics").text)
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: client.get("/readyz").status_code == 503)
         process.send_signal(signal.SIGTERM)
         process.wait(WAIT_SECONDS)
         assert process.returncode == 1

@@ -29,7 +29,6 @@ TEXT = "alpha beta gamma."
 REQUESTS_PER_CONNECTION = 20
 PAUSE_SECONDS = 0.02
 WARM_SECONDS = 2.0
-SETTLE_SECONDS = 20.0
 MEBIBYTE = 1 << 20
 MORE_BYTES = 32 * MEBIBYTE
 # gRPC keeps a few more or less.
@@ -126,10 +125,10 @@ class Served:
         return traffic
 
     async def settle(self, before: Usage) -> Usage:
-        """Waits until memory and descriptors are back, at most SETTLE_SECONDS; returns the last usage."""
+        """Waits until memory and descriptors are back, at most WAIT_SECONDS; returns the last usage."""
         # Closed gRPC channels keep their connections until Python has collected them.
         gc.collect()
-        end_seconds = asyncio.get_running_loop().time() + SETTLE_SECONDS
+        end_seconds = asyncio.get_running_loop().time() + WAIT_SECONDS
         while (after := self.usage()) and not has_recovered(before, after):
             if asyncio.get_running_loop().time() > end_seconds:
                 break

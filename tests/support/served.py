@@ -19,7 +19,8 @@ from tests.support.forked import ForkedPopen
 from tests.support.live import TRANSLATE_METHOD
 from tests.support.paths import ROOT
 
-WAIT_SECONDS = 60.0
+# Several processes import everything and load a model.
+WAIT_SECONDS = 120.0
 
 # Independent of concurrent requests: text, score, tokens, finish reason.
 Answer = tuple[str, float, int, int, str]

@@ -22,7 +22,7 @@ from serve.state import State
 from tests.support.fakes import FakeModel
 from tests.support.live import load_fakes
 
-SETTINGS: dict[str, Any] = {"host": "127.0.0.1", "lame_duck_seconds": 0, "drain_seconds": 10, "slots": 8, "engines": 2}
+SETTINGS: dict[str, Any] = {"host": "127.0.0.1", "lame_duck_seconds": 0, "drain_seconds": 30, "slots": 8, "engines": 2}
 
 
 def command(bundle: Path, ports: tuple[int, int], **settings: Any) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 Answer = dict[str, Any]
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 def http_facts(url: str, model: str) -> Answer:

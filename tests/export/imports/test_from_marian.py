@@ -118,7 +118,6 @@ def test_a_random_model_translates_like_transformers(options: str, tmp_path: Pat
     check_same_as_transformers(model, import_marian(write_marian(tmp_path / "m", model, VOCABULARY), OPTIONS))
 
 
-@pytest.mark.timeout(300)
 def test_a_model_of_the_usual_width_translates_like_transformers_and_so_does_its_bundle(tmp_path: Path) -> None:
     """The width of OPUS-MT, with fewer layers, tokens and sentences for a short test."""
     width = {"d_model": 512, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048, "max_position_embeddings": 512}

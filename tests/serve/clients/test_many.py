@@ -237,9 +237,9 @@ def test_nothing_is_lost_when_a_server_shuts_down(bundle_path: Path, ask: Ask) -
 
 def test_nothing_is_lost_or_done_twice_when_connections_get_too_old(bundle_path: Path, ask: Ask) -> None:
     model = GatedModel(1)
-    ages: dict[str, Any] = {"grpc_max_connection_age_seconds": 0.1}
+    ages: dict[str, Any] = {"grpc_max_connection_age_seconds": 0.3}
     with run_service(bundle_path, [model], **ages) as live:
-        model.on_step = lambda: time.sleep(0.002)
+        model.on_step = lambda: time.sleep(0.003)
         items = [ManyItem(LONG_TEXT, tag=tag) for tag in range(12)]
         results = ask(live.grpc_target, PATIENT, "translate_many", items)
         live.settle()
@@ -270,11 +270,12 @@ class EndingServicer(TranslationServiceServicer):
 
 
 def test_a_stream_that_ends_without_all_responses_has_failed(ask: Ask) -> None:
+    """The client may notice the end when it sends the next request."""
     server = grpc.server(ThreadPoolExecutor(1))
     add_TranslationServiceServicer_to_server(EndingServicer(), server)  # type: ignore[abstract] # others are unused
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    with pytest.raises(UnavailableError, match="without all responses"):
+    with pytest.raises(UnavailableError, match=r"without all responses|the connection was lost"):
         ask(f"127.0.0.1:{port}", IMPATIENT, "translate_many", TEXTS[:2])
     server.stop(None)
 

@@ -18,7 +18,7 @@ from serve.translation.fields import SearchFields
 from serve.translation.response import TranslationResponse
 from tests.support.live import LiveService
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 
 # Status, headers and body.
 Reply = tuple[int, dict[str, str], str]

@@ -69,7 +69,7 @@ class Bench:
         return await self.jobs.create(name, text.encode(), "en", "de")
 
     async def wait(self, job: Job, *statuses: JobStatus) -> Job:
-        for _ in range(1000):
+        for _ in range(3000):
             if (found := await self.jobs.get(job.id)).status in statuses:
                 return found
             await asyncio.sleep(0.02)
@@ -77,7 +77,7 @@ class Bench:
 
     async def wait_counted(self, *statuses: str) -> None:
         """Waits until jobs are counted, which is after their end."""
-        for _ in range(1000):
+        for _ in range(3000):
             if self.counted == list(statuses):
                 return
             await asyncio.sleep(0.02)

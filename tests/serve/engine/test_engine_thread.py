@@ -12,7 +12,7 @@ from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from tests.support.engines import MAX_TARGET_TOKENS, Bench, assert_alone
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, FakeModel
-from tests.support.live import eventually
+from tests.support.live import WAIT_SECONDS, eventually
 
 
 def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
@@ -60,20 +60,20 @@ def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(
 
     def hang(*_: object) -> None:
         stands.set()
-        assert answers.wait(30)
+        assert answers.wait(WAIT_SECONDS)
         ends.set()
 
     monkeypatch.setattr(bench.model, phase, hang)
     running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
     bench.engine.start()
-    assert stands.wait(30)
+    assert stands.wait(WAIT_SECONDS)
     with capture_logs() as logs:
         bench.engine.stop(0.01)
     assert [entry["event"] for entry in logs] == ["engine_hangs"]
     assert [type(each.error) for each in (running, waiting)] == [DrainingError] * 2
     assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "the abandoned rows leave the gauges"
     answers.set()
-    assert ends.wait(30)
+    assert ends.wait(WAIT_SECONDS)
     bench.engine.stop()
     assert bench.scheduler.running == 0
 
@@ -86,7 +86,7 @@ def test_stopping_a_busy_engine_fails_every_sequence() -> None:
     rest = [DecodingSequence((7, ENDLESS_ID), endless, None, bench.finished.append) for _ in range(500)]
     bench.scheduler.submit([first, *rest])
     bench.engine.start()
-    assert started.wait(30)
+    assert started.wait(WAIT_SECONDS)
     bench.engine.stop()
     assert len(bench.finished) == len(rest)
     assert {type(sequence.error) for sequence in rest} <= {type(None), DrainingError}
@@ -115,7 +115,7 @@ def test_prepare_runs_in_the_engine_thread_and_may_fail(error: Exception | None)
     sequence = DecodingSequence((4, 5), SearchOptions(max_target_tokens=MAX_TARGET_TOKENS), None, lambda _: done.set())
     engine.start()
     bench.scheduler.submit([sequence])
-    assert done.wait(20)
+    assert done.wait(WAIT_SECONDS)
     engine.stop()
     assert model.prepared_in == "engine"
     assert_alone(sequence)

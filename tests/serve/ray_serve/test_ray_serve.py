@@ -29,7 +29,7 @@ from tests.support.served import WAIT_SECONDS, Server, serve
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra: pip install 'dragoman[ray]'"),
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1500),
 ]
 
 BUNDLE = ROOT / "bundles" / "multi30k-en-de"

@@ -22,6 +22,7 @@ from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason, Hypothesis
 from tests.support.each_scheduler import AnyScheduler, MakeScheduler, each_scheduler
 from tests.support.fakes import FakeClock
+from tests.support.live import WAIT_SECONDS
 from tests.support.schedulers import Stepped, make_python_scheduler, make_sequence
 
 
@@ -337,7 +338,7 @@ def test_a_callback_may_wait_for_another_thread_that_calls_the_scheduler(make_sc
 
     def submit_elsewhere(_sequence: DecodingSequence) -> None:
         threading.Thread(target=submit).start()
-        assert queued.wait(10)
+        assert queued.wait(WAIT_SECONDS)
 
     sequence = make_sequence(on_finish=submit_elsewhere)
     sequence.cancelled = True
@@ -364,9 +365,9 @@ def test_an_idle_engine_sleeps_while_another_uses_up_the_token_budget(monkeypatc
     assert engines.admit(1) == []
     thread = threading.Thread(target=scheduler.wait)
     thread.start()
-    assert asleep.wait(10)
+    assert asleep.wait(WAIT_SECONDS)
     engines.finish(0)
-    thread.join(10)
+    thread.join(WAIT_SECONDS)
     assert not thread.is_alive()
     assert len(engines.admit(1)) == 1
 
@@ -378,7 +379,7 @@ def waiting_engine(scheduler: AnyScheduler) -> Callable[[], bool]:
     thread.start()
 
     def result() -> bool:
-        thread.join(10)
+        thread.join(WAIT_SECONDS)
         return woken[0]
 
     return result

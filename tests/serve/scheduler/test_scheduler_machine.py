@@ -17,7 +17,7 @@ from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason, Hypothesis
 from tests.support.each_scheduler import AnyScheduler, MakeScheduler, each_scheduler, make_native_scheduler
 from tests.support.fakes import FakeClock
-from tests.support.live import eventually
+from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.native_build import needs_compiler
 from tests.support.scheduler_reference import ReferenceScheduler, rows_of, tokens_of
 from tests.support.schedulers import Stepped, line_of, make_python_scheduler, make_sequence
@@ -315,7 +315,7 @@ def test_two_engines_and_many_callers_lose_nothing(make_scheduler: MakeScheduler
         eventually(lambda: len(finished) >= 300)
         scheduler.drain()
         for engine in engines:
-            engine.result(30)
+            engine.result(WAIT_SECONDS)
     assert scheduler.idle
     assert set(finished) == {sequence for request in requests for sequence in request}
     assert len(finished) == 300

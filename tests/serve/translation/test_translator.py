@@ -110,7 +110,7 @@ async def test_when_one_text_fails_the_others_are_cancelled() -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_the_deadline_is_kept_even_if_the_model_hangs(bench: TranslatorBench, *, streamed: bool) -> None:
     bench.model.gate.clear()
-    soon = time.monotonic() + 0.05
+    soon = time.monotonic() + 0.5
     answer: Awaitable[object] = (
         anext(bench.stream(LONG, deadline_seconds=soon)) if streamed else bench.translate(LONG, deadline_seconds=soon)
     )

@@ -8,7 +8,7 @@ import pytest
 from serve.runtime.cuda.device import CaptureGate
 from tests.support.live import eventually
 
-SECONDS = 20.0
+SECONDS = 60.0
 SOON_SECONDS = 0.05
 
 
