@@ -7,6 +7,7 @@ share. Each package creates its own tables, with constructs that both databases 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from sqlalchemy import Connection, Engine, MetaData, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
@@ -31,7 +32,7 @@ class StateError(Exception):
 class State:
     """Transactions on the database of the service.
 
-    Threads may share an instance. A forked process must open its own.
+    Threads may share an instance, and end transactions after it is closed. A forked process must open its own.
 
     Attributes:
         directory: for files next to the database.
@@ -48,6 +49,9 @@ class State:
             StateError: if the directory or the database cannot be used.
         """
         self.directory = directory
+        self._lock = Lock()
+        self._running = 0
+        self._closed = False
         place = f"state directory {directory}"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,8 +62,7 @@ class State:
                 parsed = _parse(url)
                 place = f"database {parsed.render_as_string(hide_password=True)}"
                 self._engine = _open_postgresql(parsed.set(drivername=DRIVER))
-            with self.writing():
-                pass
+            self._check()
         except (OSError, SQLAlchemyError) as error:
             raise StateError(f"{place}: {_reason(error)}") from error
 
@@ -71,18 +74,44 @@ class State:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Sees one state of all tables, and waits for no writer."""
-        with self._engine.connect().execution_options(**{_READS: True}) as connection:
+        with self._counted(), self._engine.connect().execution_options(**{_READS: True}) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Commits at the end, or nothing if an exception ends it; one transaction of all processes writes at a time."""
-        with self._engine.begin() as connection:
+        with self._counted(), self._engine.begin() as connection:
             yield connection
 
     def close(self) -> None:
-        """Closes the connections."""
-        self._engine.dispose()
+        """Closes the connections, those of running and of later transactions when these have ended."""
+        with self._lock:
+            self._closed = True
+            self._dispose_unused()
+
+    def _check(self) -> None:
+        try:
+            with self.writing():
+                pass
+        except SQLAlchemyError:
+            self.close()
+            raise
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._dispose_unused()
+
+    def _dispose_unused(self) -> None:
+        # SQLAlchemy closes no connection that returns after `dispose`.
+        if self._closed and not self._running:
+            self._engine.dispose()
 
 
 def _open_sqlite(path: Path) -> Engine:

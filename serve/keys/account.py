@@ -287,11 +287,17 @@ T = TypeVar("T")
 async def ask(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
     """Returns the result of a call to the database, in another thread.
 
+    If it is canceled, it waits for the thread first: a lock that is held meanwhile keeps the order of writes.
+
     Raises:
         NotReadyError: if the database does not answer.
     """
+    calling = asyncio.create_task(asyncio.to_thread(call, *arguments, **options))
     try:
-        return await asyncio.to_thread(call, *arguments, **options)
+        return await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        await asyncio.gather(calling, return_exceptions=True)
+        raise
     except SQLAlchemyError as error:
         _log.warning("usage_unavailable", problem=type(error).__name__)
         raise NotReadyError("the use of the API key cannot be counted now; retry later") from error

@@ -1,13 +1,14 @@
 """The state directory: processes share it, a transaction is whole or nothing, and errors name the directory."""
 
 import stat
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select, update
+from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, event, insert, select, update
 
 from serve.state import DATABASE, State, StateError
 
@@ -66,6 +67,44 @@ def test_a_reader_sees_one_state_and_does_not_wait_for_a_writer(tmp_path: Path, 
         assert reader.execute(select(COUNTERS)).all() == []
     assert _count(state) == 1
     state.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[list[object]]:
+    """The open connections of the driver to any database."""
+    connections = list[object]()
+    events = (
+        ("connect", lambda each, _: connections.append(each)),
+        ("close", lambda each, _: connections.remove(each)),
+    )
+    for name, listener in events:
+        event.listen(Engine, name, listener)
+    yield connections
+    for name, listener in events:
+        event.remove(Engine, name, listener)
+
+
+def test_transactions_that_end_after_its_close_leave_no_connection(
+    tmp_path: Path, state_url: str | None, opened: list[object]
+) -> None:
+    state = _open(tmp_path, state_url)
+    with state.reading(), state.reading():
+        state.close()
+        assert len(opened) == 2
+    assert opened == []
+    assert _count(state) == 0
+    assert opened == []
+
+
+def test_a_state_that_cannot_be_opened_leaves_no_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[object]
+) -> None:
+    holder = _open(tmp_path)
+    monkeypatch.setattr("serve.state.LOCK_TIMEOUT_SECONDS", 0)
+    with holder.writing(), pytest.raises(StateError, match="database is locked"):
+        State(tmp_path)
+    holder.close()
+    assert opened == []
 
 
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:

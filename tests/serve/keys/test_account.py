@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -13,7 +15,7 @@ from serve.keys.account import PORTION, Account
 from serve.keys.accounts import MOST_NAMES, OTHER_KEYS, Accounts, KeyMetrics
 from serve.keys.key import Key
 from serve.keys.limits import KeyLimits
-from serve.keys.usage import SLOTS, UsageStore
+from serve.keys.usage import SLOTS, Counted, UsageStore
 from serve.state import State
 
 pytestmark = pytest.mark.anyio
@@ -134,6 +136,31 @@ async def test_counts_of_processes_are_exact_after_their_orderly_stop(state: Sta
         await asyncio.gather(*(each.close() for each in processes))
         assert UsageStore(state, "reader").used("id-0", await month_of(processes[0])) == total
     assert quota - 300 < total <= quota
+
+
+async def test_a_write_that_is_canceled_ends_before_the_final_counts(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = Accounts(state)
+    await send(accounts.of(key_of()), 10)
+    begun, write, written, writes = Event(), Event(), Event(), UsageStore.write
+
+    def write_late(store: UsageStore, rows: Sequence[Counted]) -> None:
+        begun.set()
+        write.wait()
+        writes(store, rows)
+        written.set()
+
+    monkeypatch.setattr(UsageStore, "write", write_late)
+    writing = asyncio.create_task(accounts.write())
+    await asyncio.to_thread(begun.wait)
+    writing.cancel()
+    closing = asyncio.create_task(accounts.close())
+    await asyncio.wait((closing,), timeout=0.2)
+    write.set()
+    await asyncio.gather(writing, closing, return_exceptions=True)
+    await asyncio.to_thread(written.wait)
+    assert UsageStore(state, "reader").used("id-0", await month_of(accounts)) == 10
 
 
 async def month_of(accounts: Accounts) -> int:
