@@ -1,11 +1,11 @@
-"""Multilingual checkpoints of Hugging Face, written by its library with random weights, and what it generates.
+"""Multilingual checkpoints of Hugging Face, written by its library, and what it generates.
 
-The weights are such that different sources have different translations.
+The weights are random and such that different sources have different translations, or trained.
 """
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,13 @@ from transformers import (
     MBartForConditionalGeneration,
 )
 
+from export.imports.common import ImportOptions
+from export.imports.hugging_face import import_checkpoint
 from export.imports.multilingual import M2M100_LANGUAGES, MBART50_TOKENS
+from export.source_model import find_direction
 from serve.bundle.language_codes import flores_codes
-from tests.support.marian import fill, make_texts, pieces_of, translate_words
+from tests.support.marian import WORDS, fill, make_texts, pieces_of, translate_words
+from tests.support.training import train
 
 PAD_ID, EOS_ID = 1, 2
 FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -134,6 +138,42 @@ def write_mbart50(folder: Path, seed: int = 3, **options: Any) -> Any:
     model = random_model(MBartForConditionalGeneration, config, seed)
     write_files(folder, model, shared_pieces(), {"tokenizer_class": "MBart50Tokenizer"})
     return model
+
+
+def translate_words_otherwise(text: str) -> str:
+    """Returns the translation of a text into another language, which has each word of the first for another source."""
+    words = list(WORDS)
+    return translate_words(" ".join(words[words.index(word) - 1] for word in text.split()))
+
+
+# The same texts have different translations: only the token of the language selects them.
+TASKS: dict[tuple[str, str], Callable[[str], str]] = {
+    ("en", "de"): translate_words,
+    ("en", "fr"): translate_words_otherwise,
+}
+
+
+def train_languages(folder: Path, model: Any, steps: int, seed: int = 3) -> None:
+    """Trains the model of a written checkpoint to translate the words of `make_texts`, and writes its weights."""
+    exportable = import_checkpoint(folder, ImportOptions())
+    encode, pairs = exportable.tokenizer.encode, []
+    for languages, correct in TASKS.items():
+        direction = find_direction(exportable, languages)
+        for text in make_texts(1, 200) + make_texts(2, 1800):
+            source = exportable.source_ids(direction.source_prefix, text)
+            pairs.append((source, (*direction.start, *encode(correct(text)), EOS_ID)))
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+        else:
+            nn.init.zeros_(parameter)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+    nn.init.normal_(model.get_input_embeddings().weight, std=model.config.d_model**-0.5)
+    train(model, pairs, pad_id=PAD_ID, first_id=EOS_ID, seed=seed, steps=steps, forced=len(direction.start))
+    model.save_pretrained(folder)
 
 
 @torch.inference_mode()

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import sentencepiece
 import torch
 from transformers import GenerationConfig, MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
-from tests.support.marian import fill, make_texts, pieces_of, translate_words
+from tests.support.marian import make_texts, pieces_of, translate_words
 from tests.support.multilingual import convert, shuffle_weights
+from tests.support.training import train
 
 MADLAD_LANGUAGES = ("de", "en", "fr", "zh", "yue", "zh_Hant")
 INSTRUCTION = "translate English to German: "
@@ -74,7 +74,7 @@ def write_t5(folder: Path, kind: str, seed: int = 3, *, training_steps: int = 0,
     if kind != "t5":
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     if training_steps:
-        train(model, pieces, PREFIXES[kind], seed, training_steps)
+        train_words(model, pieces, PREFIXES[kind], seed, training_steps)
     else:
         shuffle_weights(model, seed)
     special = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
@@ -88,26 +88,14 @@ def write_t5(folder: Path, kind: str, seed: int = 3, *, training_steps: int = 0,
     return model
 
 
-def train(model: Any, pieces: bytes, prefix: str, seed: int, steps: int) -> None:
+def train_words(model: Any, pieces: bytes, prefix: str, seed: int, steps: int) -> None:
     """Trains a model of `transformers`, which has the library's first weights for this seed."""
     torch.manual_seed(seed)
     model.apply(model._init_weights)
     processor = sentencepiece.SentencePieceProcessor(model_proto=pieces)
     texts = make_texts(1, 200) + make_texts(2, 1800)
-    sources = [[*processor.encode(prefix + text), 1] for text in texts]
-    targets = [[*processor.encode(translate_words(text)), 1] for text in texts]
-    optimizer, random = torch.optim.Adam(model.parameters()), np.random.default_rng(seed)
-    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.005, total_steps=steps)
-    model.train()
-    for _ in range(steps):
-        chosen = random.choice(len(texts), 32, replace=False)
-        source, labels = fill([sources[each] for each in chosen], 0), fill([targets[each] for each in chosen], -100)
-        given = torch.nn.functional.pad(labels[:, :-1].clamp(min=0), (1, 0))
-        loss = model(input_ids=source, attention_mask=source != 0, decoder_input_ids=given, labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        rates.step()
+    pairs = [([*processor.encode(prefix + each), 1], [*processor.encode(translate_words(each)), 1]) for each in texts]
+    train(model, pairs, pad_id=0, first_id=0, seed=seed, steps=steps)
 
 
 def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path, model_file: bytes, tied: bool) -> None:

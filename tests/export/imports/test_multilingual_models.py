@@ -27,7 +27,9 @@ from tests.support.comparisons import ignore
 from tests.support.marian import make_texts
 from tests.support.multilingual import (
     PAD_ID,
+    TASKS,
     generate,
+    train_languages,
     translate,
     write_ctranslate2,
     write_m2m100,
@@ -49,6 +51,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 SIDES = ("encoder", "decoder")
 NLLB_1_3B = {"d_model": 1024}
 NLLB_1_3B |= {f"{side}_ffn_dim": 8192 for side in SIDES} | {f"{side}_attention_heads": 16 for side in SIDES}
+TRAINING_STEPS = 400
 # Codes of several standards; the second direction is named by those of FLORES.
 PAIRS = (("en", "de"), ("deu_Latn", "zh"))
 
@@ -98,6 +101,29 @@ def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], 
             ours = answers(bundle, languages, texts, beam_size)
             assert ours.targets == generate(model, ours.sources, beam_size, LIMIT, ours.direction.start)
             assert len(set(ours.targets)) > len(texts) / 4, "otherwise the translations tell nothing"
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_token_of_a_trained_model_is_that_of_its_libraries(
+    kind: str, texts: tuple[str, ...], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    if not pytestconfig.getoption("thorough"):
+        pytest.skip("trains for a minute: --thorough")
+    model = WRITERS[kind](tmp_path / "m")
+    train_languages(tmp_path / "m", model, TRAINING_STEPS)
+    exportable = import_checkpoint(tmp_path / "m", OPTIONS)
+    bundle, pieces = write(exportable, tmp_path / "bundle"), exportable.tokenizer.source_pieces
+    write_ctranslate2(model, pieces, tmp_path / "ct2")
+    for languages, correct in TASKS.items():
+        for beam_size in (1, 4):
+            ours = answers(bundle, languages, texts, beam_size)
+            assert ours.targets == generate(model, ours.sources, beam_size, LIMIT, ours.direction.start)
+            start, *given = [[pieces[token] for token in each] for each in (ours.direction.start, *ours.sources)]
+            expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, start)
+            assert [[pieces[token] for token in target] for target in ours.targets] == expected
+            translations = [exportable.tokenizer.decode(each) for each in ours.targets]
+            right = sum(map(str.__eq__, translations, map(correct, texts)))
+            assert right > len(texts) / 2, "otherwise it has not learned the language"
 
 
 def test_layers_of_true_width_generate_the_tokens_of_transformers(
