@@ -1,8 +1,8 @@
-"""Chooses the cross-attention head whose weights align words best, by measurement without gold alignments.
+"""Chooses the cross-attention heads whose weights align words best, by measurement without gold alignments.
 
-Marian trains head 0 of the last layer with given alignments if it guides alignment, as most OPUS-MT models were; this
-head is taken unless another one is clearly better. A head aligns well if its rows are sharp and if together they reach
-every source token.
+Heads that a file names are taken as they are. Marian trains head 0 of the last layer with given alignments if it guides
+alignment, as most OPUS-MT models were; this head is taken unless another one is clearly better. A head aligns well if
+its rows are sharp and if together they reach every source token.
 """
 
 from collections.abc import Sequence
@@ -36,20 +36,33 @@ class HeadQuality(NamedTuple):
         return self.coverage * (1 - self.entropy)
 
 
-def choose_head(
-    model: TransformerWeights, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-) -> tuple[AttentionHead, HeadQuality]:
-    """Returns the head for alignments, measured on source ids and their target ids without EOS."""
+def choose_heads(
+    model: TransformerWeights,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    named: tuple[AttentionHead, ...] = (),
+) -> tuple[tuple[AttentionHead, ...], HeadQuality]:
+    """Returns the heads for alignments, and their mean quality on source ids and their target ids without EOS.
+
+    Args:
+        model: to measure.
+        pairs: source ids and target ids.
+        named: the heads to take; empty: the best one.
+    """
     measured = [_qualities(attention_maps(model, source, target)) for source, target in pairs if len(source) > 1]
     if not measured:
         measured = [np.zeros((model.config.decoder_layers, model.config.heads, 2))]
     means = np.mean(measured, axis=0)  # [layers, H, 2]
-    figures = means[..., 0] * (1 - means[..., 1])
-    usual = (model.config.decoder_layers - 1, 0)
+    heads = named or (_best_head(means[..., 0] * (1 - means[..., 1])),)
+    coverage, entropy = np.mean([means[each.layer, each.head] for each in heads], axis=0).tolist()
+    return heads, HeadQuality(coverage, entropy)
+
+
+def _best_head(figures: NDArray[np.float64]) -> AttentionHead:
+    """Returns the usual head, unless another one has a clearly better figure; `figures` is [layers, H]."""
+    usual = (len(figures) - 1, 0)
     best = np.unravel_index(figures.argmax(), figures.shape)
     layer, head = best if figures[best] > CLEARLY_BETTER * figures[usual] else usual
-    coverage, entropy = means[layer, head].tolist()
-    return AttentionHead(layer=int(layer), head=int(head)), HeadQuality(coverage, entropy)
+    return AttentionHead(layer=int(layer), head=int(head))
 
 
 def _qualities(maps: NDArray[np.float32]) -> NDArray[np.float64]:

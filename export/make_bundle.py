@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from export.alignment import choose_head
+from export.alignment import choose_heads
 from export.graphs.export_model import export_model
 from export.graphs.graph_files import ExportedGraphs
 from export.graphs.native.models import OPSET
@@ -111,7 +111,7 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
             for translation in translated(exportable, direction, _texts_of(direction, samples))
         ]
         candidates = [each.candidate for each in translations]
-        options, alignment = _with_heads(exportable.model, candidates, options)
+        options, alignment = _with_heads(exportable, candidates, options)
         exported = export_model(exportable.model, options.variant, options.precision, options.alignment_heads, workshop)
         tokenizer = write_tokenizer(exportable.tokenizer, workshop)
         confidence = confidence_of([each.log_probability for each in translations])
@@ -190,17 +190,18 @@ class _Contents:
 
 
 def _with_heads(
-    model: "TranslationModel | TransformerWeights", candidates: Sequence[Candidate], options: BundleOptions
+    exportable: Exportable, candidates: Sequence[Candidate], options: BundleOptions
 ) -> tuple[BundleOptions, dict[str, float]]:
-    """Returns the options with the alignment head of an imported model, unless they have heads, and its quality.
+    """Returns the options with the alignment heads of an imported model, unless they have some, and their quality.
 
-    Native graphs compute alignments only for requests that ask for them, so the head costs nothing.
+    Native graphs compute alignments only for requests that ask for them, so the heads cost nothing.
     """
+    model = exportable.model
     if not isinstance(model, TransformerWeights) or options.variant != "cpu" or options.alignment_heads:
         return options, {}
     pairs = [(each.sentence.source_ids, each.sentence.target_ids) for each in candidates[:ALIGNED_SENTENCES]]
-    head, quality = choose_head(model, pairs)
-    return replace(options, alignment_heads=(head,)), {
+    heads, quality = choose_heads(model, pairs, exportable.alignment_heads)
+    return replace(options, alignment_heads=heads), {
         "alignment_coverage": quality.coverage,
         "alignment_entropy": quality.entropy,
     }

@@ -9,7 +9,7 @@ from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
 from model.tokenizer.word_tokenizer import WordTokenizer
 from model.weights import TransformerWeights
 from serve.bundle.directions import HasDirections, directions_of
-from serve.bundle.manifest import BundleDirection, Multilingual
+from serve.bundle.manifest import AttentionHead, BundleDirection, Multilingual
 
 if TYPE_CHECKING:
     from model.network.translation_model import TranslationModel
@@ -27,7 +27,7 @@ class Exportable:
 
     Either it has directions, or it is multilingual. Every source ends with `source_suffix`; `unk_id` stands for unknown
     pieces. `training` is the configuration of the training or import. `steps` is the number of optimizer steps, 0 if
-    unknown.
+    unknown. `alignment_heads` are those that an imported file names.
     """
 
     model: "TranslationModel | TransformerWeights"
@@ -38,6 +38,7 @@ class Exportable:
     training: dict[str, object]
     steps: int
     multilingual: Multilingual | None = None
+    alignment_heads: tuple[AttentionHead, ...] = ()
 
     @classmethod
     def of_run(cls, trained: "TrainedModel") -> Self:

@@ -6,7 +6,7 @@ not support, are rejected by name. Special tokens and source prefixes come from 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +55,7 @@ from export.imports.multilingual import (
 from export.imports.t5_sources import instruction, madlad_rules
 from export.source_model import Exportable, ImportedTokenizer, Languages
 from model.weights import TransformerWeights
-from serve.bundle.manifest import BundleDirection
+from serve.bundle.manifest import AttentionHead, BundleDirection
 
 SPECIFICATION = "TransformerSpec"
 # Names of earlier specifications, which do not store the number of heads.
@@ -106,6 +106,7 @@ class TransformerVariables:
         output_bias: [V target].
         starts_from_zero: True if the decoder starts from a zero embedding instead of a BOS token.
         is_t5: True if relative positions are those of T5.
+        alignment_heads: those that the file names; empty: none.
     """
 
     fields: dict[str, object]
@@ -116,6 +117,7 @@ class TransformerVariables:
     output_bias: Array | None
     starts_from_zero: bool
     is_t5: bool
+    alignment_heads: tuple[AttentionHead, ...]
 
 
 def read_transformer(path: Path, file: ModelFile, config: Config, options: ImportOptions) -> TransformerVariables:
@@ -171,6 +173,7 @@ def _read(variables: Variables, config: Config, options: ImportOptions) -> Trans
         parameters |= read_stack(variables, stack, shape, limits.positions)
         parameters[f"{side}_positions.table"] = _positions(table, limits, shape)
     _scale_outputs(variables, shape, parameters)
+    alignment_heads = _alignment_heads(variables, shape)
     variables.check_left()
     output = tensors.take("decoder/projection/weight", target_embedding.shape)
     bias = "decoder/projection/bias"
@@ -190,6 +193,7 @@ def _read(variables: Variables, config: Config, options: ImportOptions) -> Trans
         output_bias=tensors.take(bias, (len(output),)) if tensors.has(bias) else None,
         starts_from_zero=starts_from_zero,
         is_t5=shape.distances == "bias",
+        alignment_heads=alignment_heads,
     )
 
 
@@ -205,6 +209,23 @@ def _positions(stored: Array | None, limits: Limits, shape: Shape) -> Array:
     if shape.distances != "none":
         return np.zeros((limits.positions, shape.d_model), np.float32)
     return computed_positions(limits.positions, shape.d_model)
+
+
+def _alignment_heads(variables: Variables, shape: Shape) -> tuple[AttentionHead, ...]:
+    """Returns the heads that the file names for alignments.
+
+    Defaults of CTranslate2 and of training libraries name none: a layer counted from the last one, one head or all.
+    """
+    layer = int(variables.number("decoder/alignment_layer", -1))
+    count = int(variables.number("decoder/alignment_heads", 1))
+    if layer < 0 and count <= 1:
+        return ()
+    layers = shape.decoder_layers
+    if not -layers <= layer < layers:
+        raise variables.refusal("decoder/alignment_layer", layer, f"-{layers} to {layers - 1}")
+    if not 0 <= count <= shape.heads:
+        raise variables.refusal("decoder/alignment_heads", count, f"0 to {shape.heads}")
+    return tuple(AttentionHead(layer=layer % layers, head=head) for head in range(count or shape.heads))
 
 
 def _scale_outputs(variables: Variables, shape: Shape, parameters: dict[str, Array]) -> None:
@@ -264,7 +285,8 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
             directions = _directions(package, vocabularies, options, prefix)
             found = (_instructed(directions, tokenizer) if variables.is_t5 else directions), None
         config_fields = read_fields(folder / CONFIG_FILE) if file.version >= FIRST_WITH_CONFIG else {}
-        return Exportable.of_import("ctranslate2", config_fields, model, tokenizer, found, source_suffix=suffix)
+        exportable = Exportable.of_import("ctranslate2", config_fields, model, tokenizer, found, source_suffix=suffix)
+        return replace(exportable, alignment_heads=variables.alignment_heads)
 
 
 # SMaLL-100 has the vocabulary of M2M100, and fewer decoder layers than any M2M100.

@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from export import alignment
-from export.alignment import choose_head
+from export.alignment import choose_heads
 from export.numpy_search import attention_maps
 from export.torch_weights import to_weights
 from model.network.transformer import Transformer
@@ -50,8 +50,8 @@ def test_the_first_head_of_the_last_layer_is_taken_unless_another_is_clearly_bet
 ) -> None:
     maps = np.stack([blurred(share) for share in shares]).reshape(2, 2, TOKENS, TOKENS)
     monkeypatch.setattr(alignment, "attention_maps", lambda *_: maps)
-    head, quality = choose_head(to_weights(model), [([5, 6, 7, 3], [8, 9, 10])])
-    assert head == AttentionHead(layer=chosen[0], head=chosen[1])
+    heads, quality = choose_heads(to_weights(model), [([5, 6, 7, 3], [8, 9, 10])])
+    assert heads == (AttentionHead(layer=chosen[0], head=chosen[1]),)
     assert quality.coverage == 1.0
     assert 0 <= quality.entropy <= 1
 
@@ -61,9 +61,20 @@ def test_a_head_that_looks_at_one_token_only_covers_little(model: Transformer, m
     stuck[..., 0] = 1
     stuck[0, 1] = blurred(0.8)
     monkeypatch.setattr(alignment, "attention_maps", lambda *_: stuck)
-    assert choose_head(to_weights(model), [([5, 6, 7, 3], [8, 9, 10])])[0] == AttentionHead(layer=0, head=1)
+    assert choose_heads(to_weights(model), [([5, 6, 7, 3], [8, 9, 10])])[0] == (AttentionHead(layer=0, head=1),)
 
 
 def test_without_sentences_the_usual_head_is_taken(model: Transformer) -> None:
     weights: TransformerWeights = to_weights(model)
-    assert choose_head(weights, [])[0] == AttentionHead(layer=1, head=0)
+    assert choose_heads(weights, [])[0] == (AttentionHead(layer=1, head=0),)
+
+
+def test_named_heads_are_taken_with_their_mean_quality(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = np.stack([blurred(share) for share in (0.99, 0.5, 0.2, 0.1)]).reshape(2, 2, TOKENS, TOKENS)
+    monkeypatch.setattr(alignment, "attention_maps", lambda *_: maps)
+    weights, pairs = to_weights(model), [([5, 6, 7, 3], [8, 9, 10])]
+    named = AttentionHead(layer=0, head=1), AttentionHead(layer=1, head=0)
+    heads, quality = choose_heads(weights, pairs, named)
+    alone = [choose_heads(weights, pairs, (each,))[1] for each in named]
+    assert heads == named
+    assert quality == pytest.approx(np.mean(alone, axis=0))

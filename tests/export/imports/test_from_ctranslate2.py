@@ -516,3 +516,30 @@ def test_variables_that_do_not_fit_are_named(folder: Path, name: str, value: Var
         variables.pop(name.replace("/weight", "/bias"), None)
     path.write_bytes(model_file(variables))
     assert expected in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("layer", "count", "expected"),
+    [
+        (-1, 1, []),
+        (-3, 0, []),
+        (0, 2, [(0, 0), (0, 1)]),
+        (1, 1, [(1, 0)]),
+        (1, 0, [(1, 0), (1, 1), (1, 2), (1, 3)]),
+        (-2, 2, [(0, 0), (0, 1)]),
+        (2, 1, "decoder/alignment_layer: 2: expected -2 to 1"),
+        (0, 5, "decoder/alignment_heads: 5: expected 0 to 4"),
+    ],
+)
+def test_heads_that_the_file_names_give_the_alignments(
+    layer: int, count: int, expected: list[tuple[int, int]] | str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    spec = spec_of(make_model(tokenizer), tokenizer.source_pieces)
+    spec.decoder.alignment_layer = np.int16(layer)
+    spec.decoder.alignment_heads = np.int16(count)
+    path = write_model(tmp_path / "model", spec, tokenizer=tokenizer)
+    if isinstance(expected, str):
+        assert refusal(path).endswith(expected)
+    else:
+        heads = import_ctranslate2(path, ASKED).alignment_heads
+        assert [(each.layer, each.head) for each in heads] == expected
