@@ -14,6 +14,7 @@ import resource
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -43,6 +44,42 @@ def return_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+class _FullCollections:
+    """Suspends full garbage collections while any thread asks for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asking = 0
+        self._thresholds = gc.get_threshold()
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        with self._lock:
+            self._asking += 1
+            if self._asking == 1:
+                self._thresholds = gc.get_threshold()
+                gc.set_threshold(*self._thresholds[:2], _NEVER)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asking -= 1
+                if not self._asking:
+                    gc.set_threshold(*self._thresholds)
+
+
+_NEVER = 2**31 - 1
+_FULL_COLLECTIONS = _FullCollections()
+
+
+def without_full_collections() -> AbstractContextManager[None]:
+    """Returns a context that creates many objects, which full garbage collections would traverse again and again.
+
+    Each stops all threads. Younger objects are collected as usual.
+    """
+    return _FULL_COLLECTIONS.suspended()
 
 
 SIDE_THREAD = "side"

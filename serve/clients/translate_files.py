@@ -9,6 +9,7 @@ from tempfile import NamedTemporaryFile
 from tqdm import tqdm
 
 from serve.clients.errors import NotTranslatedError
+from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
 from serve.documents.translation import translate_segments
 from serve.files import FileError
@@ -71,10 +72,10 @@ async def translate_document(
         DocumentFileError: if it cannot be translated or written.
     """
     with _named_errors(file):
-        segments = document.segments
-        with tqdm(desc=file.name, total=len(set(segments)), unit=" segments", disable=None) as bar:
-            translations = await translate_segments(segments, translate, in_flight, bar.update)
-        _write(out, document.write(translations))
+        distinct = DistinctSegments(document)
+        with tqdm(desc=file.name, total=len(distinct.segments), unit=" segments", disable=None) as bar:
+            translations = await translate_segments(distinct.segments, translate, in_flight, bar.update)
+        _write(out, distinct.write(translations))
 
 
 @contextmanager

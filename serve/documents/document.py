@@ -1,6 +1,7 @@
 """What every format of documents is: segments to translate, and a way to write their translations."""
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -15,6 +16,7 @@ class DocumentError(Exception):
 
 # Of all parts of a packed document together.
 UNPACKED_BYTES = 64 << 20
+UNLIMITED = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,14 @@ class DocumentRequest:
         source, target: ISO 639-1 codes of the languages; empty if unknown.
         retranslate: whether to translate texts again that have a translation in the document.
         unpacked_bytes: most bytes of all parts of a packed document.
+        most_texts: of a document that is not packed.
     """
 
     source: str = ""
     target: str = ""
     retranslate: bool = False
     unpacked_bytes: int = UNPACKED_BYTES
+    most_texts: int = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Iterator
 from html import escape
+from typing import Any
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
+from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode, decode_as, unchanged
 from serve.markup.blocks import Block, BlockReader
-from serve.markup.elements import MarkupOptions, build_tree
+from serve.markup.elements import Element, MarkupOptions, build_tree
 from serve.markup.html import scan_html
 from serve.markup.tokens import MarkupError, Token
 
@@ -28,10 +29,10 @@ _ENCODINGS = {
 }
 
 
-def parse_html(content: bytes, _request: DocumentRequest) -> Document:
+def parse_html(content: bytes, request: DocumentRequest) -> Document:
     """Parses a page or a part of one."""
     text, encode = _decode(content)
-    return SplicedDocument(text, list(html_parts(text)), encode)
+    return SplicedDocument(text, bounded(html_parts(text), request), encode)
 
 
 def html_parts(text: str, offset: int = 0) -> Iterator[Part]:
@@ -44,31 +45,40 @@ def html_parts(text: str, offset: int = 0) -> Iterator[Part]:
     Raises:
         DocumentError: if the page exceeds a limit.
     """
-    tokens = _scan(text)
+    tokens, elements = list[Token](), list[Element]()
     try:
+        for token in scan_html(text):
+            tokens.append(token)
+            if len(tokens) > MOST_TOKENS:
+                raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
         tree = build_tree(text, tokens, _OPTIONS)
+        elements = tree.elements
+        for block in BlockReader(text, tokens, tree, _OPTIONS, ()).read():
+            if is_translatable(block.text):
+                start, end = _span(block)
+                yield _part(text[start:end], block, (offset + start, offset + end))
     except MarkupError as error:
         raise DocumentError(str(error)) from error
-    for block in BlockReader(text, tokens, tree, _OPTIONS, ()).read():
-        if is_translatable(block.text):
-            start, end = _span(block)
-            yield _part(text[start:end], block, (offset + start, offset + end))
+    finally:
+        _discard(tokens)
+        _discard(elements)
+
+
+def _discard(items: list[Any]) -> None:
+    """Empties a list in pieces: other threads run in between."""
+    while items:
+        del items[-1000:]
 
 
 def _part(raw: str, block: Block, span: Span) -> Part:
     # Most blocks are plain text, which needs no alignment.
     if block.marks or "&" in raw:
-        return Part(Segment(raw, "html"), [span], lambda translation: (translation,))
-    return Part(Segment(block.text.strip()), [span], lambda translation: (escape(translation, quote=False),))
+        return Part(Segment(raw, "html"), (span,), unchanged)
+    return Part(Segment(block.text.strip()), (span,), _escaped)
 
 
-def _scan(text: str) -> list[Token]:
-    tokens = list[Token]()
-    for token in scan_html(text):
-        tokens.append(token)
-        if len(tokens) > MOST_TOKENS:
-            raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
-    return tokens
+def _escaped(translation: str) -> tuple[str]:
+    return (escape(translation, quote=False),)
 
 
 def _span(block: Block) -> Span:

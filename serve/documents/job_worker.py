@@ -7,16 +7,20 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
+from serve.documents.distinct import DistinctSegments
+from serve.documents.document import DocumentError, DocumentRequest, Segment
 from serve.documents.formats import parse_document
 from serve.documents.job import Job, JobStatus
 from serve.documents.job_store import Claim, JobStore, Progress
 from serve.documents.jobs import DocumentJobs
 from serve.documents.translation import translate_segments
 from serve.errors import DrainingError, ServiceError
+from serve.system import without_full_collections
 
 # Jobs of one process that are translated at once: small documents pass a large one.
 MOST_RUNNING = 4
+# Texts of a document: garbage collections, which stop all threads, traverse each of them.
+MOST_TEXTS = 250_000
 # Another process may have created a job, or died with one.
 POLL_SECONDS = 1.0
 RENEW_SECONDS = 1.0
@@ -34,7 +38,7 @@ class DocumentTranslator(Protocol):
         """The number of segments of a job that are translated at once."""
 
     def begin(
-        self, job: Job, segments: Sequence[Segment]
+        self, job: Job, document: DistinctSegments
     ) -> AbstractAsyncContextManager[Callable[[Segment], Awaitable[str]]]:
         """Yields a function that translates one segment of a job; the texts count for its key if the block succeeds.
 
@@ -196,41 +200,27 @@ class _Run:
     async def _translated(self) -> bytes:
         async with self._reading:
             read = await asyncio.to_thread(self._parse)
-        self.progress = Progress(len(read.distinct), 0, read.characters)
+        self.progress = Progress(len(read.segments), 0, read.characters)
 
         def report() -> None:
-            self.progress = Progress(len(read.distinct), self.progress.translated + 1, read.characters)
+            self.progress = Progress(len(read.segments), self.progress.translated + 1, read.characters)
 
-        async with self._translator.begin(self._claim.job, read.document.segments) as translate:
-            translations = await translate_segments(read.distinct, translate, self._translator.in_flight, report)
+        async with self._translator.begin(self._claim.job, read) as translate:
+            translations = await translate_segments(read.segments, translate, self._translator.in_flight, report)
             async with self._reading:
-                return await asyncio.to_thread(read.write, translations)
+                return await asyncio.to_thread(self._write, read, translations)
 
-    def _parse(self) -> "_Read":
+    def _parse(self) -> DistinctSegments:
         job = self._claim.job
         request = DocumentRequest(
-            job.source_language, job.target_language, job.options.retranslate, self._unpacked_bytes
+            job.source_language, job.target_language, job.options.retranslate, self._unpacked_bytes, MOST_TEXTS
         )
-        return _Read(parse_document(job.name, self._store.read_source(self._claim), request))
+        with without_full_collections():
+            return DistinctSegments(parse_document(job.name, self._store.read_source(self._claim), request))
 
-
-class _Read:
-    """A document with its distinct segments. Many segments take long: both methods belong in a thread.
-
-    Attributes:
-        characters: of all segments.
-    """
-
-    def __init__(self, document: Document) -> None:
-        numbers = dict[Segment, int]()
-        self._numbers = [numbers.setdefault(each, len(numbers)) for each in document.segments]
-        self.document = document
-        self.distinct = list(numbers)
-        self.characters = sum(len(each.visible) for each in document.segments)
-
-    def write(self, translations: Sequence[str]) -> bytes:
-        """Returns the document with one translation per distinct segment."""
-        return self.document.write([translations[number] for number in self._numbers])
+    def _write(self, read: DistinctSegments, translations: Sequence[str]) -> bytes:
+        with without_full_collections():
+            return read.write(translations)
 
 
 async def _attempt(what: str, function: Callable[..., T], *args: object) -> T | None:

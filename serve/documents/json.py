@@ -6,31 +6,32 @@ In ARB files (`.arb`), members with names that begin with `@` stay, too.
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, Span, SplicedDocument, decode
+from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode
 
 _TOKEN = re.compile(r"[\s:]*+(?P<MARK>[\"{}\[\],]|[^\s\"{}\[\],:]++)")
 
 
-def parse_json(content: bytes, _request: DocumentRequest) -> Document:
+def parse_json(content: bytes, request: DocumentRequest) -> Document:
     """Parses a JSON file."""
-    return _parse(content, "")
+    return _parse(content, request, "")
 
 
-def parse_arb(content: bytes, _request: DocumentRequest) -> Document:
+def parse_arb(content: bytes, request: DocumentRequest) -> Document:
     """Parses an ARB file."""
-    return _parse(content, "@")
+    return _parse(content, request, "@")
 
 
-def _parse(content: bytes, kept: str) -> Document:
+def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
     text, encode = decode(content)
     try:
         json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"not JSON: {error}") from error
-    return SplicedDocument(text, [_part(text, *each) for each in _values(text, kept)], encode)
+    return SplicedDocument(text, bounded((_part(text, *each) for each in _values(text, kept)), request), encode)
 
 
 def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
@@ -76,8 +77,8 @@ def _part(text: str, value: str, span: Span) -> Part:
     as_ascii = raw.isascii() and "\\u" in raw
     bare = value.strip()
     before, _, after = value.partition(bare)
+    return Part(Segment(bare), (span,), partial(_render, before=before, after=after, as_ascii=as_ascii))
 
-    def render(translation: str) -> tuple[str]:
-        return (json.dumps(f"{before}{translation}{after}", ensure_ascii=as_ascii),)
 
-    return Part(Segment(bare), [span], render)
+def _render(translation: str, *, before: str, after: str, as_ascii: bool) -> tuple[str]:
+    return (json.dumps(f"{before}{translation}{after}", ensure_ascii=as_ascii),)

@@ -4,8 +4,9 @@ Code, front matter and definitions of references stay. A paragraph of several li
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -14,34 +15,37 @@ from serve.documents.document import Document, DocumentRequest
 from serve.documents.html import html_parts
 from serve.documents.inline import Inline
 from serve.documents.markdown_inline import InlineReader, write_block, write_text
-from serve.documents.splice import Part, Span, SplicedDocument, decode
+from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode
 
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 _HARD_BREAKS = ("  ", "\\")
+# What a part of a document is, and its lines.
+_Found = tuple[Literal["text", "cell", "html"], tuple[Span, ...]]
 
 
-def parse_markdown(content: bytes, _request: DocumentRequest) -> Document:
+def parse_markdown(content: bytes, request: DocumentRequest) -> Document:
     """Parses a Markdown file."""
     text, encode = decode(content)
-    return SplicedDocument(text, list(_parts(text)), encode)
+    return SplicedDocument(text, bounded(_parts(text), request), encode)
 
 
 def _parts(text: str) -> Iterator[Part]:
     body = _hide_front_matter(text).replace("\r\n", " \n").replace("\r", "\n").replace("\ufeff", " ").replace("\0", " ")
     environment = dict[str, dict[str, object]]()
-    lines = _Lines(body)
-    tokens = MarkdownIt("commonmark").enable(["table"]).disable("inline").parse(body, environment)
+    blocks = _Blocks(_Lines(body))
+    parser = MarkdownIt("commonmark").enable(["table"])
+    parser.block.parse(body, parser, environment, blocks)
     labels = environment.get("references", {}).keys()
-    for before, token in zip([None, *tokens], tokens, strict=False):
-        if token.map is None:
-            continue
-        if token.type == "html_block" and token.level == 0:
-            first, last = lines.place(token.map[0]), lines.place(token.map[1])
+    found = blocks.find()
+    found.reverse()
+    # Each is freed on its own: to free many at once would hold up other threads.
+    while found:
+        kind, spans = found.pop()
+        if kind == "html":
+            ((first, last),) = spans
             yield from html_parts(text[first:last], first)
-        elif token.type == "inline" and before is not None:
-            in_cell = before.type in ("td_open", "th_open")
-            for spans in lines.find(token, before):
-                yield from _text_part(text, spans, labels, in_cell=in_cell)
+        else:
+            yield from _text_part(text, spans, labels, in_cell=kind == "cell")
 
 
 def _hide_front_matter(text: str) -> str:
@@ -53,11 +57,64 @@ def _text_part(text: str, spans: Sequence[Span], labels: Collection[str], *, in_
     raw = "\n".join(text[start:end] for start, end in spans)
     inline = Inline.of(InlineReader(raw, labels).read())
     if inline.is_translatable:
-        yield Part(
-            inline.segment,
-            [(spans[0][0], spans[-1][1])],
-            lambda translation: (write_block(inline.render(translation, partial(write_text, in_cell=in_cell))),),
-        )
+        writer = _writer(inline, raw, labels, in_cell=in_cell)
+        yield Part(inline.segment, ((spans[0][0], spans[-1][1]),), writer)
+
+
+def _writer(inline: Inline, raw: str, labels: Collection[str], *, in_cell: bool) -> Callable[[str], tuple[str, ...]]:
+    """Returns a function that takes little memory: most texts share one, and the others are read again."""
+    if inline.is_plain and not (inline.before or inline.after):
+        return _write_plain_cell if in_cell else _write_plain
+    return partial(_write_inline, raw=raw, labels=labels, in_cell=in_cell)
+
+
+def _write_plain(translation: str) -> tuple[str]:
+    return (write_block(write_text(translation)),)
+
+
+def _write_plain_cell(translation: str) -> tuple[str]:
+    return (write_block(write_text(translation, in_cell=True)),)
+
+
+def _write_inline(translation: str, *, raw: str, labels: Collection[str], in_cell: bool) -> tuple[str]:
+    inline = Inline.of(InlineReader(raw, labels).read())
+    return (write_block(inline.render(translation, partial(write_text, in_cell=in_cell))),)
+
+
+class _Blocks(list[Token]):
+    """Takes the tokens of the parser, and stores where their texts are.
+
+    The tokens of a long document would take much memory, and the time of garbage collections that stop all threads.
+    """
+
+    def __init__(self, lines: "_Lines") -> None:
+        super().__init__()
+        self._lines = lines
+        self._found = list[_Found]()
+        # The last token is incomplete until the next one.
+        self._before: Token | None = None
+        self._last: Token | None = None
+
+    def append(self, token: Token, /) -> None:
+        """Takes the next token."""
+        self._found += self._read()
+        self._before, self._last = self._last, token
+
+    def find(self) -> list[_Found]:
+        """Returns the parts of the document, after its last token."""
+        self._found += self._read()
+        return self._found
+
+    def _read(self) -> Iterator[_Found]:
+        token, before = self._last, self._before
+        if token is None or token.map is None:
+            return
+        if token.type == "html_block" and token.level == 0:
+            first, last = map(self._lines.place, token.map)
+            yield "html", ((first, last),)
+        elif token.type == "inline" and before is not None:
+            for spans in self._lines.find(token, before):
+                yield "cell" if before.type in ("td_open", "th_open") else "text", tuple(spans)
 
 
 class _Lines:

@@ -3,18 +3,17 @@
 import re
 
 from serve.documents.document import Document, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, SplicedDocument, decode
+from serve.documents.splice import Part, SplicedDocument, bounded, decode, unchanged
 
 _LINE = re.compile(r"[^\r\n]+")
 
 
-def parse_plain(content: bytes, _request: DocumentRequest) -> Document:
+def parse_plain(content: bytes, request: DocumentRequest) -> Document:
     """Parses a text file."""
     text, encode = decode(content)
     lines = (match.span() for match in _LINE.finditer(text))
-    return SplicedDocument(
-        text, [text_part(text, *line) for line in lines if is_translatable(text[slice(*line)])], encode
-    )
+    parts = (text_part(text, *line) for line in lines if is_translatable(text[slice(*line)]))
+    return SplicedDocument(text, bounded(parts, request), encode)
 
 
 def text_part(text: str, start: int, end: int) -> Part:
@@ -22,4 +21,4 @@ def text_part(text: str, start: int, end: int) -> Part:
     raw = text[start:end]
     bare = raw.strip().strip("\ufeff")
     first = start + raw.index(bare)
-    return Part(Segment(bare), [(first, first + len(bare))], lambda translation: (translation,))
+    return Part(Segment(bare), ((first, first + len(bare)),), unchanged)

@@ -1,11 +1,11 @@
 """Documents whose translations replace parts of their text; all other characters stay as they are."""
 
 import codecs
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from serve.documents.document import DocumentError, Segment
+from serve.documents.document import DocumentError, DocumentRequest, Segment
 
 Span = tuple[int, int]
 
@@ -43,6 +43,26 @@ class SplicedDocument:
     def write(self, translations: Sequence[str]) -> bytes:
         """Returns the document with the translations."""
         return self._encode(splice(self._text, self._parts, translations))
+
+
+def bounded(parts: Iterable[Part], request: DocumentRequest) -> list[Part]:
+    """Returns the parts of a document; equal segments become one object.
+
+    Raises:
+        DocumentError: if there are more than the request allows.
+    """
+    found, segments = list[Part](), dict[Segment, Segment]()
+    for part in parts:
+        if len(found) == request.most_texts:
+            raise DocumentError(f"more than {request.most_texts:,} texts: divide the document")
+        segment = segments.setdefault(part.segment, part.segment)
+        found.append(part if segment is part.segment else replace(part, segment=segment))
+    return found
+
+
+def unchanged(translation: str) -> tuple[str]:
+    """Renders a translation as it is."""
+    return (translation,)
 
 
 def splice(text: str, parts: Sequence[Part], translations: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from textwrap import wrap
 
 from serve.documents.document import Document, DocumentRequest
 from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.splice import Part, Span, SplicedDocument, decode
+from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode
 
 # The usual longest line, and the longest pause inside of a sentence.
 LINE_CHARACTERS = 42
@@ -44,20 +44,21 @@ class _Cue:
         return "".join(item.raw for item in self.inline.items if item.kind is ItemKind.TEXT)
 
 
-def parse_srt(content: bytes, _request: DocumentRequest) -> Document:
+def parse_srt(content: bytes, request: DocumentRequest) -> Document:
     """Parses SubRip subtitles."""
-    return _parse(content, vtt=False)
+    return _parse(content, request, vtt=False)
 
 
-def parse_vtt(content: bytes, _request: DocumentRequest) -> Document:
+def parse_vtt(content: bytes, request: DocumentRequest) -> Document:
     """Parses WebVTT subtitles."""
-    return _parse(content, vtt=True)
+    return _parse(content, request, vtt=True)
 
 
-def _parse(content: bytes, *, vtt: bool) -> Document:
+def _parse(content: bytes, request: DocumentRequest, *, vtt: bool) -> Document:
     text, encode = decode(content)
     line_end = "\r\n" if "\r\n" in text else "\n"
-    return SplicedDocument(text, [_part(group, line_end, vtt=vtt) for group in _groups(_cues(text, vtt=vtt))], encode)
+    parts = (_part(group, line_end, vtt=vtt) for group in _groups(_cues(text, vtt=vtt)))
+    return SplicedDocument(text, bounded(parts, request), encode)
 
 
 def _cues(text: str, *, vtt: bool) -> Iterator[_Cue]:

@@ -1,4 +1,4 @@
-"""Translates the segments of a document, each distinct one once.
+"""Translates the segments of a document.
 
 A server refuses very long texts. Long segments without tags are therefore translated in parts of whole sentences.
 """
@@ -6,6 +6,7 @@ A server refuses very long texts. Long segments without tags are therefore trans
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
 
 from serve.documents.document import Segment
 
@@ -25,18 +26,20 @@ async def translate_segments(
     """Returns one translation per segment, in their order; the first failure ends all calls.
 
     Args:
-        segments: of a document.
+        segments: different ones of a document.
         translate: translates one segment, or a part of one.
         in_flight: number of segments that are translated at once.
-        report: called after each translation of a distinct segment.
+        report: called after each translation.
     """
-    found = dict[Segment, str]()
-    waiting = iter(dict.fromkeys(segments))
+    found = [""] * len(segments)
+    waiting = enumerate(segments)
 
     async def work() -> None:
-        for segment in waiting:
-            found[segment] = await _translate(segment, translate)
+        for number, segment in waiting:
+            found[number] = await _translate(segment, translate)
             report()
+            # A translation that is known already waits for nothing.
+            await asyncio.sleep(0)
 
     workers = [asyncio.create_task(work()) for _ in range(in_flight)]
     try:
@@ -45,13 +48,16 @@ async def translate_segments(
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-    return [found[segment] for segment in segments]
+    return found
 
 
 async def _translate(segment: Segment, translate: Callable[[Segment], Awaitable[str]]) -> str:
     if segment.format != "text" or len(segment.text) <= PART_CHARACTERS:
         return await translate(segment)
-    translations = [await translate(Segment(part)) if is_text else part for part, is_text in split_text(segment.text)]
+    translations = list[str]()
+    for part, is_text in split_text(segment.text):
+        translations.append(await translate(Segment(part)) if is_text else part)
+        await asyncio.sleep(0)
     return "".join(translations)
 
 
@@ -70,9 +76,9 @@ def split_text(text: str) -> Iterator[tuple[str, bool]]:
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
     """Yields the characters of each sentence, and of the pieces of those that are too long."""
-    ends = [found.span() for found in _SENTENCE_END.finditer(text)]
+    ends = (found.span() for found in _SENTENCE_END.finditer(text))
     first = 0
-    for last, following in (*ends, (len(text), len(text))):
+    for last, following in chain(ends, ((len(text), len(text)),)):
         if last - first <= PART_CHARACTERS:
             yield first, last
         else:

@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import yaml
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, SplicedDocument, decode
+from serve.documents.splice import Part, SplicedDocument, bounded, decode
 
 _TEXT = "tag:yaml.org,2002:str"
 MOST_LEVELS = 200
@@ -17,10 +18,10 @@ _RESOLVER = yaml.SafeLoader("")
 _PLAIN = re.compile(r"[A-Za-z\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},&*!|>'\"%@`\n]*")
 
 
-def parse_yaml(content: bytes, _request: DocumentRequest) -> Document:
+def parse_yaml(content: bytes, request: DocumentRequest) -> Document:
     """Parses a YAML file."""
     text, encode = decode(content)
-    return SplicedDocument(text, list(_parts(text)), encode)
+    return SplicedDocument(text, bounded(_parts(text), request), encode)
 
 
 def _parts(text: str) -> Iterator[Part]:
@@ -83,11 +84,11 @@ def _part(text: str, event: yaml.ScalarEvent) -> Part | None:
     start, end = event.start_mark.index, event.end_mark.index
     raw, bare = text[start:end], event.value.strip()
     before, _, after = event.value.partition(bare)
+    return Part(Segment(bare), ((start, end),), partial(_render, raw=raw, before=before, after=after))
 
-    def render(translation: str) -> tuple[str]:
-        return (_write(raw, f"{before}{translation}{after}"),)
 
-    return Part(Segment(bare), [(start, end)], render)
+def _render(translation: str, *, raw: str, before: str, after: str) -> tuple[str]:
+    return (_write(raw, f"{before}{translation}{after}"),)
 
 
 def _write(raw: str, value: str) -> str:

@@ -187,9 +187,17 @@ class Dispatcher:
         Raises:
             ServiceError: if the request exceeds a limit of the key.
         """
+        return self.charge_characters(record, sum(map(len, texts)))
+
+    def charge_characters(self, record: RequestRecord, characters: int) -> AbstractAsyncContextManager[object]:
+        """Counts a request with so many characters as `charge` does.
+
+        Raises:
+            ServiceError: if the request exceeds a limit of the key.
+        """
         if record.account is None or record.charge is not None:
             return _FREE
-        return _charge(record.account, record, sum(map(len, texts)))
+        return _charge(record.account, record, characters)
 
     def find_languages(self, request: TranslateRequest, record: RequestRecord) -> tuple[str, tuple[str, ...]]:
         """Returns the target of a request, and the source languages that its texts may have; translates nothing.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.system import available_cpus, run_in_daemon_thread, trim_memory
+from serve.system import available_cpus, run_in_daemon_thread, trim_memory, without_full_collections
 from tests.support.live import WAIT_SECONDS
 from tests.support.processes import resident_bytes
 
@@ -164,3 +164,15 @@ def test_freed_small_blocks_return_to_the_system() -> None:
     trim_memory()
     assert kept > PIECES * PIECE_BYTES / 2
     assert resident_bytes() - before < kept / 4
+
+
+def test_full_collections_are_suspended_while_any_thread_asks_for_it() -> None:
+    usual = gc.get_threshold()
+    first, second = without_full_collections(), without_full_collections()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold()[:2] == usual[:2]
+    assert gc.get_threshold()[2] > 1_000_000
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == usual

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from serve.api.auth import Authenticator
+from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Segment
 from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS
 from serve.documents.job import Job, JobOptions
@@ -63,7 +64,7 @@ class SegmentTranslator:
         self._dispatcher.find_languages(request, record)
 
     @asynccontextmanager
-    async def begin(self, job: Job, segments: Sequence[Segment]) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
+    async def begin(self, job: Job, document: DistinctSegments) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
         """Yields a function that translates one segment; the source language is that of the whole document.
 
         The job is one request of its API key, whose characters count if the block succeeds.
@@ -75,14 +76,14 @@ class SegmentTranslator:
         asked = request_for(job.source_language, job.target_language, job.options)
         target, sources = self._dispatcher.find_languages(asked, record)
         if job.source_language == AUTO or len(sources) > 1:
-            source = await _detect(segments, (*sources, target))
+            source = await _detect(document.segments, (*sources, target))
             if source == target:
                 yield _unchanged
                 return
             asked = asked._replace(source_language=source, source_detected=True)
         asked = asked._replace(priority=PRIORITY, fairness_key=FairnessKey())
         try:
-            async with self._charge(record, segments):
+            async with self._charge(record, document.characters):
                 try:
                     yield partial(self._translate_segment, asked, record)
                 except asyncio.CancelledError:
@@ -91,14 +92,12 @@ class SegmentTranslator:
             raise asyncio.CancelledError from None
 
     @asynccontextmanager
-    async def _charge(self, record: RequestRecord, segments: Sequence[Segment]) -> AsyncIterator[None]:
+    async def _charge(self, record: RequestRecord, characters: int) -> AsyncIterator[None]:
         """Counts the job for its key; waits while the key has too many requests."""
         async with AsyncExitStack() as stack:
             while True:
                 try:
-                    await stack.enter_async_context(
-                        self._dispatcher.charge(record, (each.visible for each in segments))
-                    )
+                    await stack.enter_async_context(self._dispatcher.charge_characters(record, characters))
                 except (RateLimitedError, NotReadyError):
                     await asyncio.sleep(PAUSE_SECONDS)
                 else:

@@ -5,6 +5,7 @@ import struct
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_LZMA, ZIP_STORED, ZipFile, ZipInfo
 
@@ -151,6 +152,27 @@ def test_deep_and_numerous_elements_are_refused(name: str, monkeypatch: pytest.M
 
     refused(f"a.{name}", make("<g>" * 300 + "</g>" * 300), "more than 200 levels of elements")
     refused(f"a.{name}", make("<g/>" * 1001), "more than 1000 tags and texts")
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "text"),
+    [
+        ("a.md", "", "# a\n"),
+        ("a.html", "", "<p>a"),
+        ("a.txt", "", "a\n"),
+        ("a.json", "[", '"a",'),
+        ("a.yaml", "", "- a\n"),
+        ("a.srt", "", "1\n00:00:00,000 --> 00:00:01,000\na.\n\n"),
+        ("a.po", "", 'msgid "a"\nmsgstr ""\n\n'),
+    ],
+)
+def test_numerous_texts_are_refused(name: str, head: str, text: str) -> None:
+    content = f"{head}{3 * text}"
+    if name == "a.json":
+        content = f"{content[:-1]}]"
+    parse_document(name, content.encode(), replace(REQUEST, most_texts=3))
+    with pytest.raises(DocumentError, match="more than 2 texts: divide the document"):
+        parse_document(name, content.encode(), replace(REQUEST, most_texts=2))
 
 
 @pytest.mark.parametrize("run", [*"<>&!*_~`[]|#\\h ", "![", "<!"])

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from serve.documents import job_worker
+from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Segment
 from serve.documents.job import Job, JobLimits, JobStatus
 from serve.documents.job_store import Claim, JobStore
@@ -39,9 +40,7 @@ class Capitals:
     begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
-    async def begin(
-        self, _job: Job, _segments: Sequence[Segment]
-    ) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
+    async def begin(self, _job: Job, _document: DistinctSegments) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
         self.begun.set()
 
         async def translate(segment: Segment) -> str:

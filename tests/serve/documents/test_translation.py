@@ -1,11 +1,14 @@
 """Segments are translated once each, and long ones in parts."""
 
+import asyncio
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Segment
 from serve.documents.translation import PART_CHARACTERS, PART_SENTENCES, split_text, translate_segments
 
@@ -31,6 +34,16 @@ def test_parts_are_short_and_together_the_text(pieces: list[str]) -> None:
             assert not part.strip()
 
 
+class Shouted:
+    """A document of given segments."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self.segments = segments
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        return "|".join(translations).encode()
+
+
 async def test_a_segment_is_translated_once_and_a_long_one_in_parts() -> None:
     asked = list[str]()
     reports = list[None]()
@@ -40,7 +53,27 @@ async def test_a_segment_is_translated_once_and_a_long_one_in_parts() -> None:
         return segment.text.upper()
 
     segments = [Segment("one"), Segment(LONG.strip()), Segment("one"), Segment(LONG, "xml")]
-    translations = await translate_segments(segments, translate, 3, lambda: reports.append(None))
-    assert translations == [each.text.upper() for each in segments]
+    distinct = DistinctSegments(Shouted(segments))
+    translations = await translate_segments(distinct.segments, translate, 3, lambda: reports.append(None))
+    assert distinct.write(translations).decode() == "|".join(each.text.upper() for each in segments)
+    assert distinct.characters == sum(len(each.text) for each in segments)
     assert (asked.count("one"), asked.count(LONG), len(reports)) == (1, 1, 3)
     assert max(len(text) for text in asked if text != LONG) <= PART_CHARACTERS
+
+
+async def test_other_tasks_run_between_translations_that_wait_for_nothing() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def translate(segment: Segment) -> str:
+        return segment.text
+
+    counting = asyncio.create_task(count_turns())
+    await translate_segments([*map(Segment, map(str, range(100))), Segment("A man runs. " * 1000)], translate, 1, int)
+    counting.cancel()
+    assert turns >= 100 + 12_000 / PART_CHARACTERS

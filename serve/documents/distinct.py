@@ -1,0 +1,30 @@
+"""A document with each of its different segments once."""
+
+from collections.abc import Sequence
+
+from serve.documents.document import Document, Segment
+
+
+class DistinctSegments:
+    """The different segments of a document. Many take long: creation and `write` belong in a thread.
+
+    Attributes:
+        segments: in the order of their first places.
+        characters: of all segments of the document.
+    """
+
+    def __init__(self, document: Document) -> None:
+        numbers = dict[Segment, int]()
+        of_document = document.segments
+        self._document = document
+        self._numbers = [numbers.setdefault(each, len(numbers)) for each in of_document]
+        self.segments = list(numbers)
+        self.characters = sum(len(each.visible) for each in of_document)
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """Returns the document with one translation per different segment.
+
+        Raises:
+            DocumentError: if the encoding of the document lacks a character.
+        """
+        return self._document.write([translations[number] for number in self._numbers])

@@ -1,0 +1,65 @@
+"""A read document has few objects: garbage collections, which stop all threads, traverse them."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from serve.documents.distinct import DistinctSegments
+from serve.documents.document import DocumentRequest
+from serve.documents.formats import parse_document
+
+COUNT = 500
+# A part, its segment, and a function for its translation with two arguments.
+MOST_OBJECTS = 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collections_of_new_objects_alone() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "text"),
+    [
+        ("headings.md", "", "# a{}\n"),
+        ("lists.md", "", "- a{}\n"),
+        ("quotes.md", "", "> a{}\n\n"),
+        ("tables.md", "|a|\n|-|\n", "|a{}|\n"),
+        ("links.md", "", "[a{}](b)\n\n"),
+        ("blocks.md", "", "<p>a{}</p>\n\n"),
+        ("paragraphs.html", "", "<p>a{}"),
+        ("bold.html", "", "<p><b>a{}</b> &amp; b"),
+        ("items.html", "", "<li>a{}"),
+        ("lines.txt", "", "a{}\n"),
+        ("members.json", "[", '"a{}",'),
+        ("items.yaml", "", "- a{}\n"),
+    ],
+)
+def test_each_text_of_a_document_is_few_objects(name: str, head: str, text: str) -> None:
+    content = head + "".join(text.format(number) for number in range(COUNT))
+    if name.endswith("json"):
+        content = f"{content[:-1]}]"
+    parse_document(name, content.encode(), DocumentRequest())  # fills caches
+    gc.collect()
+    before = len(gc.get_objects())
+    read = DistinctSegments(parse_document(name, content.encode(), DocumentRequest()))
+    gc.collect()
+    gc.collect()  # tuples of tuples
+    assert len(gc.get_objects()) - before < MOST_OBJECTS * COUNT
+    assert len(read.segments) >= COUNT
+
+
+def test_equal_texts_of_a_document_are_one_object_each() -> None:
+    content = b"# a\n" * COUNT
+    parse_document("a.md", content, DocumentRequest())
+    gc.collect()
+    before = len(gc.get_objects())
+    document = parse_document("a.md", content, DocumentRequest())
+    gc.collect()
+    gc.collect()
+    assert len(document.segments) == COUNT
+    assert len(gc.get_objects()) - before < 1.2 * COUNT
