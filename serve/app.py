@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from serve import event_loop
 from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
 from serve.engine.native.engine import NativeEngine
@@ -68,7 +69,7 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
     raise_most_open_files()
     problem = None
     try:
-        asyncio.run(_serve(settings, load))
+        event_loop.run(_serve(settings, load))
     except SERVING_ERRORS as error:
         problem = f"dragoman serve: {error}"
     finally:
@@ -102,7 +103,7 @@ def serve_in_place(settings: ServeSettings, place: WorkerPlace, load: LoadModels
     """
     configure_logs_and_traces(settings, worker=place.number)
     try:
-        problem = asyncio.run(_serve_in_place(settings, place, load))
+        problem = event_loop.run(_serve_in_place(settings, place, load))
     finally:
         stop_traces()
         LOG_WRITER.drain(EXIT_SECONDS)

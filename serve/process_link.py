@@ -47,7 +47,7 @@ class ProcessLink:
 
     async def run(self) -> None:
         """Exchanges messages until the other side closes its end."""
-        reader, self._writer = await asyncio.open_connection(sock=self._end)
+        reader, self._writer = await asyncio.open_unix_connection(sock=self._end)
         self._opened.set()
         try:
             while True:

@@ -111,7 +111,7 @@ def model() -> GatedModel:
 @pytest.fixture
 def gated(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
     """A ready service with one slot, one place in the queue and a model with a gate."""
-    with run_service(bundle_path, [model], queue_limit=1) as service:
+    with run_service(bundle_path, [model], queue_limit=1, leaping=True) as service:
         model.stepping.clear()
         model.steps.clear()
         yield service

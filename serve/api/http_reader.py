@@ -120,7 +120,7 @@ class RequestReader:
         except ClientDisconnect:
             raise CancelledError("the client disconnected") from None
         except TimeoutError:
-            raise self._late(deadline_seconds) from None
+            raise self._late(reading, deadline_seconds) from None
         finally:
             self._remove(reading)
         return bytes(reading.body)
@@ -149,8 +149,9 @@ class RequestReader:
         if reading in self._readings and extension_seconds > EXTENSION_SHARE * self._limits.body_seconds:
             reading.time_limit.reschedule(ends_seconds)
 
-    def _late(self, deadline_seconds: float) -> DeadlineExceededError | HTTPException:
-        if time.monotonic() >= deadline_seconds:
+    def _late(self, reading: _Reading, deadline_seconds: float) -> DeadlineExceededError | HTTPException:
+        # Not by a clock, because a timer may end a little early.
+        if reading.time_limit.when() == deadline_seconds:
             return DeadlineExceededError("the deadline passed before the request was complete")
         self._metrics.count_closed("body_timeout")
         least = self._limits.body_bytes_per_second

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import product
@@ -30,6 +30,7 @@ from protos.translation_pb2 import (
     TranslateResponse,
     TranslateStreamResponse,
 )
+from serve import event_loop
 from serve.api import http_reader
 from serve.api.http_limits import HttpLimits
 from serve.bundle.bundle import (
@@ -179,12 +180,17 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         self._ahead_seconds += seconds
 
 
+def _run_leaping(main: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        runner.run(main)
+
+
 @dataclass
 class LiveService:
     """A service in a thread, as clients see it."""
 
     service: Service
-    loop: LeapingLoop
+    loop: asyncio.AbstractEventLoop
     thread: threading.Thread
     stop_event: asyncio.Event
     running: asyncio.Task[None]
@@ -222,7 +228,8 @@ class LiveService:
         self.loop.call_soon_threadsafe(self.stop_event.set)
 
     def leap(self, seconds: float) -> None:
-        """Advances the clock of the event loop, of the bodies of requests, and of schedulers and engines in Python."""
+        """Advances the clock of a leaping loop, of the bodies of requests, and of schedulers and engines in Python."""
+        assert isinstance(self.loop, LeapingLoop)
         _use_clock(self.loop.time)
         for served in self.service.models:
             clocked: list[Any] = [served.pipeline.scheduler, *served.pipeline.engines.running]
@@ -388,6 +395,7 @@ def run_service(
     wait_ready: bool = True,
     load: LoadModels | None = None,
     native: bool = False,
+    leaping: bool = False,
     own_settings: dict[str, dict[str, Any]] | None = None,
     http_limits: HttpLimits | None = None,
     **settings: Any,
@@ -399,6 +407,7 @@ def run_service(
         models: one per engine; two fake ones with 4 slots if None.
         load: loads the models of each bundle; if None, there is one bundle with `models`.
         native: whether native engines run the bundles that they can run.
+        leaping: whether the loop is a `LeapingLoop`; else it is that of a server.
         own_settings: overrides per model.
         http_limits: of HTTP connections, for tests of short ones.
         wait_ready: whether the block begins when the service is ready; else when its ports are open.
@@ -419,7 +428,6 @@ def run_service(
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, LeapingLoop)
         live.append(LiveService(service, loop, threading.current_thread(), stop, running, failure))
         if wait_ready:
             ready = asyncio.create_task(service.ready.wait())
@@ -431,8 +439,7 @@ def run_service(
 
     def run() -> None:
         try:
-            with asyncio.Runner(loop_factory=LeapingLoop) as runner:
-                runner.run(main())
+            (_run_leaping if leaping else event_loop.run)(main())
         except BaseException as error:  # noqa: BLE001 - raised again in the thread of the test
             failure.append(error)
         finally:

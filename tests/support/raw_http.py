@@ -125,7 +125,9 @@ class Served:
     connect: Connect
 
 
-def serve_narrow(bundle_path: Path, folder: Path, transport: str, limits: HttpLimits) -> Iterator[Served]:
+def serve_narrow(
+    bundle_path: Path, folder: Path, transport: str, limits: HttpLimits, *, leaping: bool = False
+) -> Iterator[Served]:
     """Runs a service whose connections buffer little unread data, for a fixture.
 
     Args:
@@ -133,10 +135,11 @@ def serve_narrow(bundle_path: Path, folder: Path, transport: str, limits: HttpLi
         folder: for certificates.
         transport: "plain" or "tls".
         limits: of the connections.
+        leaping: as of `run_service`.
     """
     authority = Authority(folder) if transport == "tls" else None
     secured = {} if authority is None else authority.settings()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("serve.service.open_port", open_narrow_port)
-        with run_service(bundle_path, http_limits=limits, **secured) as live, ExitStack() as stack:
+        with run_service(bundle_path, http_limits=limits, leaping=leaping, **secured) as live, ExitStack() as stack:
             yield Served(live, connect_to(stack, live, authority))

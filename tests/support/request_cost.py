@@ -1,7 +1,8 @@
 """`python -m tests.support.request_cost BUNDLE`: CPU time of the server per request that needs no engine.
 
 All requests but the first get their translations from the result cache. The empty method of gRPC is a service of
-`grpc.aio` that returns bytes of the same size. A closed loop sends `CALLS` requests at once. Prints a table.
+`grpc.aio`, in the event loop of the server, that returns bytes of the same size. A closed loop sends `CALLS` requests
+at once. Prints a table.
 
 With `--instructions`, the server runs in Callgrind (Valgrind), and the table has instructions instead.
 """
@@ -22,6 +23,7 @@ from typing import Any
 import grpc.aio
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateResponse
+from serve import event_loop
 from serve.server_process import HOST, ServerProcess, choose_ports, server_command
 
 CALLS = 16
@@ -206,7 +208,7 @@ def measure(bundle: Path, cost: CpuTime | Instructions) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve-empty":
-        asyncio.run(_serve_empty(int(sys.argv[2])))
+        event_loop.run(_serve_empty(int(sys.argv[2])))
     elif "--instructions" in sys.argv:
         with tempfile.TemporaryDirectory() as folder:
             measure(Path(sys.argv[1]), Instructions(Path(folder)))

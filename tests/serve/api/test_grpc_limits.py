@@ -99,7 +99,7 @@ class Server:
 
 @contextmanager
 def serve(bundle_path: Path, transport: Transport, **settings: Any) -> Iterator[Server]:
-    with run_service(bundle_path, **transport.settings, **settings) as live:
+    with run_service(bundle_path, leaping=True, **transport.settings, **settings) as live:
         yield Server(live, transport)
 
 

@@ -48,7 +48,8 @@ def count_of(live: LiveService, **labels: str) -> float:
 def test_a_stream_at_its_maximum_duration_responds_to_read_requests(bundle_path: Path) -> None:
     """The connection is about to close; no accepted request may be lost."""
     age_seconds = WAIT_SECONDS / 3
-    with blocked(bundle_path, 2, grpc_max_connection_age_seconds=age_seconds) as (live, model), converse(live) as many:
+    limits = {"leaping": True, "grpc_max_connection_age_seconds": age_seconds}
+    with blocked(bundle_path, 2, **limits) as (live, model), converse(live) as many:
         send_all(many, 2)
         eventually(lambda: live.metric("inflight_requests") == 2)
         live.leap(age_seconds)

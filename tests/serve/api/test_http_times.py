@@ -25,7 +25,7 @@ HOUR = "x-request-timeout-ms: 3600000"
 @pytest.fixture(params=["plain", "tls"])
 def timed(request: pytest.FixtureRequest, bundle_path: Path, tmp_path: Path) -> Iterator[Served]:
     """A service of one test, because its clock stays advanced."""
-    yield from serve_narrow(bundle_path, tmp_path, request.param, LIMITS)
+    yield from serve_narrow(bundle_path, tmp_path, request.param, LIMITS, leaping=True)
 
 
 def connected(live: LiveService) -> list[Connection]:
