@@ -1,15 +1,19 @@
 """The result cache: returns stored hypotheses instead of computing the same sequence again.
 
-Hypotheses depend only on source tokens and options: a cached result is bit-identical to a computed one. Not
-thread-safe: used in the event loop's thread.
+Hypotheses depend only on source tokens and options: a cached result is bit-identical to a computed one. A request that
+comes again finds its whole translations, without a look at its sentences and tokens. Not thread-safe: used in the event
+loop's thread.
 """
 
 from collections import OrderedDict
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import Any, NamedTuple
 
 from serve.observability.metrics import Metrics
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import Hypothesis
+from serve.translation.request import ModelRequest
+from serve.translation.response import Translation
 
 # Sizes in 64-bit CPython, rounded up: a number in a tuple, an array, a hypothesis, and an entry with its options, key
 # and table slots.
@@ -17,40 +21,61 @@ NUMBER_BYTES = 40
 ARRAY_BYTES = 160
 HYPOTHESIS_BYTES = 320
 ENTRY_BYTES = 1024
+CHARACTER_BYTES = 4
 
 Hypotheses = tuple[Hypothesis, ...]
+Translations = tuple[Translation, ...]
 
 
 class _Entry(NamedTuple):
-    hypotheses: Hypotheses
+    found: Any
     size_bytes: int
 
 
 class ResultCache:
-    """The hypotheses of finished sequences; evicts the least recently used.
+    """The hypotheses of finished sequences, and translations of whole requests; evicts the least recently used.
 
-    Sizes are estimates of `entry_bytes`; `max_bytes` bounds their sum.
+    Sizes are estimates of `entry_bytes` and `translations_bytes`; `max_bytes` bounds their sum.
     """
 
     def __init__(self, max_bytes: int, metrics: Metrics) -> None:
-        self._entries = OrderedDict[SequenceSpec, _Entry]()  # the least recently used first
+        self._entries = OrderedDict[Hashable, _Entry]()  # the least recently used first
         self._max_bytes = max_bytes
         self._used_bytes = 0
         self._metrics = metrics
 
     def get(self, spec: SequenceSpec) -> Hypotheses | None:
         """Returns the hypotheses of a sequence, best first; None: not stored."""
-        entry = self._entries.get(spec)
-        self._metrics.observe_cache(hit=entry is not None)
-        if entry is None:
-            return None
-        self._entries.move_to_end(spec)
-        return entry.hypotheses
+        found: Hypotheses | None = self._find(spec)
+        self._metrics.observe_cache(hit=found is not None)
+        return found
 
     def put(self, spec: SequenceSpec, hypotheses: Hypotheses) -> None:
         """Stores the hypotheses of a sequence, unless they exceed the capacity."""
-        entry = _Entry(hypotheses, entry_bytes(spec, hypotheses))
-        if spec in self._entries or entry.size_bytes > self._max_bytes:
+        self._store(spec, _Entry(hypotheses, entry_bytes(spec, hypotheses)))
+
+    def get_translations(self, request: ModelRequest) -> Translations | None:
+        """Returns the translations of a whole request; None: not stored. Each sentence counts as found."""
+        found: Translations | None = self._find(_key(request)) if is_simple(request) else None
+        for translation in found or ():
+            for _ in range(translation.sentences):
+                self._metrics.observe_cache(hit=True)
+        return found
+
+    def put_translations(self, request: ModelRequest, translations: Translations) -> None:
+        """Stores the translations of a request whose sentences were all found, if it is simple."""
+        if is_simple(request):
+            self._store(_key(request), _Entry(translations, translations_bytes(request, translations)))
+
+    def _find(self, key: Hashable) -> Any:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry.found
+
+    def _store(self, key: Hashable, entry: _Entry) -> None:
+        if key in self._entries or entry.size_bytes > self._max_bytes:
             return
         self._used_bytes += entry.size_bytes
         evicted = 0
@@ -58,8 +83,25 @@ class ResultCache:
             _, oldest = self._entries.popitem(last=False)
             self._used_bytes -= oldest.size_bytes
             evicted += 1
-        self._entries[spec] = entry
+        self._entries[key] = entry
         self._metrics.set_cache(bytes_used=self._used_bytes, evicted=evicted)
+
+
+def is_simple(request: ModelRequest) -> bool:
+    """Returns whether texts and plan determine the translations, which have no values per token or alternative."""
+    plan = request.plan
+    return (
+        request.reading is None
+        and not request.has_terms
+        and plan.repeatable
+        and plan.alignments is None
+        and not plan.token_scores
+        and plan.options.hypotheses == 1
+    )
+
+
+def _key(request: ModelRequest) -> Hashable:
+    return request.texts, request.direction, request.plan, request.split_sentences
 
 
 def entry_bytes(spec: SequenceSpec, hypotheses: Hypotheses) -> int:
@@ -78,3 +120,15 @@ def entry_bytes(spec: SequenceSpec, hypotheses: Hypotheses) -> int:
         + HYPOTHESIS_BYTES * len(hypotheses)
         + sum(ARRAY_BYTES + array.nbytes for array in arrays)
     )
+
+
+def translations_bytes(request: ModelRequest, translations: Translations) -> int:
+    """Estimates an upper bound of the memory of the translations of a simple request.
+
+    The sum of ENTRY_BYTES per request and per text, CHARACTER_BYTES per character of texts, prefixes and translations,
+    and NUMBER_BYTES per suppressed token.
+    """
+    characters = sum(len(text.text) + len(text.target_prefix) for text in request.texts)
+    characters += sum(len(translation.text) for translation in translations)
+    numbers = len(request.plan.options.suppressed_ids)
+    return ENTRY_BYTES * (1 + len(translations)) + CHARACTER_BYTES * characters + NUMBER_BYTES * numbers

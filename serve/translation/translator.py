@@ -155,13 +155,30 @@ class Translator:
             ServiceError: if the translation fails.
         """
         with reserved or await self.reserve(request) as reservation:
+            if (repeated := self._repeated(request)) is not None:
+                return repeated
             segmented = await self._split(request, reservation)
             tokenized = await self._tokenize(segmented.request)
             sequences = await self._search(tokenized, reservation)
             found = self._found(tokenized, sequences)
             if request.protects:
                 found = await self._second_pass.complete(tokenized.request, found)
-            return await self._joined(segmented, await self._translated(tokenized, sequences, found))
+            response = await self._joined(segmented, await self._translated(tokenized, sequences, found))
+            if self._cache is not None and not sequences:
+                self._cache.put_translations(request, response.translations)
+            return response
+
+    def _repeated(self, request: ModelRequest) -> TranslationResponse | None:
+        """Returns the response of a request that was cached as a whole; None for a trace, which shows its phases."""
+        if self._cache is None or current_trace() is not None:
+            return None
+        started_seconds = time.monotonic()
+        translations = self._cache.get_translations(request)
+        if translations is None:
+            return None
+        seconds = time.monotonic() - started_seconds
+        timings = Timings(tokenize_seconds=seconds, queue_seconds=0.0, inference_seconds=0.0, total_seconds=seconds)
+        return self._observed(TranslationResponse(translations, timings))
 
     async def stream(
         self, request: ModelRequest, reserved: Reservation | None = None

@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,12 @@ from serve.observability.metrics import Metrics
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.search.options import SearchOptions
-from serve.translation.cache import Hypotheses, ResultCache, entry_bytes
+from serve.translation.cache import Hypotheses, ResultCache, Translations, entry_bytes, translations_bytes
+from serve.translation.request import ModelRequest, SearchPlan
+from serve.translation.response import Translation
 from tests.support.fakes import FakeModel
 from tests.support.live import LONG_TEXT, run_service, write_bundle
+from tests.support.translators import GREEDY, model_request
 from tests.support.wire import score_over_both, translate_over_both
 
 PLENTY = 1 << 30
@@ -118,6 +122,62 @@ def test_entries_take_no_more_memory_than_estimated_and_not_much_less(
     finally:
         tracemalloc.stop()
     assert 0.5 * estimated_bytes < after_bytes - before_bytes <= estimated_bytes
+
+
+def repeated(number: int, characters: int = 30, texts: int = 1) -> tuple[ModelRequest, Translations]:
+    letters = [chr(1000 + number + index) for index in range(texts)]  # CPython keeps no string of them
+    request = model_request(tuple(characters * letter for letter in letters))
+    made = [
+        Translation(
+            text=characters * letter,
+            score=-number / 7,
+            normalized_score=-number / 9,
+            finish_reason=FinishReason.EOS,
+            target_tokens=1000 + number,
+            source_tokens=2000 + number,
+            cached=True,
+        )
+        for letter in letters
+    ]
+    return request, tuple(made)
+
+
+@pytest.mark.parametrize(("characters", "texts"), [(1, 1), (30, 1), (30, 20), (2000, 3)])
+def test_translations_take_no_more_memory_than_estimated(characters: int, texts: int) -> None:
+    entries = 200
+    bench = Bench()
+    bench.cache.put_translations(*repeated(entries, characters, texts))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        estimated_bytes = 0
+        for number in range(entries):
+            request, translations = repeated(number, characters, texts)
+            estimated_bytes += translations_bytes(request, translations)
+            bench.cache.put_translations(request, translations)
+        del request, translations
+        after_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after_bytes - before_bytes <= estimated_bytes
+
+
+def test_each_sentence_of_found_translations_counts() -> None:
+    bench = Bench()
+    request, (translation,) = repeated(1)
+    assert bench.cache.get_translations(request) is None
+    bench.cache.put_translations(request, (replace(translation, sentences=3),))
+    assert bench.cache.get_translations(request) is not None
+    assert (bench.sample("lookups_total", result="hit"), bench.sample("lookups_total", result="miss")) == (3, 0)
+
+
+@pytest.mark.parametrize("plan", [replace(GREEDY, token_scores=True), replace(GREEDY, repeatable=False)])
+def test_translations_with_scores_of_tokens_or_random_ones_are_not_stored_as_a_whole(plan: SearchPlan) -> None:
+    bench = Bench()
+    request, translations = repeated(1)
+    bench.cache.put_translations(request._replace(plan=plan), translations)
+    assert bench.cache.get_translations(request._replace(plan=plan)) is None
 
 
 def test_a_cached_result_has_its_alignments_in_words_and_in_tokens(letters: Tokenizer, tmp_path: Path) -> None:
