@@ -176,9 +176,8 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return super().time() + self._ahead_seconds
 
     def leap(self, seconds: float) -> None:
-        """Advances the clock, from another thread: timers up to then are due."""
+        """Advances the clock: timers up to then are due."""
         self._ahead_seconds += seconds
-        self.call_soon_threadsafe(lambda: None)  # ends the wait of the loop for its next timer
 
 
 def _run_leaping(main: Coroutine[Any, Any, None]) -> None:
@@ -236,7 +235,15 @@ class LiveService:
             clocked: list[Any] = [served.pipeline.scheduler, *served.pipeline.engines.running]
             for each in clocked:
                 each._clock = self.loop.time
-        self.loop.leap(seconds)
+        over = threading.Event()
+
+        def leap() -> None:
+            self.loop.leap(seconds)
+            over.set()
+
+        # In its thread, so that a wait that has begun there has its end.
+        self.loop.call_soon_threadsafe(leap)
+        assert over.wait(WAIT_SECONDS)
 
     def leap_until(self, condition: Callable[[], bool], seconds: float) -> None:
         """Advances the clock by as many seconds again and again until the condition holds.

@@ -279,7 +279,7 @@ def test_a_failing_model_rejects_requests_and_makes_the_service_unready(
     own: LiveService, models: dict[str, FakeModel]
 ) -> None:
     """Other models continue to serve; every model has a health of its own."""
-    assert {own.health(f"{SERVICE}/{name}") for name in PREFIXES} == {"SERVING"}
+    eventually(lambda: {own.health(f"{SERVICE}/{name}") for name in PREFIXES} == {"SERVING"})
     break_model(own, models["fr-en"])
     assert own.get("/readyz").json()["detail"].startswith("fr-en: ")
     assert own.post({"text": "one", "model": "fr-en"}).status_code == 503
