@@ -229,7 +229,8 @@ class LiveService:
 
     def leap(self, seconds: float) -> None:
         """Advances the clock of a leaping loop, of the bodies of requests, and of schedulers and engines in Python."""
-        assert isinstance(self.loop, LeapingLoop)
+        loop = self.loop
+        assert isinstance(loop, LeapingLoop)
         _use_clock(self.loop.time)
         for served in self.service.models:
             clocked: list[Any] = [served.pipeline.scheduler, *served.pipeline.engines.running]
@@ -238,7 +239,7 @@ class LiveService:
         over = threading.Event()
 
         def leap() -> None:
-            self.loop.leap(seconds)
+            loop.leap(seconds)
             over.set()
 
         # In its thread, so that a wait that has begun there has its end.
