@@ -1,8 +1,9 @@
 """Documents whose translations replace parts of their text; all other characters stay as they are."""
 
 import codecs
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from serve.documents.document import DocumentError, DocumentRequest, Segment
@@ -29,35 +30,64 @@ class Part:
 class SplicedDocument:
     """A text with parts to replace."""
 
-    def __init__(self, text: str, parts: Sequence[Part], encode: Callable[[str], bytes]) -> None:
+    def __init__(self, text: str, parts: Iterable[Part], encode: Callable[[str], bytes]) -> None:
         """Stores the document; `encode` returns the bytes of its text."""
         self._text = text
-        self._parts = parts
+        self._parts = _Parts(parts)
         self._encode = encode
 
     @property
     def segments(self) -> list[Segment]:
         """One segment per part."""
-        return [part.segment for part in self._parts]
+        return self._parts.segments
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Returns the document with the translations."""
         return self._encode(splice(self._text, self._parts, translations))
 
 
-def bounded(parts: Iterable[Part], request: DocumentRequest) -> list[Part]:
-    """Returns the parts of a document; equal segments become one object.
+class _Parts:
+    """Parts in few objects: garbage collections, which stop all threads, traverse each object.
+
+    Attributes:
+        segments: of the parts; equal ones are one object.
+    """
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self.segments = list[Segment]()
+        # The first and the last place of each span, and how many numbers there are up to the end of each part.
+        self._places = array("q")
+        self._ends = array("q")
+        self._renders = list[Callable[[str], Sequence[str]]]()
+        self._replaces = bytearray()
+        known = dict[Segment, Segment]()
+        for part in parts:
+            self.segments.append(known.setdefault(part.segment, part.segment))
+            self._places.extend(chain.from_iterable(part.spans))
+            self._ends.append(len(self._places))
+            self._renders.append(part.render)
+            self._replaces.append(part.replaces)
+
+    def __iter__(self) -> Iterator[Part]:
+        start = 0
+        for segment, end, render, replaces in zip(
+            self.segments, self._ends, self._renders, self._replaces, strict=True
+        ):
+            places = self._places[start:end]
+            yield Part(segment, tuple(zip(places[::2], places[1::2], strict=True)), render, bool(replaces))
+            start = end
+
+
+def bounded(parts: Iterable[Part], request: DocumentRequest) -> Iterator[Part]:
+    """Yields the parts of a document.
 
     Raises:
         DocumentError: if there are more than the request allows.
     """
-    found, segments = list[Part](), dict[Segment, Segment]()
-    for part in parts:
-        if len(found) == request.most_texts:
+    for number, part in enumerate(parts):
+        if number == request.most_texts:
             raise DocumentError(f"more than {request.most_texts:,} texts: divide the document")
-        segment = segments.setdefault(part.segment, part.segment)
-        found.append(part if segment is part.segment else replace(part, segment=segment))
-    return found
+        yield part
 
 
 def unchanged(translation: str) -> tuple[str]:
@@ -65,7 +95,7 @@ def unchanged(translation: str) -> tuple[str]:
     return (translation,)
 
 
-def splice(text: str, parts: Sequence[Part], translations: Sequence[str]) -> str:
+def splice(text: str, parts: Iterable[Part], translations: Sequence[str]) -> str:
     """Returns a text with the translations of its parts."""
     edits = list(chain.from_iterable(map(_edits, parts, translations)))
     edits.sort(key=lambda edit: edit[0])
