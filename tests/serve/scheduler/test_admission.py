@@ -142,7 +142,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
 @pytest.mark.promise("R16")
 def test_a_wait_longer_than_the_queue_timeout_is_refused(bundle_path: Path, model: GatedModel) -> None:
     timeout_seconds = 5.0
-    limits = {"queue_limit": QUEUE_LIMIT, "queue_timeout_seconds": timeout_seconds}
+    limits: dict[str, Any] = {"queue_limit": QUEUE_LIMIT, "queue_timeout_seconds": timeout_seconds}
     with run_service(bundle_path, [model], leaping=True, **limits) as live:
         with ThreadPoolExecutor() as pool:
             model.gate.clear()
