@@ -1,14 +1,14 @@
 """The engine of the service as a system that is compared with others, without tokenizer and network.
 
-It does not import torch, because the memory of torch would count.
+It imports neither torch nor what only another engine needs, because their memory would count.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from benchmarks.systems.engine import LiveEngines, specs_of
+from benchmarks.systems.engine import specs_of
 from benchmarks.systems.native_engine import BareLoop, LiveNativeEngines, settings_of
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from serve.bundle.bundle import Bundle
@@ -16,13 +16,15 @@ from serve.engine.native.model import open_model, runs_natively
 from serve.engine.prefill import longest_first
 from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
 from serve.observability.logs import configure_logs
-from serve.runtime.placement import choose_device, open_sessions
+
+if TYPE_CHECKING:
+    from benchmarks.systems.python_engine import LiveEngines
 
 # The engine that the service would choose, the native loop alone, or the engine in Python, which runs the kernels of
 # the native library or the standard operators of the graphs.
 EngineKind = Literal["dragoman", "dragoman-loop", "dragoman-python", "dragoman-fallback"]
 ENGINES: tuple[EngineKind, ...] = get_args(EngineKind)
-Engines = LiveEngines | LiveNativeEngines | BareLoop
+Engines: TypeAlias = "LiveEngines | LiveNativeEngines | BareLoop"
 
 
 class EngineTranslator(Translator):
@@ -54,15 +56,16 @@ class EngineTranslator(Translator):
 def _starter(bundle: Bundle, engine: EngineKind, copies: int, threads: int) -> Callable[[int], Engines]:
     """Returns what starts engines with a number of rows each."""
     loop = engine == "dragoman-loop"
-    if loop or (engine == "dragoman" and runs_natively(choose_device("auto", bundle), bundle)):
+    if loop or (engine == "dragoman" and runs_natively("cpu", bundle)):
         kind, model = BareLoop if loop else LiveNativeEngines, open_model(bundle, threads)
 
         def start_native(slots: int) -> Engines:
             return kind(bundle, settings_of(bundle, engines=copies, slots=slots), model)
 
         return start_native
-    sessions = open_sessions(bundle, "auto", threads=threads)
-    return lambda slots: LiveEngines(sessions, engines=copies, slots=slots)
+    from benchmarks.systems.python_engine import engine_starter  # noqa: PLC0415 - its memory would count
+
+    return engine_starter(bundle, copies, threads)
 
 
 def load_engines(**options: Any) -> EngineTranslator:
