@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
@@ -27,6 +28,12 @@ def _model(name: str, inputs: Any, outputs: Any, tensors: list[Array], attribute
     graph = helper.make_graph([node], name, inputs, outputs, weights)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("dragoman", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def packed(tensors: list[Array]) -> list[Array]:
+    """Returns tensors with the vectors of each type as one, before the others; `packed_vectors` says so."""
+    vectors = [[each for each in tensors if each.ndim == 1 and each.dtype == kind] for kind in (np.float32, np.int32)]
+    return [*(np.concatenate(each) for each in vectors if each), *(each for each in tensors if each.ndim > 1)]
 
 
 def cache_names(shape: Shape, side: str) -> list[str]:

@@ -6,7 +6,7 @@ Operators of models that the library does not compute have a domain of their own
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnx
@@ -41,6 +41,8 @@ DOMAIN, DOMAIN_VERSION = "dragoman", 1
 # Operators that are functions of standard operators alone; the library registers none of this domain.
 STANDARD_DOMAIN = "dragoman.standard"
 FLOAT, INT8, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT32, TensorProto.INT64
+# All vectors of a type as one weight, by its name.
+VECTORS = {"integer_vectors": "int32", "float_vectors": "float32"}
 # Inputs that are not int32.
 INT64_INPUTS = ("source_ids", "token_ids")
 # Names or sizes of the only axis of an input where it is none of a source or of a row.
@@ -108,13 +110,30 @@ def choose_graph() -> onnx.ModelProto:
 
 
 class Operator(NamedTuple):
-    """An operator of Dragoman: its fallback body, its weights in the order of its last inputs, and its attributes."""
+    """An operator of Dragoman: its fallback body, its weights in the order of its last inputs, and its attributes.
+
+    ONNX Runtime touches every weight in every run. An operator of the library therefore takes all vectors of a type as
+    one weight, before the others, in their order.
+    """
 
     name: str
     body: Body
     weights: Weights
     attributes: Mapping[str, object]
     domain: str = DOMAIN
+
+    def packed(self) -> Self:
+        """Returns the operator with all vectors of a type as one weight, which its body splits."""
+        body, weights = Body(), dict(self.weights)
+        for name, kind in VECTORS.items():
+            vectors = {each: weights.pop(each) for each, array in self.weights.items() if _is_vector(array, kind)}
+            if vectors:
+                lengths = np.array([*map(len, vectors.values())])
+                sizes = body.add("Constant", into=f"{name}_lengths", value=numpy_helper.from_array(lengths))
+                body.nodes.append(helper.make_node("Split", [name, sizes], list(vectors), axis=0))
+                weights = {name: np.concatenate(list(vectors.values())), **weights}
+        body.nodes.extend(self.body.nodes)
+        return self._replace(body=body, weights=weights, attributes={**self.attributes, "packed_vectors": 1})
 
     def graph(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
         """Returns a graph of this one node; equal weights are one tensor."""
@@ -136,6 +155,10 @@ class Operator(NamedTuple):
         return helper.make_model(graph, functions=[function], opset_imports=[standard, own], ir_version=IR_VERSION)
 
 
+def _is_vector(array: NDArray[Any], kind: str) -> bool:
+    return array.ndim == 1 and array.dtype == kind
+
+
 def _identity(array: NDArray[Any]) -> tuple[object, ...]:
     return array.dtype, array.shape, hashlib.sha256(np.ascontiguousarray(array).data).digest()
 
@@ -155,11 +178,17 @@ def read_native(path: Path) -> Weights:
     model = onnx.load(path)
     (node,), (function,) = model.graph.node, model.functions
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    return {
+    weights = {
         name: numpy_helper.to_array(stored[given])
         for name, given in zip(function.input, node.input, strict=True)
         if given in stored
     }
+    for name in VECTORS.keys() & weights.keys():
+        (split,) = (each for each in function.node if each.op_type == "Split" and each.input[0] == name)
+        (lengths,) = (each for each in function.node if split.input[1] in each.output)
+        ends = np.cumsum(numpy_helper.to_array(lengths.attribute[0].t))
+        weights |= zip(split.output, np.split(weights.pop(name), ends[:-1]), strict=True)
+    return weights
 
 
 def _operator(
@@ -168,7 +197,7 @@ def _operator(
     """Returns an operator of the library, or a function alone, which needs no attributes."""
     if model.config.needs_standard_graphs:
         return Operator(name, body, weights, {}, STANDARD_DOMAIN)
-    return Operator(name, body, weights, attributes)
+    return Operator(name, body, weights, attributes).packed()
 
 
 def _attributes(model: TransformerWeights, precision: Precision) -> dict[str, object]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.native_graphs import cache_names, encode_graph, step_graph
+from tests.support.native_graphs import cache_names, encode_graph, packed, step_graph
 from tests.support.native_reference import Array, Shape, Transformer, cache_arrays
 from tests.support.native_sessions import choose_session, open_graph
 
@@ -207,6 +207,21 @@ def test_every_wrong_weight_is_named(operator: str, precision: Precision) -> Non
             assert refused(graph(model, tensors=changed), rf"weight {i}: .*expected")
     assert refused(graph(model, tensors=tensors[:-1]), "weights: expected")
     assert refused(graph(model, tensors=[*tensors, tensors[-1]]), "weights: expected")
+
+
+@precisions
+@pytest.mark.parametrize("operator", GRAPHS)
+def test_packed_vectors_of_a_wrong_length_or_type_are_an_error(operator: str, precision: Precision) -> None:
+    graph, tensors_of = GRAPHS[operator]
+    model = MODELS[precision]
+    tensors = packed(tensors_of(model))
+    open_graph(graph(model, tensors=tensors, packed_vectors=1))
+    for i in range(2 if precision == "int8" else 1):
+        vector = tensors[i]
+        for wrong in (vector[:-1], np.append(vector, vector[:1]), vector.astype(np.float64), vector[:0]):
+            changed = [*tensors[:i], wrong, *tensors[i + 1 :]]
+            assert refused(graph(model, tensors=changed, packed_vectors=1), f"weight {i}: ")
+        assert refused(graph(model, tensors=[*tensors[:i], *tensors[i + 1 :]], packed_vectors=1), "weight")
 
 
 @pytest.mark.parametrize("operator", GRAPHS)

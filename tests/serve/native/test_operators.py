@@ -8,8 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from tests.support.native_graphs import encode_graph, packed, step_graph
 from tests.support.native_reference import Row, Shape, Transformer, choose, read_cache
-from tests.support.native_sessions import NativeModel, StepResult, choose_session
+from tests.support.native_sessions import NativeModel, StepResult, choose_session, open_graph
 
 # Results differ where a value lies at the edge of rounding to 8 bits.
 TOLERANCE = {"fp32": 2e-5, "int8": 0.05}
@@ -70,6 +71,22 @@ def test_operators_compute_what_the_reference_computes(shape: Shape) -> None:
                 wanted = np.pad(alignments, ((0, 0), (0, capacity - lengths[i])))
                 np.testing.assert_allclose(result.alignments[i], wanted, atol=tolerance)
             check_choice(result, i)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_packed_vectors_change_no_bit(precision: Literal["fp32", "int8"]) -> None:
+    model = Transformer(Shape(precision=precision, **ODD))
+    separate, together = NativeModel(model), NativeModel(model)
+    tensors = packed(model.encoder_tensors()), packed(model.decoder_tensors())
+    together.encoder = open_graph(encode_graph(model, tensors=tensors[0], packed_vectors=1))
+    together.decoder = open_graph(step_graph(model, tensors=tensors[1], packed_vectors=1))
+    sources = draw_sources(model.shape)
+    for native in (separate, together):
+        native.encode(sources, [3, 0, 5, 1])
+    arguments = [1, 2, 3, 4], [0] * 4, [2, 7, 0, 4], [3, 0, 5, 1], [len(source) for source in sources]
+    steps = [native.step(*arguments, aligned=True) for native in (separate, together)]
+    for row in range(4):
+        assert steps[0][row] == steps[1][row]
 
 
 def check_choice(result: StepResult, row: int) -> None:

@@ -57,9 +57,8 @@ class Search {
     changed_rows_ = static_cast<int32_t>(changed.size());
     batch.scored_rows = std::move(changed);
     batch.scored_rows.insert(batch.scored_rows.end(), unchanged.begin(), unchanged.end());
-    for (size_t place = 0; place < batch.scored_rows.size(); ++place) {
+    for (size_t place = 0; place < batch.scored_rows.size(); ++place)
       plans_[static_cast<size_t>(batch.scored_rows[place])].logits_place = static_cast<int32_t>(place);
-    }
   }
 
   // Adds a token to each row, and removes rows that end. A broken row ends with the score NaN.

@@ -22,6 +22,7 @@ struct Config {
   Norm::Kind norm;
   bool pre_norm;
   bool embedding_norm;  // of embeddings with their positions
+  bool packed_vectors;  // all vectors of a type are one weight
   Activation activation;
   bool gated;  // swiglu: outer(silu(gate(x)) * inner(x))
   bool int8;

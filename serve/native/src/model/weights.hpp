@@ -33,9 +33,8 @@ struct Linear {
 };
 
 struct Embedding {
-  Linear table;  // [rows, d_model], without offset and bias
+  Linear table;  // [tokens rounded up to whole blocks, d_model], without offset and bias
   const float* positions;
-  Index rows;       // tokens, rounded up to whole blocks
   Index max_length;  // positions
   Norm norm;         // if `embedding_norm`
 };
@@ -55,22 +54,24 @@ struct FeedForward {
 };
 
 // Takes weights from the front of a list. Every method throws std::invalid_argument that names a wrong tensor.
+// Packed vectors are the first tensors: floats, then integers.
 class WeightReader {
  public:
   WeightReader(const Config& config, std::vector<Tensor> tensors) : config_(config), tensors_(std::move(tensors)) {}
 
-  Linear linear(const std::string& name, Index outputs, Index inputs) {
+  // A table of embeddings has neither offset nor bias.
+  Linear linear(const std::string& name, Index outputs, Index inputs, bool table = false) {
     const Index padded = round_up(outputs, kLanes), blocks = padded / kLanes, fours = round_up(inputs, 4) / 4;
     Linear linear{config_.int8, {}, {}, outputs, inputs};
     if (config_.int8) {
       const auto* weight = values<std::int8_t>(name + " weight", {blocks, fours, kLanes, 4});
       const auto* scale = values<float>(name + " scale", {padded});
-      const auto* offset = values<std::int32_t>(name + " offset", {padded});
-      linear.integers = {weight, scale, offset, values<float>(name + " bias", {padded}), outputs, inputs};
+      const auto* offset = table ? nullptr : values<std::int32_t>(name + " offset", {padded});
+      linear.integers = {weight, scale, offset, nullptr, outputs, inputs};
     } else {
-      const auto* weight = values<float>(name + " weight", {blocks, inputs, kLanes});
-      linear.floats = {weight, values<float>(name + " bias", {padded}), outputs, inputs};
+      linear.floats = {values<float>(name + " weight", {blocks, inputs, kLanes}), nullptr, outputs, inputs};
     }
+    if (!table) linear.integers.bias = linear.floats.bias = values<float>(name + " bias", {padded});
     return linear;
   }
 
@@ -84,17 +85,10 @@ class WeightReader {
   Embedding embedding() {
     const Index d = config_.d_model;
     const Index blocks = config_.vocabulary > 0 ? round_up(config_.vocabulary, kLanes) / kLanes : leading("embedding");
-    const Index rows = blocks * kLanes;
-    Linear table{config_.int8, {}, {}, rows, d};
-    if (config_.int8) {
-      const auto* weight = values<std::int8_t>("embedding weight", {blocks, round_up(d, 4) / 4, kLanes, 4});
-      table.integers = {weight, values<float>("embedding scale", {rows}), nullptr, nullptr, rows, d};
-    } else {
-      table.floats = {values<float>("embedding weight", {blocks, d, kLanes}), nullptr, rows, d};
-    }
+    const Linear table = linear("embedding", blocks * kLanes, d, true);
     const Index max_length = leading("positions");
     const auto* positions = values<float>("positions", {kAny, d});
-    return {table, positions, rows, max_length, config_.embedding_norm ? norm("embedding norm") : Norm{}};
+    return {table, positions, max_length, config_.embedding_norm ? norm("embedding norm") : Norm{}};
   }
 
   AttentionPart attention(const std::string& name, Index widths) {
@@ -115,6 +109,8 @@ class WeightReader {
     if (next_ != tensors_.size())
       throw std::invalid_argument("weights: expected " + std::to_string(next_) + " tensors, got " +
                                   std::to_string(tensors_.size()));
+    for (std::size_t i = 0; i < vectors(); ++i)
+      if (tensors_[i].shape[0] != 0) throw std::invalid_argument("weight " + std::to_string(i) + ": too long");
   }
 
  private:
@@ -123,20 +119,29 @@ class WeightReader {
     constexpr auto type = std::is_same_v<T, float>         ? ort::ElementType::kFloat
                           : std::is_same_v<T, std::int8_t> ? ort::ElementType::kInt8
                                                            : ort::ElementType::kInt32;
-    if (next_ == tensors_.size())
-      throw std::invalid_argument("weights: expected " + name + ", got only " + std::to_string(next_) + " tensors");
-    const Tensor& tensor = tensors_[next_];
-    if (tensor.type != type || !fits(tensor.shape, shape))
-      throw std::invalid_argument("weight " + std::to_string(next_) + ": " + name + ": expected " +
+    const bool packed = config_.packed_vectors && shape.size() == 1;
+    const std::size_t place = !packed ? next_ : type == ort::ElementType::kFloat ? 0 : 1;
+    if (place >= tensors_.size())
+      throw std::invalid_argument("weights: expected " + name + ", got only " + std::to_string(place) + " tensors");
+    Tensor& tensor = tensors_[place];
+    if (tensor.type != type || !fits(tensor.shape, shape, packed))
+      throw std::invalid_argument("weight " + std::to_string(place) + ": " + name + ": expected " +
                                   describe(type, shape) + ", got " + describe(tensor.type, tensor.shape));
-    ++next_;
-    return static_cast<const T*>(tensor.data);
+    const T* data = static_cast<const T*>(tensor.data);
+    if (packed) tensor.shape[0] -= shape[0], tensor.data = data + shape[0];
+    else ++next_;
+    return data;
   }
 
-  static bool fits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& expected) {
-    const auto same = [](std::int64_t size, std::int64_t wanted) { return wanted == kAny || size == wanted; };
+  static bool fits(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& expected, bool packed) {
+    const auto same = [=](std::int64_t size, std::int64_t wanted) {
+      return wanted == kAny || size == wanted || (packed && size > wanted);
+    };
     return std::equal(shape.begin(), shape.end(), expected.begin(), expected.end(), same);
   }
+
+  // The number of packed tensors, from each of which vectors are taken.
+  std::size_t vectors() const { return !config_.packed_vectors ? 0 : config_.int8 ? 2 : 1; }
 
   static std::string describe(ort::ElementType type, const std::vector<std::int64_t>& shape) {
     std::string text = type == ort::ElementType::kFloat   ? "float32 ["
@@ -150,7 +155,7 @@ class WeightReader {
 
   // Returns the length of the first axis of the next tensor.
   Index leading(const std::string& name) const {
-    if (next_ == tensors_.size() || tensors_[next_].shape.empty())
+    if (next_ >= tensors_.size() || tensors_[next_].shape.empty())
       throw std::invalid_argument("weights: expected " + name);
     return tensors_[next_].shape[0];
   }
@@ -159,7 +164,7 @@ class WeightReader {
 
   const Config& config_;
   std::vector<Tensor> tensors_;
-  std::size_t next_ = 0;
+  std::size_t next_ = vectors();
 };
 
 }  // namespace dragoman

@@ -23,7 +23,7 @@ class EncodeKernel {
     const auto lengths = context.input<std::int32_t>(1, "source_lengths");
     const auto slots = context.input<std::int32_t>(2, "source_slots", lengths.count);
     const Cache input = read_cache(context, config, kCacheInput, "source_cache");
-    check_values("source_ids", token_ids, 0, embedding.rows - 1);
+    check_values("source_ids", token_ids, 0, embedding.table.outputs - 1);
     check_values("source_lengths", lengths, 1, std::min(input.capacity(), embedding.max_length));
     check_slots("source_slots", slots, input.slots);
     Index tokens = 0;

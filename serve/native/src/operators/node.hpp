@@ -45,6 +45,7 @@ class Node {
     config.norm = choice("norm", {"layer", "rms"}) == "rms" ? Norm::Kind::kRms : Norm::Kind::kLayer;
     config.pre_norm = integer("pre_norm", 0, 1) != 0;
     config.embedding_norm = is_set("embedding_norm");
+    config.packed_vectors = is_set("packed_vectors");
     const std::string activation = choice("activation", {"relu", "gelu", "silu", "swiglu"});
     config.gated = activation == "swiglu";
     config.activation = activation == "relu"   ? Activation::kRelu

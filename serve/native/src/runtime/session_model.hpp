@@ -49,9 +49,8 @@ class SlotCache {
       const auto filled = static_cast<size_t>((positions + kBlockTokens - 1) / kBlockTokens);
       const char* from = each.memory->data() + static_cast<size_t>(from_slot) * slot_bytes;
       char* to = each.memory->data() + static_cast<size_t>(to_slot) * slot_bytes;
-      for (size_t layer = 0; layer < layers; ++layer) {
+      for (size_t layer = 0; layer < layers; ++layer)
         std::memcpy(to + layer * layer_bytes, from + layer * layer_bytes, layer_bytes / blocks * filled);
-      }
     }
   }
 
@@ -99,9 +98,8 @@ class SessionModel : public StepModel {
     std::copy(batch.token_ids.begin(), batch.token_ids.end(), token_ids_.begin());
     const std::vector<int32_t>* given[] = {&batch.positions, &batch.target_slots, &batch.source_slots,
                                            &batch.source_lengths, &batch.scored_rows};
-    for (size_t place = 0; place < inputs_.size(); ++place) {
+    for (size_t place = 0; place < inputs_.size(); ++place)
       std::copy(given[place]->begin(), given[place]->end(), inputs_[place].begin());
-    }
     const Key key{static_cast<int32_t>(batch.rows()), static_cast<int32_t>(batch.scored_rows.size()), batch.best_count,
                   batch.aligned ? 1 : 0};
     auto found = bindings_.find(key);

@@ -78,6 +78,12 @@ def test_every_weight_is_stored_once_at_a_multiple_of_64_bytes(exported: Exporte
     assert end == len(content)
 
 
+def test_all_vectors_of_a_type_are_one_weight(exported: Exported) -> None:
+    for graph in graphs_of_bundle(exported[1]):
+        kinds = [tensor.data_type for tensor in graph.graph.initializer if len(tensor.dims) == 1]
+        assert kinds == [onnx.TensorProto.FLOAT, onnx.TensorProto.INT32][: len(kinds)]
+
+
 def test_tied_embeddings_are_one_weight_of_both_graphs(exported: Exported) -> None:
     model, bundle = exported
     places = [places_of(graph) for graph in graphs_of_bundle(bundle)]
