@@ -27,7 +27,7 @@ from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
 from serve.state import StateError
-from serve.system import raise_most_open_files, trim_memory
+from serve.system import open_standard_descriptors, raise_most_open_files, trim_memory
 from serve.worker import Worker, WorkerPlace
 
 # Expected reasons why a service cannot start.
@@ -67,6 +67,7 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
     """
     configure_logs_and_traces(settings)
     raise_most_open_files()
+    open_standard_descriptors()
     problem = None
     try:
         event_loop.run(_serve(settings, load))

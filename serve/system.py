@@ -83,6 +83,8 @@ def without_full_collections() -> AbstractContextManager[None]:
 
 
 SIDE_THREAD = "side"
+# The largest number of a standard stream.
+STANDARD_ERROR = 2
 
 T = TypeVar("T")
 
@@ -115,6 +117,16 @@ def raise_most_open_files() -> None:
     """Raises the limit of open files to the maximum that the system allows this process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def open_standard_descriptors() -> None:
+    """Opens what discards everything in place of closed standard streams, before other files get their numbers.
+
+    Libraries in C++ write to these numbers, and libuv ends the process when it has to close one of them.
+    """
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        pass
+    os.close(opened)
 
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")

@@ -27,7 +27,7 @@ from serve.supervisor.cpus import share_of
 from serve.supervisor.joined_metrics import JoinedMetrics
 from serve.supervisor.reports import join_reports
 from serve.supervisor.worker_process import WorkerProcess, fork_worker
-from serve.system import raise_most_open_files
+from serve.system import open_standard_descriptors, raise_most_open_files
 from serve.worker import WorkerPlace, WorkerState
 
 # Pause before a worker that ended is replaced: the first, doubled with each further end, and the longest.
@@ -57,6 +57,7 @@ def supervise(settings: ServeSettings, load: LoadModels | None = None) -> None:
     """
     configure_logs_and_traces(settings.model_copy(update={"trace_endpoint": None}))
     raise_most_open_files()
+    open_standard_descriptors()
 
     def work(place: WorkerPlace) -> int:
         return serve_in_place(settings, place, load)
