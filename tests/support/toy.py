@@ -222,7 +222,7 @@ def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:
 
 
 def spoil_bundle(bundle: Path, out: Path) -> Path:
-    """Copies a bundle, reverses the order of its weights and updates the hashes in the manifest."""
+    """Copies a bundle, negates its weights and updates the hashes in the manifest."""
     copytree(bundle, out)
-    np.fromfile(out / WEIGHTS_FILE, np.float32)[::-1].tofile(out / WEIGHTS_FILE)
+    np.negative(np.fromfile(out / WEIGHTS_FILE, np.float32)).tofile(out / WEIGHTS_FILE)
     return reseal(out)
