@@ -2,7 +2,7 @@
 
 Sentences that arrive within the window of the first one share its batch. `python -m benchmarks.baseline_server JSON`
 serves a `BaselineServer` until it is killed, with the part of Dragoman's interfaces that the load generator uses: over
-gRPC and REST, with one event loop and as many threads of the library as workers.
+gRPC and REST, with the event loop of Dragoman and as many threads of the library as workers.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from loadtest.clients import TRANSLATE_PATH
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import DESCRIPTOR, TranslateRequest, TranslateResponse, Translation
+from serve import event_loop
 from serve.server_process import HOST
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -194,4 +195,4 @@ async def serve(server: BaselineServer) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(BaselineServer.model_validate_json(sys.argv[1])))
+    event_loop.run(serve(BaselineServer.model_validate_json(sys.argv[1])))
