@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
@@ -100,7 +101,7 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
     """Writes a bundle atomically: the folder `out` appears complete or not at all.
 
     Raises:
-        RunError: if a direction has no golden sentence; a server could not verify it.
+        RunError: if a direction has no golden sentence, which a server needs to verify it, or weights are damaged.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
@@ -254,7 +255,13 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
 
 
 def confidence_of(log_probabilities: Sequence[float]) -> Confidence | None:
-    """Returns mean and standard deviation; None for a single sentence, which has no deviation."""
+    """Returns mean and standard deviation; None for a single sentence, which has no deviation.
+
+    Raises:
+        RunError: if a log-probability is not finite.
+    """
+    if not all(isfinite(each) for each in log_probabilities):
+        raise RunError("a golden sentence gets a log-probability that is not finite: the weights are damaged")
     if len(log_probabilities) == 1:
         return None
     return Confidence(mean=min(0.0, fmean(log_probabilities)), deviation=stdev(log_probabilities))

@@ -1,6 +1,7 @@
 """`dragoman export`: a bundle appears complete or not at all, and the runtime reproduces its golden sentences."""
 
 import importlib.metadata
+import math
 from pathlib import Path
 from shutil import copytree
 from typing import Any, NoReturn
@@ -155,6 +156,13 @@ def test_a_bundle_states_how_probable_its_translations_are(toy_run: RunFolder, t
     assert confidence.mean == pytest.approx(found.mean())
     assert confidence.deviation == pytest.approx(found.std(ddof=1))
     assert confidence_of([-0.5]) is None
+
+
+@pytest.mark.parametrize("damaged", [math.nan, -math.inf])
+@pytest.mark.parametrize("others", [[], [-0.5]])
+def test_a_log_probability_that_is_not_finite_makes_no_bundle(others: list[float], damaged: float) -> None:
+    with pytest.raises(RunError, match="weights are damaged"):
+        confidence_of([damaged, *others])
 
 
 @pytest.mark.parametrize("sources", [[], ["bird " * 40]])

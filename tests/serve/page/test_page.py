@@ -47,6 +47,7 @@ def test_typing_on_ends_the_translation_in_progress_and_frees_its_slot(page: Pag
         page.keyboard.press("Control+Enter")
         page.wait_for_timeout(milliseconds)
         page.fill("#source", "A")
+        eventually(lambda: live.metric("inflight_requests") == 0)
         if cancelled() > before:
             break
     eventually(lambda: cancelled() > before)
