@@ -1,8 +1,8 @@
 """`python -m tests.support.request_cost BUNDLE`: CPU time of the server per request that needs no engine.
 
 All requests but the first get their translations from the result cache. The empty method of gRPC is a service of
-`grpc.aio`, in the event loop of the server, that returns bytes of the same size. A closed loop sends `CALLS` requests
-at once. Prints a table.
+`grpc.aio`, in the event loop of the server, that returns bytes of the same size. A second one reads its message as the
+server does, which bounds the wait for it. A closed loop sends `CALLS` requests at once. Prints a table.
 
 With `--instructions`, the server runs in Callgrind (Valgrind), and the table has instructions instead.
 """
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,9 @@ async def send_unary(channel: grpc.aio.Channel, count: int) -> None:
     await _call(channel, f"{SERVICE}/Translate", MESSAGE.SerializeToString(), count)
 
 
-async def send_empty(channel: grpc.aio.Channel, count: int) -> None:
-    """Sends requests to the empty method one at a time."""
-    await _call(channel, "/Empty/Call", MESSAGE.SerializeToString(), count)
+async def send_empty(method: str, channel: grpc.aio.Channel, count: int) -> None:
+    """Sends requests to an empty method one at a time."""
+    await _call(channel, f"/Empty/{method}", MESSAGE.SerializeToString(), count)
 
 
 async def send_many(channel: grpc.aio.Channel, count: int) -> None:
@@ -164,9 +165,16 @@ async def _serve_empty(port: int) -> None:
     async def handle(_request: bytes, _context: object) -> bytes:
         return bytes(size)
 
-    handlers = grpc.method_handlers_generic_handler("Empty", {"Call": grpc.unary_unary_rpc_method_handler(handle)})
+    async def read(_requests: object, context: Any) -> bytes:
+        await context.read()
+        return bytes(size)
+
+    methods: dict[str, Any] = {
+        "Call": grpc.unary_unary_rpc_method_handler(handle),
+        "Read": grpc.stream_unary_rpc_method_handler(read),
+    }
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((handlers,))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Empty", methods),))
     server.add_insecure_port(f"{HOST}:{port}")
     await server.start()
     await server.wait_for_termination()
@@ -193,8 +201,9 @@ def measure(bundle: Path, cost: CpuTime | Instructions) -> None:
         empty = stack.enter_context(empty_service(empty_port, cost.command))
         server = stack.enter_context(ServerProcess.run([*command, *options], http_port, log))
         server.wait_until_ready(cost.start_seconds)
-        clients = {"gRPC, empty method": (empty, empty_port, send_empty)}
-        clients |= {
+        clients: dict[str, tuple[int, int, Client]] = {
+            "gRPC, empty method": (empty, empty_port, partial(send_empty, "Call")),
+            "gRPC, empty, reading": (empty, empty_port, partial(send_empty, "Read")),
             "gRPC, Translate": (server.process_id, grpc_port, send_unary),
             "gRPC, TranslateMany": (server.process_id, grpc_port, send_many),
         }
