@@ -1,10 +1,9 @@
 """Goodput of the server compared with servers built on other libraries.
 
 All servers hold the same weights, get the same CPUs and are asked over the same protocol; the load generator has other
-CPUs. The
-baselines are asyncio servers with a batching window around a library that translates whole batches. ctranslate2 uses
-its own workers; onnx uses Dragoman's graphs and search in static batches; pytorch uses the training model in fp32. The
-windows and threads of each are the best of a trial with closed-loop users.
+CPUs. The baselines are asyncio servers with a batching window around a library that translates whole batches.
+ctranslate2 uses its own workers; onnx uses Dragoman's graphs and search in static batches; pytorch uses the training
+model in fp32. The windows and threads of each are the best of a trial with closed-loop users.
 
 The objective: no failure, and a p99 latency of at most three times the median of a single request to the slower of
 dragoman and ctranslate2. The goodput is the highest Poisson rate that meets it.

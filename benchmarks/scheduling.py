@@ -23,7 +23,7 @@ from benchmarks.harness.report import Columns, Figures, Report, Table
 from benchmarks.harness.rounds import in_turns
 from benchmarks.systems.compared_model import ModelsPlan
 from benchmarks.systems.engine import search_options, specs_of
-from benchmarks.systems.native_engine import LiveNativeEngines, ignore, settings_of
+from benchmarks.systems.native_engine import LiveNativeEngines, settings_of
 from benchmarks.systems.translating import SEARCHES, SourceSentence
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Precision
@@ -156,7 +156,7 @@ class ScheduledModel:
         """Counts the rows of the decoder steps until the queue is empty."""
         beam_size = SEARCHES[search]
         with closing(self._engines()) as engines:
-            engines.submit(specs_of(self.sentences, beam_size), ignore)
+            engines.submit(specs_of(self.sentences, beam_size), lambda _: None)
             engines.wait(lambda: not engines.waiting)
             phases = engines.phases
         return {OCCUPANCY: 100 * phases.rows / (max(1, phases.steps) * self.plan.slots)}

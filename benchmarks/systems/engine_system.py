@@ -58,14 +58,12 @@ def _starter(bundle: Bundle, engine: EngineKind, copies: int, threads: int) -> C
     loop = engine == "dragoman-loop"
     if loop or (engine == "dragoman" and runs_natively("cpu", bundle)):
         kind, model = BareLoop if loop else LiveNativeEngines, open_model(bundle, threads)
+        return lambda slots: kind(bundle, settings_of(bundle, engines=copies, slots=slots), model)
+    from benchmarks.systems.python_engine import LiveEngines  # noqa: PLC0415 - their memory would count
+    from serve.runtime.placement import open_sessions  # noqa: PLC0415
 
-        def start_native(slots: int) -> Engines:
-            return kind(bundle, settings_of(bundle, engines=copies, slots=slots), model)
-
-        return start_native
-    from benchmarks.systems.python_engine import engine_starter  # noqa: PLC0415 - its memory would count
-
-    return engine_starter(bundle, copies, threads)
+    sessions = open_sessions(bundle, "auto", threads=threads)
+    return lambda slots: LiveEngines(sessions, engines=copies, slots=slots)
 
 
 def load_engines(**options: Any) -> EngineTranslator:

@@ -50,10 +50,6 @@ class Phases(NamedTuple):
         return Phases(*map(operator.sub, self, before))
 
 
-def ignore(_: DecodingSequence) -> None:
-    """Ignores the end of a sequence."""
-
-
 class LiveNativeEngines:
     """Native engines with the scheduler and the metrics of the service."""
 
@@ -83,7 +79,7 @@ class LiveNativeEngines:
         return sequences
 
     def occupy(
-        self, specs: Iterator[SequenceSpec], count: int, on_finish: Callable[[DecodingSequence], None] = ignore
+        self, specs: Iterator[SequenceSpec], count: int, on_finish: Callable[[DecodingSequence], None] = lambda _: None
     ) -> None:
         """Keeps `count` sequences of equal length running: whenever one ends, the next one starts.
 

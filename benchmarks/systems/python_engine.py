@@ -1,25 +1,21 @@
-"""The engine in Python without a service: it runs the kernels of the native library or standard operators.
+"""The engine in Python without a service: it runs the kernels of the native library or standard operators."""
 
-Engines run in threads of their own.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from queue import SimpleQueue
 
 from prometheus_client import CollectorRegistry
 
 from benchmarks.systems.engine import MOST_WAITING_ROWS, Order, raise_error
-from serve.bundle.bundle import Bundle
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
-from serve.runtime.placement import ModelSessions, open_sessions
+from serve.runtime.placement import ModelSessions
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.settings import ServeSettings
 
 
 class LiveEngines:
-    """Engines that share a scheduler."""
+    """Engines that share a scheduler, each in its own thread."""
 
     def __init__(self, sessions: ModelSessions, *, engines: int, slots: int) -> None:
         """Starts engines of `slots` rows."""
@@ -44,9 +40,3 @@ class LiveEngines:
         """Stops the engines; sequences that still run end with an error."""
         for engine in self._engines:
             engine.stop()
-
-
-def engine_starter(bundle: Bundle, copies: int, threads: int) -> Callable[[int], LiveEngines]:
-    """Returns what starts engines with a number of rows each."""
-    sessions = open_sessions(bundle, "auto", threads=threads)
-    return lambda slots: LiveEngines(sessions, engines=copies, slots=slots)
