@@ -49,8 +49,8 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 }
 # The layers of nllb-200-1.3B, which has 24 on each side.
 SIDES = ("encoder", "decoder")
-NLLB_1_3B = {"d_model": 1024}
-NLLB_1_3B |= {f"{side}_ffn_dim": 8192 for side in SIDES} | {f"{side}_attention_heads": 16 for side in SIDES}
+# Layers of each side and their inner width, next to a width of 1024 and 16 heads.
+NLLB_SHAPES = {"600M": (12, 4096), "1.3B, two layers": (2, 8192)}
 TRAINING_STEPS = 400
 # Codes of several standards; the second direction is named by those of FLORES.
 PAIRS = (("en", "de"), ("deu_Latn", "zh"))
@@ -126,12 +126,17 @@ def test_every_token_of_a_trained_model_is_that_of_its_libraries(
             assert right > len(texts) / 2, "otherwise it has not learned the language"
 
 
+@pytest.mark.parametrize("shape", NLLB_SHAPES)
 def test_layers_of_true_width_generate_the_tokens_of_transformers(
-    texts: tuple[str, ...], tmp_path: Path, pytestconfig: pytest.Config
+    shape: str, texts: tuple[str, ...], tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     if not pytestconfig.getoption("thorough"):
         pytest.skip("computes wide layers: --thorough")
-    model = write_nllb(tmp_path / "m", **NLLB_1_3B)
+    layers, inner_width = NLLB_SHAPES[shape]
+    sides: dict[str, int] = {}
+    for side in SIDES:
+        sides |= {f"{side}_layers": layers, f"{side}_ffn_dim": inner_width, f"{side}_attention_heads": 16}
+    model = write_nllb(tmp_path / "m", d_model=1024, **sides)
     exportable = import_checkpoint(tmp_path / "m", OPTIONS)
     options = BundleOptions("many")
     bundle = write_bundle(exportable, golden_samples(exportable)[:3], tmp_path / "bundle", options)
