@@ -63,7 +63,7 @@ class ResultCache:
         return found
 
     def put_translations(self, request: ModelRequest, translations: Translations) -> None:
-        """Stores the translations of a request whose sentences were all found, if it is simple."""
+        """Stores the translations of a simple request, and nothing of another one."""
         if is_simple(request):
             self._store(_key(request), _Entry(translations, translations_bytes(request, translations)))
 

@@ -59,7 +59,7 @@ def test_when_the_deadline_passes_the_slot_is_free_within_one_step(
     *,
     streamed: bool,
 ) -> None:
-    # The first token may still be in a write whose client has it already.
+    # The client may have the first token before the server ends its write.
     monkeypatch.setattr("serve.api.grpc_call.SEND_TIMEOUT_SECONDS", 2 * PASSED_SECONDS)
     with begin(stepwise, model, way, streamed=streamed) as call:
         stepwise.leap(PASSED_SECONDS)
