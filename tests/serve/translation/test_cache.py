@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +100,19 @@ def test_the_least_recently_used_result_makes_room_and_one_larger_than_the_cache
     assert (bench.sample("bytes"), bench.sample("evictions_total")) == (sum(sizes.values()), evicted)
 
 
+def memory_of(fill: Callable[[], int]) -> tuple[int, int]:
+    """Returns the bytes that a call leaves in memory, and its result."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        result = fill()
+        after_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return after_bytes - before_bytes, result
+
+
 @pytest.mark.parametrize(
     ("source_tokens", "target_tokens", "aligned"), [(1, 0, False), (3, 3, True), (30, 30, False), (100, 300, True)]
 )
@@ -108,20 +122,17 @@ def test_entries_take_no_more_memory_than_estimated_and_not_much_less(
     entries = 500
     bench = Bench()
     bench.cache.put(spec(entries), found(entries))
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before_bytes, _ = tracemalloc.get_traced_memory()
+
+    def fill() -> int:
         estimated_bytes = 0
         for number in range(entries):
             made, answer = spec(number, source_tokens), found(number, target_tokens, aligned=aligned)
             estimated_bytes += entry_bytes(made, answer)
             bench.cache.put(made, answer)
-        del made, answer
-        after_bytes, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert 0.5 * estimated_bytes < after_bytes - before_bytes <= estimated_bytes
+        return estimated_bytes
+
+    taken_bytes, estimated_bytes = memory_of(fill)
+    assert 0.5 * estimated_bytes < taken_bytes <= estimated_bytes
 
 
 def repeated(number: int, characters: int = 30, texts: int = 1) -> tuple[ModelRequest, Translations]:
@@ -147,20 +158,17 @@ def test_translations_take_no_more_memory_than_estimated(characters: int, texts:
     entries = 200
     bench = Bench()
     bench.cache.put_translations(*repeated(entries, characters, texts))
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before_bytes, _ = tracemalloc.get_traced_memory()
+
+    def fill() -> int:
         estimated_bytes = 0
         for number in range(entries):
             request, translations = repeated(number, characters, texts)
             estimated_bytes += translations_bytes(request, translations)
             bench.cache.put_translations(request, translations)
-        del request, translations
-        after_bytes, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert after_bytes - before_bytes <= estimated_bytes
+        return estimated_bytes
+
+    taken_bytes, estimated_bytes = memory_of(fill)
+    assert taken_bytes <= estimated_bytes
 
 
 def test_each_sentence_of_found_translations_counts() -> None:
