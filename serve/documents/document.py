@@ -27,7 +27,7 @@ class DocumentRequest:
         source, target: ISO 639-1 codes of the languages; empty if unknown.
         retranslate: whether to translate texts again that have a translation in the document.
         unpacked_bytes: most bytes of all parts of a packed document.
-        most_texts: of a document that is not packed.
+        most_texts: of a document.
     """
 
     source: str = ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode
+from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _KEYWORD = re.compile(r"(?P<NAME>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]+(?P<TEXT>\".*\")[ \t]*\r?\Z")
 _CONTINUED = re.compile(r"[ \t]*(?P<TEXT>\".*\")[ \t]*\r?\Z")
@@ -44,7 +44,7 @@ def parse_po(content: bytes, request: DocumentRequest) -> Document:
     """Parses a PO file or a template."""
     text, encode = decode(content)
     parts = (part for entry in _entries(text) for part in _parts(entry, request))
-    return SplicedDocument(text, bounded(parts, request), encode)
+    return SplicedDocument(text, parts, encode, request)
 
 
 def _entries(text: str) -> Iterator[_Entry]:

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode, decode_as, unchanged
+from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as, unchanged
 from serve.markup.blocks import Block, BlockReader
 from serve.markup.elements import Element, MarkupOptions, build_tree
 from serve.markup.html import scan_html
@@ -32,7 +32,7 @@ _ENCODINGS = {
 def parse_html(content: bytes, request: DocumentRequest) -> Document:
     """Parses a page or a part of one."""
     text, encode = _decode(content)
-    return SplicedDocument(text, bounded(html_parts(text), request), encode)
+    return SplicedDocument(text, html_parts(text), encode, request)
 
 
 def html_parts(text: str, offset: int = 0) -> Iterator[Part]:

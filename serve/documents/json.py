@@ -10,7 +10,7 @@ from functools import partial
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode
+from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _TOKEN = re.compile(r"[\s:]*+(?P<MARK>[\"{}\[\],]|[^\s\"{}\[\],:]++)")
 
@@ -31,7 +31,7 @@ def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
         json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"not JSON: {error}") from error
-    return SplicedDocument(text, bounded((_part(text, *each) for each in _values(text, kept)), request), encode)
+    return SplicedDocument(text, (_part(text, *each) for each in _values(text, kept)), encode, request)
 
 
 def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:

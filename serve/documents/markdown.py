@@ -15,7 +15,7 @@ from serve.documents.document import Document, DocumentRequest
 from serve.documents.html import html_parts
 from serve.documents.inline import Inline
 from serve.documents.markdown_inline import InlineReader, write_block, write_text
-from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode
+from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 _HARD_BREAKS = ("  ", "\\")
@@ -26,7 +26,7 @@ _Found = tuple[Literal["text", "cell", "html"], tuple[Span, ...]]
 def parse_markdown(content: bytes, request: DocumentRequest) -> Document:
     """Parses a Markdown file."""
     text, encode = decode(content)
-    return SplicedDocument(text, bounded(_parts(text), request), encode)
+    return SplicedDocument(text, _parts(text), encode, request)
 
 
 def _parts(text: str) -> Iterator[Part]:

@@ -1,12 +1,12 @@
 """Office documents: docx and pptx. Text in all parts with paragraphs is translated, all other members stay."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
-from serve.documents.office_paragraphs import DRAWING, WORD, Dialect, paragraph_parts
+from serve.documents.office_paragraphs import DRAWING, WORD, paragraph_parts
 from serve.documents.package import Package
 from serve.documents.splice import Part, SplicedDocument
 from serve.documents.xml import XmlText, decode_xml
@@ -46,33 +46,36 @@ class PackedDocument:
         return self._package.replace(changed) if changed else self._content
 
 
-def read_member(package: Package, name: str, parts: Parts) -> SplicedDocument:
-    """Returns the document of a member.
+def read_members(
+    package: Package, members: Iterable[tuple[str, Parts]], request: DocumentRequest
+) -> dict[str, SplicedDocument]:
+    """Returns the documents of members, by their names.
 
     Raises:
-        DocumentError: if it is malformed.
+        DocumentError: if one is malformed, or all have more texts than the request allows.
     """
-    try:
-        text, encode = decode_xml(package.read(name))
-        return SplicedDocument(text, list(parts(XmlText(text))), encode)
-    except DocumentError as error:
-        raise DocumentError(f"{name}: {error}") from error
+    documents, number = dict[str, SplicedDocument](), 0
+    for name, parts in members:
+        try:
+            text, encode = decode_xml(package.read(name))
+            documents[name] = SplicedDocument(text, parts(XmlText(text)), encode, request, number)
+        except DocumentError as error:
+            raise DocumentError(f"{name}: {error}") from error
+        number += len(documents[name].segments)
+    return documents
 
 
 def parse_office(content: bytes, request: DocumentRequest) -> Document:
     """Parses a docx or pptx file."""
     package = Package(content, request.unpacked_bytes)
-    documents = {
-        name: read_member(package, name, partial(paragraph_parts, dialect=dialect))
-        for name, dialect in _translated(package)
-    }
+    documents = read_members(package, _translated(package), request)
     if not documents:
         raise DocumentError("not a document of this format: no part with text")
     return PackedDocument(content, package, documents)
 
 
-def _translated(package: Package) -> Iterator[tuple[str, Dialect]]:
-    """Yields the members with text."""
+def _translated(package: Package) -> Iterator[tuple[str, Parts]]:
+    """Yields the members with text, and what finds their parts."""
     text, _ = decode_xml(package.read(_CONTENT_TYPES))
     types = XmlText(text)
     names = set(package.names)
@@ -82,4 +85,4 @@ def _translated(package: Package) -> Iterator[tuple[str, Dialect]]:
             name, kind = attributes.get("PartName", "").removeprefix("/"), attributes.get("ContentType", "")
             dialect = WORD if _WORD.search(kind) else DRAWING if _DRAWING.search(kind) else None
             if dialect is not None and name in names:
-                yield name, dialect
+                yield name, partial(paragraph_parts, dialect=dialect)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from serve.documents.document import Document, DocumentError, DocumentRequest
 from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.office import PackedDocument, read_member
+from serve.documents.office import PackedDocument, read_members
 from serve.documents.package import Package
 from serve.documents.splice import Part
 from serve.documents.stretches import Piece, Role, stretches
@@ -30,8 +30,8 @@ def parse_opendocument(content: bytes, request: DocumentRequest) -> Document:
     package = Package(content, request.unpacked_bytes)
     if _CONTENT not in package.names:
         raise DocumentError(f"not a document of this format: no member {_CONTENT}")
-    members = [name for name in _MEMBERS if name in package.names]
-    return PackedDocument(content, package, {name: read_member(package, name, _parts) for name in members})
+    members = ((name, _parts) for name in _MEMBERS if name in package.names)
+    return PackedDocument(content, package, read_members(package, members, request))
 
 
 def _parts(document: XmlText) -> Iterator[Part]:

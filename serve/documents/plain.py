@@ -3,7 +3,7 @@
 import re
 
 from serve.documents.document import Document, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, SplicedDocument, bounded, decode, unchanged
+from serve.documents.splice import Part, SplicedDocument, decode, unchanged
 
 _LINE = re.compile(r"[^\r\n]+")
 
@@ -13,7 +13,7 @@ def parse_plain(content: bytes, request: DocumentRequest) -> Document:
     text, encode = decode(content)
     lines = (match.span() for match in _LINE.finditer(text))
     parts = (text_part(text, *line) for line in lines if is_translatable(text[slice(*line)]))
-    return SplicedDocument(text, bounded(parts, request), encode)
+    return SplicedDocument(text, parts, encode, request)
 
 
 def text_part(text: str, start: int, end: int) -> Part:

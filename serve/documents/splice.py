@@ -30,10 +30,28 @@ class Part:
 class SplicedDocument:
     """A text with parts to replace."""
 
-    def __init__(self, text: str, parts: Iterable[Part], encode: Callable[[str], bytes]) -> None:
-        """Stores the document; `encode` returns the bytes of its text."""
+    def __init__(
+        self,
+        text: str,
+        parts: Iterable[Part],
+        encode: Callable[[str], bytes],
+        request: DocumentRequest,
+        parts_before: int = 0,
+    ) -> None:
+        """Stores the document.
+
+        Args:
+            text: the document.
+            parts: what is translated.
+            encode: returns the bytes of a text.
+            request: bounds the number of parts.
+            parts_before: number of parts in other members of the package.
+
+        Raises:
+            DocumentError: if there are more parts than the request allows.
+        """
         self._text = text
-        self._parts = _Parts(parts)
+        self._parts = _Parts(_bounded(parts, request.most_texts, parts_before))
         self._encode = encode
 
     @property
@@ -78,15 +96,10 @@ class _Parts:
             start = end
 
 
-def bounded(parts: Iterable[Part], request: DocumentRequest) -> Iterator[Part]:
-    """Yields the parts of a document.
-
-    Raises:
-        DocumentError: if there are more than the request allows.
-    """
-    for number, part in enumerate(parts):
-        if number == request.most_texts:
-            raise DocumentError(f"more than {request.most_texts:,} texts: divide the document")
+def _bounded(parts: Iterable[Part], most: int, before: int) -> Iterator[Part]:
+    for number, part in enumerate(parts, before + 1):
+        if number > most:
+            raise DocumentError(f"more than {most:,} texts: divide the document")
         yield part
 
 

@@ -11,7 +11,7 @@ from textwrap import wrap
 
 from serve.documents.document import Document, DocumentRequest
 from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.splice import Part, Span, SplicedDocument, bounded, decode
+from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 # The usual longest line, and the longest pause inside of a sentence.
 LINE_CHARACTERS = 42
@@ -58,7 +58,7 @@ def _parse(content: bytes, request: DocumentRequest, *, vtt: bool) -> Document:
     text, encode = decode(content)
     line_end = "\r\n" if "\r\n" in text else "\n"
     parts = (_part(group, line_end, vtt=vtt) for group in _groups(_cues(text, vtt=vtt)))
-    return SplicedDocument(text, bounded(parts, request), encode)
+    return SplicedDocument(text, parts, encode, request)
 
 
 def _cues(text: str, *, vtt: bool) -> Iterator[_Cue]:

@@ -27,7 +27,7 @@ def parse_xliff(content: bytes, request: DocumentRequest) -> Document:
     if local(document.tokens[document.root].name) != "xliff":
         raise DocumentError("not XLIFF: expected the element xliff")
     reader = _Reader(document, request)
-    return SplicedDocument(text, [*reader.parts()], encode)
+    return SplicedDocument(text, reader.parts(), encode, request)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from functools import partial
 import yaml
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, SplicedDocument, bounded, decode
+from serve.documents.splice import Part, SplicedDocument, decode
 
 _TEXT = "tag:yaml.org,2002:str"
 MOST_LEVELS = 200
@@ -21,7 +21,7 @@ _PLAIN = re.compile(r"[A-Za-z\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},
 def parse_yaml(content: bytes, request: DocumentRequest) -> Document:
     """Parses a YAML file."""
     text, encode = decode(content)
-    return SplicedDocument(text, bounded(_parts(text), request), encode)
+    return SplicedDocument(text, _parts(text), encode, request)
 
 
 def _parts(text: str) -> Iterator[Part]:

@@ -155,24 +155,31 @@ def test_deep_and_numerous_elements_are_refused(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "text"),
+    ("name", "head", "text", "end"),
     [
-        ("a.md", "", "# a\n"),
-        ("a.html", "", "<p>a"),
-        ("a.txt", "", "a\n"),
-        ("a.json", "[", '"a",'),
-        ("a.yaml", "", "- a\n"),
-        ("a.srt", "", "1\n00:00:00,000 --> 00:00:01,000\na.\n\n"),
-        ("a.po", "", 'msgid "a"\nmsgstr ""\n\n'),
+        ("a.md", "", "# a\n", ""),
+        ("a.html", "", "<p>a", ""),
+        ("a.txt", "", "a\n", ""),
+        ("a.json", "[", '"a",', "0]"),
+        ("a.yaml", "", "- a\n", ""),
+        ("a.srt", "", "1\n00:00:00,000 --> 00:00:01,000\na.\n\n", ""),
+        ("a.po", "", 'msgid "a"\nmsgstr ""\n\n', ""),
+        ("a.xlf", '<xliff version="1.2">', "<trans-unit><source>a</source></trans-unit>", "</xliff>"),
     ],
 )
-def test_numerous_texts_are_refused(name: str, head: str, text: str) -> None:
-    content = f"{head}{3 * text}"
-    if name == "a.json":
-        content = f"{content[:-1]}]"
-    parse_document(name, content.encode(), replace(REQUEST, most_texts=3))
+def test_numerous_texts_are_refused(name: str, head: str, text: str, end: str) -> None:
+    content = f"{head}{3 * text}{end}".encode()
+    parse_document(name, content, replace(REQUEST, most_texts=3))
     with pytest.raises(DocumentError, match="more than 2 texts: divide the document"):
-        parse_document(name, content.encode(), replace(REQUEST, most_texts=2))
+        parse_document(name, content, replace(REQUEST, most_texts=2))
+
+
+def test_the_texts_of_all_members_count() -> None:
+    member = b'<a xmlns:text="b"><text:p>c</text:p><text:p>d</text:p></a>'
+    package = pack(("content.xml", member), ("styles.xml", member))
+    parse_document("a.odt", package, replace(REQUEST, most_texts=4))
+    with pytest.raises(DocumentError, match=r"styles\.xml: more than 3 texts: divide the document"):
+        parse_document("a.odt", package, replace(REQUEST, most_texts=3))
 
 
 @pytest.mark.parametrize("run", [*"<>&!*_~`[]|#\\h ", "![", "<!"])
