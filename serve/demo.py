@@ -8,6 +8,7 @@ import json
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.errors import NotTranslatedError
 from serve.clients.rest import RestClient
-from serve.server_process import HOST, ServerProcess, ServerProcessError, choose_ports, server_command
+from serve.server_process import HOST, ServerProcess, ServerProcessError, reserve_ports, server_command
 
 INTERRUPTED = 130
 
@@ -78,23 +79,23 @@ class DemoCommand(BaseSettings):
             raise SystemExit(INTERRUPTED) from None
 
     def _run(self, sentences: Sequence[str]) -> None:
-        try:
-            http_port, grpc_port = choose_ports(self.http_port, self.grpc_port)
-        except OSError as error:
-            ports = f"{self.http_port}, {self.grpc_port}"
-            raise SystemExit(f"dragoman demo: ports: {ports}: {error.strerror}: expected free ports, or 0") from error
-        command = server_command(self.bundle, http_port, grpc_port)
-        print(f"$ dragoman {shlex.join(command[3:])}", flush=True)
-        with TemporaryDirectory(prefix="dragoman-demo-") as folder:
-            log = Path(folder) / "server.log"
-            with ServerProcess.run(command, http_port, log) as server:
-                server.wait_until_ready(self.start_seconds)
-                body, answers = asyncio.run(translate(http_port, grpc_port, sentences))
-                print(f"\n$ {curl_command(http_port, sentences[0])}\n{body}\n")
-                print(format_table(answers), flush=True)
-                if not self.oneshot:
-                    print(format_addresses(http_port, grpc_port, log), flush=True)
-                    server.wait_for_interrupt()
+        with ExitStack() as stack:
+            try:
+                http_port, grpc_port = stack.enter_context(reserve_ports(self.http_port, self.grpc_port))
+            except OSError as error:
+                ports = f"{self.http_port}, {self.grpc_port}: {error.strerror}"
+                raise SystemExit(f"dragoman demo: ports: {ports}: expected free ports, or 0") from error
+            command = server_command(self.bundle, http_port, grpc_port)
+            print(f"$ dragoman {shlex.join(command[3:])}", flush=True)
+            log = Path(stack.enter_context(TemporaryDirectory(prefix="dragoman-demo-"))) / "server.log"
+            server = stack.enter_context(ServerProcess.run(command, http_port, log))
+            server.wait_until_ready(self.start_seconds)
+            body, answers = asyncio.run(translate(http_port, grpc_port, sentences))
+            print(f"\n$ {curl_command(http_port, sentences[0])}\n{body}\n")
+            print(format_table(answers), flush=True)
+            if not self.oneshot:
+                print(format_addresses(http_port, grpc_port, log), flush=True)
+                server.wait_for_interrupt()
         print("The server has stopped.")
 
     def _read_sentences(self) -> Sequence[str]:

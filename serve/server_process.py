@@ -143,15 +143,34 @@ def read_last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "no output")
 
 
-def choose_ports(*ports: int) -> tuple[int, ...]:
-    """Returns the ports, with a free port in place of each 0.
+@contextmanager
+def reserve_ports(*ports: int) -> Iterator[tuple[int, ...]]:
+    """Yields the ports, with a free port in place of each 0.
+
+    On Linux, the system gives them to no other program until the block ends, but servers may listen on them.
 
     Raises:
         OSError: if a port is taken: its server would answer the requests.
     """
     with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server((HOST, port))) for port in ports]
-        return tuple(listener.getsockname()[1] for listener in listeners)
+        reserved = [stack.enter_context(_reserve(port)) for port in ports]
+        numbers = tuple(each.getsockname()[1] for each in reserved)
+        if sys.platform != "linux":
+            stack.close()  # elsewhere a bound socket would keep the servers out
+        yield numbers
+
+
+def _reserve(port: int) -> socket.socket:
+    reserved = socket.socket()
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((HOST, port))
+        # Only now, because it would share a port that the processes of another server share.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError:
+        reserved.close()
+        raise
+    return reserved
 
 
 def server_command(

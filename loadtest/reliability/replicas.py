@@ -19,7 +19,7 @@ from loadtest.clients import Targets
 from loadtest.scenario import LoadProtocol
 from loadtest.server_metrics import MetricsReader, ServerState
 from serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
-from serve.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError, choose_ports
+from serve.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError, reserve_ports
 
 PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
 # HTTP and gRPC ports in the configuration: nginx's own, then those of each replica.
@@ -94,12 +94,12 @@ def start_replicas(
     command: Command, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ServedProcess, ...]]:
     """Starts replicas with logs in a folder and environment variables, and kills them when the block ends."""
-    ports = choose_ports(*[0] * (2 * count))
-    each = tuple(
-        ServedProcess(command(pair), pair, folder / f"replica-{number}.log", settings)
-        for number, pair in enumerate(zip(ports[::2], ports[1::2], strict=True))
-    )
     with ExitStack() as stack:
+        ports = stack.enter_context(reserve_ports(*[0] * (2 * count)))
+        each = tuple(
+            ServedProcess(command(pair), pair, folder / f"replica-{number}.log", settings)
+            for number, pair in enumerate(zip(ports[::2], ports[1::2], strict=True))
+        )
         for served in each:
             served.start()
             stack.callback(served.kill)
@@ -132,24 +132,24 @@ def behind_nginx(
     program = find_nginx()
     if program is None:
         raise ServerProcessError("nginx: not found; install nginx")
-    http_port, grpc_port, *_ = own = choose_ports(0, 0)
-    ports = dict(zip(PORTS, (*own, *(port for served in each for port in served.ports)), strict=True))
-    text = (deployed / "nginx.conf").read_text(encoding="utf-8")
-    text = re.sub(r"\b80[0-3][01]\b", lambda port: str(ports[int(port[0])]), text)
-    text = text.replace("/run/dragoman", str(folder)).replace("/dev/stdout", str(folder / "requests.log"))
-    text = text.replace("error_log stderr", f"error_log {folder / 'nginx.log'}")
-    (folder / "nginx.conf").write_text(text, encoding="utf-8")
-    # Started by root, nginx would switch to a user that cannot enter a folder of root's.
-    user = " user root;" if os.geteuid() == 0 else ""
-    nginx = [program, "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", f"daemon off;{user}"]
-    checked = subprocess.run([*nginx, "-t"], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
-    if checked.returncode != 0:
-        raise ServerProcessError(f"nginx: {checked.stderr.strip()}")
-    watch = [str(deployed / "watch_replicas.sh"), str(folder / "out"), *(served.targets.rest for served in each)]
-    exclusion_seconds = watch_seconds + PROBE_SECONDS + MISSED_SECONDS
-    targets = Targets(f"{HOST}:{grpc_port}", f"http://{HOST}:{http_port}")
-    with _running(nginx), _running(watch, WATCH_SECONDS=str(watch_seconds)):
-        yield Replicas(each, targets, ("grpc", "grpc-stream", "rest", "rest-stream"), exclusion_seconds)
+    with reserve_ports(0, 0) as own:
+        ports = dict(zip(PORTS, (*own, *(port for served in each for port in served.ports)), strict=True))
+        text = (deployed / "nginx.conf").read_text(encoding="utf-8")
+        text = re.sub(r"\b80[0-3][01]\b", lambda port: str(ports[int(port[0])]), text)
+        text = text.replace("/run/dragoman", str(folder)).replace("/dev/stdout", str(folder / "requests.log"))
+        text = text.replace("error_log stderr", f"error_log {folder / 'nginx.log'}")
+        (folder / "nginx.conf").write_text(text, encoding="utf-8")
+        # Started by root, nginx would switch to a user that cannot enter a folder of root's.
+        user = " user root;" if os.geteuid() == 0 else ""
+        nginx = [program, "-e", "stderr", "-c", str(folder / "nginx.conf"), "-g", f"daemon off;{user}"]
+        checked = subprocess.run([*nginx, "-t"], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+        if checked.returncode != 0:
+            raise ServerProcessError(f"nginx: {checked.stderr.strip()}")
+        watch = [str(deployed / "watch_replicas.sh"), str(folder / "out"), *(served.targets.rest for served in each)]
+        exclusion_seconds = watch_seconds + PROBE_SECONDS + MISSED_SECONDS
+        targets = Targets(f"{HOST}:{own[1]}", f"http://{HOST}:{own[0]}")
+        with _running(nginx), _running(watch, WATCH_SECONDS=str(watch_seconds)):
+            yield Replicas(each, targets, ("grpc", "grpc-stream", "rest", "rest-stream"), exclusion_seconds)
 
 
 def find_nginx() -> str | None:

@@ -16,7 +16,7 @@ from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.api.http_limits import HttpLimits
 from serve.clients.channel import ClientSettings
 from serve.clients.client import TranslationClient
-from serve.server_process import choose_ports, is_ready
+from serve.server_process import is_ready, reserve_ports
 from serve.settings import ServeSettings
 from tests.serve.api.test_event_stream import read_events
 from tests.support.live import LONG_TEXT, NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually
@@ -139,8 +139,7 @@ def test_clients_that_watch_health_work_without_the_health_service(nginx: Replic
 
 
 def test_without_any_replica_clients_get_a_retry_delay(tmp_path: Path) -> None:
-    ports = iter(choose_ports(*[0] * 6))
-    with in_front_of(tmp_path, *zip(ports, ports, strict=True)) as nginx:
+    with reserve_ports(*[0] * 6) as (a, b, c, d, e, f), in_front_of(tmp_path, (a, b), (c, d), (e, f)) as nginx:
         with client(nginx) as rest:
             answer = rest.post(TRANSLATE, json={"text": LONG_TEXT})
         with grpc.insecure_channel(nginx.targets.grpc) as channel, pytest.raises(grpc.RpcError) as raised:

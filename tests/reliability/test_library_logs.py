@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.server_process import HOST, choose_ports
+from serve.server_process import HOST, reserve_ports
 from tests.support.certificates import Authority
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.processes import start_process
@@ -24,12 +24,12 @@ MORE_THAN_A_PIPE_HOLDS = 800
 @contextmanager
 def served(bundle_path: Path, authority: Authority, stderr: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Yields a process with TLS, and its gRPC port."""
-    ports = choose_ports(0, 0)
-    options = {**authority.settings(), "http_port": ports[0], "grpc_port": ports[1]}
-    given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    with start_process(bundle_path, "open", *given, stderr=stderr) as process:
-        eventually(lambda: translates(ports[1], authority))
-        yield process, ports[1]
+    with reserve_ports(0, 0) as (http_port, grpc_port):
+        options = {**authority.settings(), "http_port": http_port, "grpc_port": grpc_port}
+        given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+        with start_process(bundle_path, "open", *given, stderr=stderr) as process:
+            eventually(lambda: translates(grpc_port, authority))
+            yield process, grpc_port
 
 
 def fail_handshake(port: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.server_process import HOST, choose_ports, is_ready
+from serve.server_process import HOST, is_ready, reserve_ports
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, eventually
 from tests.support.processes import start_process
 
@@ -29,10 +29,11 @@ def served(
     bundle_path: Path, stderr: int, *options: str, launcher: Sequence[str] = ()
 ) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
     """Yields a client and the process of a ready server; `stderr` is its standard error."""
-    (port,) = choose_ports(0)
-    options = (*options, "--http-port", str(port))
     with (
-        start_process(bundle_path, "open", *options, stderr=stderr, launcher=launcher) as process,
+        reserve_ports(0) as (port,),
+        start_process(
+            bundle_path, "open", *options, "--http-port", str(port), stderr=stderr, launcher=launcher
+        ) as process,
         httpx.Client(base_url=f"http://{HOST}:{port}", timeout=WAIT_SECONDS) as client,
     ):
         eventually(lambda: is_ready(port))

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.server_process import HOST, choose_ports
+from serve.server_process import HOST, reserve_ports
 from tests.support.certificates import Authority
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.processes import start_process
@@ -34,7 +34,8 @@ HOSTILE = (
 @contextmanager
 def refusing() -> Iterator[int]:
     """Yields a port where nobody listens."""
-    yield choose_ports(0)[0]
+    with reserve_ports(0) as (port,):
+        yield port
 
 
 @contextmanager
@@ -46,8 +47,8 @@ def silent() -> Iterator[int]:
 
 @pytest.mark.parametrize("collector", [refusing, silent])
 def test_a_collector_out_of_reach_changes_no_answer(bundle_path: Path, tmp_path: Path, collector: Collector) -> None:
-    authority, ports = Authority(tmp_path), choose_ports(0, 0)
-    with collector() as port:
+    authority = Authority(tmp_path)
+    with collector() as port, reserve_ports(0, 0) as ports:
         options = {**authority.settings(), "http_port": ports[0], "grpc_port": ports[1]}
         options |= {"trace_endpoint": f"http://{HOST}:{port}", "trace_sample_ratio": 1}
         given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]

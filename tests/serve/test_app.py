@@ -19,7 +19,7 @@ from protos.translation_pb2 import TranslateRequest
 from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
 from serve.registry.lifecycle import Stage
-from serve.server_process import choose_ports
+from serve.server_process import reserve_ports
 from tests.support.fakes import FakeModel
 from tests.support.live import (
     LONG_TEXT,
@@ -204,8 +204,8 @@ def test_a_taken_port_is_named(bundle_path: Path, setting: str) -> None:
 
 
 def test_a_port_for_both_protocols_is_named(bundle_path: Path) -> None:
-    (port,) = choose_ports(0)
     with (
+        reserve_ports(0) as (port,),
         pytest.raises(ListenError, match=rf"^127\.0\.0\.1:{port}: "),
         run_service(bundle_path, http_port=port, grpc_port=port),
     ):

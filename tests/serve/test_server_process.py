@@ -2,29 +2,50 @@
 
 import socket
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from serve.server_process import HOST, ServerProcess, ServerProcessError, choose_ports, is_ready, server_command
+from serve.api.http_server import open_port, reserve_shared_port
+from serve.server_process import HOST, ServerProcess, ServerProcessError, is_ready, reserve_ports, server_command
 from serve.settings import ServeSettings
 from tests.support.live import GatedModel, run_service
 
 ENDS_AT_SIGTERM = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); signal.pause()"
 
 
-def run(program: str, folder: Path) -> AbstractContextManager[ServerProcess]:
-    http_port, _ = choose_ports(0, 0)
-    return ServerProcess.run([sys.executable, "-c", program], http_port, folder / "server.log")
+@contextmanager
+def run(program: str, folder: Path) -> Iterator[ServerProcess]:
+    command = [sys.executable, "-c", program]
+    with reserve_ports(0) as (http_port,), ServerProcess.run(command, http_port, folder / "server.log") as server:
+        yield server
 
 
 def test_a_port_of_0_becomes_a_free_one_and_a_taken_port_is_rejected() -> None:
     """Otherwise another server would answer the demo."""
-    http_port, grpc_port = choose_ports(0, 0)
-    assert len({0, http_port, grpc_port}) == 3
-    with socket.create_server((HOST, http_port)), pytest.raises(OSError):  # noqa: PT011 - the message varies
-        choose_ports(http_port, 0)
+    with reserve_ports(0, 0) as (http_port, grpc_port):
+        assert len({0, http_port, grpc_port}) == 3
+    with (
+        socket.create_server((HOST, 0)) as taken,
+        pytest.raises(OSError, match="in use"),
+        reserve_ports(taken.getsockname()[1], 0),
+    ):
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems let no server listen on a reserved port")
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("host", [HOST, "::"])
+def test_only_a_server_that_names_a_reserved_port_gets_it(host: str, *, shared: bool) -> None:
+    with reserve_ports(0) as (port,):
+        assert not is_ready(port)
+        with reserve_shared_port(host, port) if shared else open_port(host, port) as listener:
+            assert listener.getsockname()[1] == port
+        with ExitStack() as stack:
+            others = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(100)]
+            assert port not in {other.getsockname()[1] for other in others}
 
 
 def test_the_command_line_has_only_settings_of_the_server() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from sentencepiece import sentencepiece_model_pb2
 
 from benchmarks.harness.process import peak_bytes
-from serve.server_process import HOST, ServerProcess, choose_ports
+from serve.server_process import HOST, ServerProcess, reserve_ports
 from tests.support.fake_hub import FakeHub, Repository, run_hub
 from tests.support.marian import (
     EOS_PIECE,
@@ -112,17 +112,17 @@ def hub_with_model(folder: Path) -> Iterator[FakeHub]:
 
 def start(program: Path, log: Path, variables: Mapping[str, str]) -> Start:
     """Serves the model until it is ready."""
-    http_port, grpc_port = choose_ports(0, 0)
-    ports = ["--http-port", str(http_port), "--grpc-port", str(grpc_port), "--lame-duck-seconds", "0"]
-    server = ServerProcess([str(program), "serve", NAME, "--host", HOST, *ports], http_port, log, variables)
-    before = time.monotonic()
-    server.start()
-    try:
-        server.wait_until_ready(READY_SECONDS)
-        seconds = time.monotonic() - before
-        return Start(seconds, peak_bytes(server.process_id))
-    finally:
-        server.stop()
+    with reserve_ports(0, 0) as (http_port, grpc_port):
+        ports = ["--http-port", str(http_port), "--grpc-port", str(grpc_port), "--lame-duck-seconds", "0"]
+        server = ServerProcess([str(program), "serve", NAME, "--host", HOST, *ports], http_port, log, variables)
+        before = time.monotonic()
+        server.start()
+        try:
+            server.wait_until_ready(READY_SECONDS)
+            seconds = time.monotonic() - before
+            return Start(seconds, peak_bytes(server.process_id))
+        finally:
+            server.stop()
 
 
 def downloaded_bytes(hub: FakeHub) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from loadtest.clients import OK, Targets, open_clients
 from loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
 from serve.clients.channel import ClientSettings
-from serve.server_process import HOST, ServerProcess, choose_ports
+from serve.server_process import HOST, ServerProcess, reserve_ports
 from tests.support.attacks.families import FAMILIES
 from tests.support.attacks.run import Attack, Outcome, run_attack
 from tests.support.certificates import Authority
@@ -170,19 +170,20 @@ def serve_under_attack(
         settings["tls_client_ca_file"] = authority.file
         client = authority.issue("client")
         security = replace(security, certificate_file=client["certificate"], key_file=client["key"])
-    ports, log = choose_ports(0, 0), folder / "server.log"
-    settings |= {"http_port": ports[0], "grpc_port": ports[1]}
-    options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     limit = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh"]
     scheme = "http" if transport == "plain" else "https"
-    targets = Targets(f"{HOST}:{ports[1]}", f"{scheme}://{HOST}:{ports[0]}", security=security)
-    process = ServerProcess([*limit, *program, *options], ports[0], log, environment)
-    process.start()
-    try:
-        asyncio.run(_wait_ready(targets))
-        yield Served(process, ports, log, targets)
-    finally:
-        process.kill()
+    with reserve_ports(0, 0) as (http_port, grpc_port):
+        settings |= {"http_port": http_port, "grpc_port": grpc_port}
+        options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+        targets = Targets(f"{HOST}:{grpc_port}", f"{scheme}://{HOST}:{http_port}", security=security)
+        log = folder / "server.log"
+        process = ServerProcess([*limit, *program, *options], http_port, log, environment)
+        process.start()
+        try:
+            asyncio.run(_wait_ready(targets))
+            yield Served(process, (http_port, grpc_port), log, targets)
+        finally:
+            process.kill()
 
 
 async def _wait_ready(targets: Targets) -> None:

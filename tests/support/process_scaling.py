@@ -16,11 +16,12 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
 
 from serve.bundle.bundle import Bundle
-from serve.server_process import HOST, ServerProcess, choose_ports, server_command
+from serve.server_process import HOST, ServerProcess, reserve_ports, server_command
 from tests.support.processes import children
 
 CALLS = 24
@@ -83,13 +84,12 @@ def answers_per_second(port: int, calls: int, sent: Iterator[bytes]) -> float:
 
 def measure(bundle: Path, processes: int) -> tuple[float, float]:
     """Returns requests per second and mebibytes of a service, with one CPU and one engine for each process."""
-    http_port, grpc_port = choose_ports(0, 0)
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))[:processes]))
-    command = ["taskset", "-c", cpus, *server_command(bundle, http_port, grpc_port), "--processes", str(processes)]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ServerProcess.run(command, http_port, Path(folder) / "log") as server,
-    ):
+    with ExitStack() as stack:
+        http_port, grpc_port = stack.enter_context(reserve_ports(0, 0))
+        command = ["taskset", "-c", cpus, *server_command(bundle, http_port, grpc_port), "--processes", str(processes)]
+        log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log"
+        server = stack.enter_context(ServerProcess.run(command, http_port, log))
         server.wait_until_ready(60)
         rate = answers_per_second(http_port, CALLS * processes, requests(bundle))
         return rate, proportional_bytes(server.process_id) / (1 << 20)

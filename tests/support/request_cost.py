@@ -25,7 +25,7 @@ import grpc.aio
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateResponse
 from serve import event_loop
-from serve.server_process import HOST, ServerProcess, choose_ports, server_command
+from serve.server_process import HOST, ServerProcess, reserve_ports, server_command
 
 CALLS = 16
 WARM_UP = 500
@@ -193,10 +193,10 @@ def empty_service(port: int, within: Sequence[str]) -> Iterator[int]:
 
 def measure(bundle: Path, cost: CpuTime | Instructions) -> None:
     """Prints the table."""
-    http_port, grpc_port, empty_port = choose_ports(0, 0, 0)
-    command = [*cost.command, *server_command(bundle, http_port, grpc_port)]
-    options = ["--engines", "1", "--result-cache-bytes", "1000000"]
     with ExitStack() as stack:
+        http_port, grpc_port, empty_port = stack.enter_context(reserve_ports(0, 0, 0))
+        command = [*cost.command, *server_command(bundle, http_port, grpc_port)]
+        options = ["--engines", "1", "--result-cache-bytes", "1000000"]
         log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log"
         empty = stack.enter_context(empty_service(empty_port, cost.command))
         server = stack.enter_context(ServerProcess.run([*command, *options], http_port, log))

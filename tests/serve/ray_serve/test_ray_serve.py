@@ -22,7 +22,7 @@ import yaml
 
 from protos.translation_pb2 import TranslateRequest, TranslateResponse, TranslateStreamResponse
 from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
-from serve.server_process import choose_ports
+from serve.server_process import reserve_ports
 from tests.support.live import STREAM_METHOD, TRANSLATE_METHOD
 from tests.support.paths import ROOT
 from tests.support.served import WAIT_SECONDS, Server, serve
@@ -99,8 +99,6 @@ def write_config(folder: Path, http_port: int, grpc_port: int) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    http_port, grpc_port = choose_ports(0, 0)
-    config = write_config(tmp_path_factory.mktemp("ray"), http_port, grpc_port)
     own = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     # Otherwise Ray writes a token into the home folder.
     own["RAY_AUTH_MODE"] = "disabled"
@@ -108,8 +106,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     own["RAY_raylet_start_wait_time_s"] = str(int(START_SECONDS))
     # The controller kills a proxy that takes longer to start, by default 5 seconds.
     own["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = str(START_SECONDS)
-    command = [sys.executable, "-m", "tests.support.served_ray", str(config)]
     with ExitStack() as stack:
+        http_port, grpc_port = stack.enter_context(reserve_ports(0, 0))
+        config = write_config(tmp_path_factory.mktemp("ray"), http_port, grpc_port)
+        command = [sys.executable, "-m", "tests.support.served_ray", str(config)]
         log = stack.enter_context((config.parent / "log").open("w"))
         process = stack.enter_context(
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=own)

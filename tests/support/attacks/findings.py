@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from serve.server_process import HOST, choose_ports
+from serve.server_process import HOST, reserve_ports
 from tests.support.attacks.load_findings import ENDLESS, MANIFESTS, import_findings, reload_findings
 from tests.support.floods import MEBIBYTE, run_flood, serve_under_attack
 from tests.support.live import NO_TLS
@@ -75,19 +75,19 @@ class Server:
 @contextmanager
 def serve_to_pipe(program: Sequence[str], tree: Path, keys: Path) -> Iterator[Server]:
     """Runs a server that writes its log to a pipe, which nobody reads."""
-    http_port, grpc_port = choose_ports(0, 0)
     keys.write_text("k1\n", encoding="ascii")
-    ports = [f"--http-port={http_port}", f"--grpc-port={grpc_port}", f"--api-keys-file={keys}"]
-    process = subprocess.Popen(
-        [*program, *ports], stderr=subprocess.PIPE, env=environment(tree), start_new_session=True
-    )
-    try:
-        server = Server(process, f"http://{HOST}:{http_port}")
-        server.wait_ready()
-        yield server
-    finally:
-        process.kill()
-        process.wait()
+    with reserve_ports(0, 0) as (http_port, grpc_port):
+        ports = [f"--http-port={http_port}", f"--grpc-port={grpc_port}", f"--api-keys-file={keys}"]
+        process = subprocess.Popen(
+            [*program, *ports], stderr=subprocess.PIPE, env=environment(tree), start_new_session=True
+        )
+        try:
+            server = Server(process, f"http://{HOST}:{http_port}")
+            server.wait_ready()
+            yield server
+        finally:
+            process.kill()
+            process.wait()
 
 
 def environment(tree: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ import dragoman
 from serve import service
 from serve.api import body_parser, grpc_messages, grpc_unread, grpc_waits
 from serve.api.http_limits import Connections
-from serve.server_process import ServerProcess, choose_ports, server_command
+from serve.server_process import ServerProcess, reserve_ports, server_command
 from tests.support.request_cost import send_grpc, send_rest, send_unary
 
 AT_ONCE = 32
@@ -67,7 +67,7 @@ def main() -> None:
 
 def _start(stack: ExitStack, folder: Path, name: str, bundle: Path) -> dict[str, Callable[[], float]]:
     """Starts a server; returns a function per kind of requests, which sends them and returns its figure."""
-    http_port, grpc_port = choose_ports(0, 0)
+    http_port, grpc_port = stack.enter_context(reserve_ports(0, 0))
     module = "dragoman" if name == LIMITED else "tests.support.attacks.limit_cost"
     command = server_command(bundle, http_port, grpc_port, (module, "serve"))
     server = stack.enter_context(ServerProcess.run(command, http_port, folder / name))
