@@ -271,14 +271,13 @@ class Metrics:
         if wasted_tokens:
             self._wasted[reason].inc(wasted_tokens)
 
-    def observe_cache(self, *, hit: bool) -> None:
-        """Counts a lookup in the result cache."""
-        self._lookups.add(hit)
+    def observe_cache(self, *, hit: bool, lookups: int = 1) -> None:
+        """Counts lookups of one result in the result cache."""
+        self._lookups.add((hit, lookups))
 
-    def _count_lookups(self, lookups: Sequence[bool]) -> None:
-        hits = sum(lookups)
-        self._cache_lookups[True].inc(hits)
-        self._cache_lookups[False].inc(len(lookups) - hits)
+    def _count_lookups(self, results: Sequence[tuple[bool, int]]) -> None:
+        for hit, counter in self._cache_lookups.items():
+            counter.inc(sum(lookups for found, lookups in results if found is hit))
 
     def set_cache(self, *, bytes_used: int, evicted: int) -> None:
         """Sets the size of the result cache and counts the entries evicted by an insertion."""

@@ -57,9 +57,8 @@ class ResultCache:
     def get_translations(self, request: ModelRequest) -> Translations | None:
         """Returns the translations of a whole request; None: not stored. Each sentence counts as found."""
         found: Translations | None = self._find(_key(request)) if is_simple(request) else None
-        for translation in found or ():
-            for _ in range(translation.sentences):
-                self._metrics.observe_cache(hit=True)
+        if found is not None:
+            self._metrics.observe_cache(hit=True, lookups=sum(each.sentences for each in found))
         return found
 
     def put_translations(self, request: ModelRequest, translations: Translations) -> None:
