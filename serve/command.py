@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from serve.settings import ServeSettings, write_config
+from serve.config_file import write_config
+from serve.settings import ServeSettings
 
 
 class ServeCommand(ServeSettings):

@@ -1,18 +1,12 @@
 """Every setting of the service and of each model, and the files that hold them.
 
 A setting comes from a flag, else from an environment variable, else from a YAML or TOML file, else from its default.
-Everything is read once, before the service starts. An error of a file names the file and, if possible, the line.
+Everything is read once, before the service starts.
 """
 
-import re
-import tomllib
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
@@ -21,6 +15,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from serve.config_file import ConfigFile, ConfigFileError
 from serve.system import DeviceChoice, available_cpus
 
 if TYPE_CHECKING:
@@ -77,99 +72,6 @@ class ConnectionSettings(BaseModel):
         gt=0,
         description="Time for the open calls of a connection that reached its age",
     )
-
-
-TOML_SUFFIX = ".toml"
-# Names in TOML without quotes: no setting needs any. Quoted names are read, but their lines are not known.
-_TABLE = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
-_KEY = re.compile(r"\s*([\w.-]+)\s*=")
-
-Place = tuple[str, ...]
-
-
-class ConfigFileError(Exception):
-    """An invalid file; the message has the path, the line if known, and the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
-    """The content of a file.
-
-    Attributes:
-        lines: the line of each name from 1, if known; the key is the path of names, as in ("models", "en-de").
-    """
-
-    path: Path
-    content: dict[str, Any]
-    lines: Mapping[Place, int]
-
-    @classmethod
-    def read(cls, path: Path) -> "ConfigFile":
-        """Reads a file: TOML if its name ends in .toml, else YAML.
-
-        Raises:
-            ConfigFileError: if the file cannot be read or is not a mapping.
-        """
-        try:
-            text = path.read_text(encoding="utf-8")
-            if path.suffix == TOML_SUFFIX:
-                content, lines = tomllib.loads(text), dict(_toml_lines(text))
-            else:
-                content, lines = yaml.safe_load(text), dict(_yaml_lines(yaml.compose(text, yaml.SafeLoader)))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, tomllib.TOMLDecodeError) as error:
-            raise ConfigFileError(f"{path}: {error}") from error
-        if not isinstance(content, dict):
-            raise ConfigFileError(f"{path}: expected a mapping of settings, one `name: value` per line")
-        return cls(path, content, lines)
-
-    def check_names(self, names: Collection[str], place: Place = ()) -> None:
-        """Checks the names of the mapping at `place` against the names of settings.
-
-        Raises:
-            ConfigFileError: for the first unknown name, with the closest known one.
-        """
-        content: Any = self.content
-        for name in place:
-            content = content.get(name)
-        for name in content if isinstance(content, dict) else ():
-            if name not in names:
-                at = (*place, str(name))
-                line = f":{self.lines[at]}" if at in self.lines else ""
-                close = get_close_matches(str(name), names, 1)
-                hint = f", did you mean {close[0]}?" if close else ""
-                raise ConfigFileError(f"{self.path}{line}: {'.'.join(at)}: unknown setting{hint}")
-
-
-def write_config(settings: BaseModel, *, exclude: Collection[str]) -> str:
-    """Returns settings as YAML that `ConfigFile.read` accepts; a secret becomes a comment with its name."""
-    secrets = [name for name, value in settings if isinstance(value, SecretStr)]
-    content = {
-        name: {key: each.model_dump(mode="json", exclude_unset=True) for key, each in value.items()}
-        if isinstance(value, dict)
-        else settings.model_dump(mode="json", include={name})[name]
-        for name, value in settings
-        if name not in exclude and name not in secrets
-    }
-    hidden = "".join(f"# {name}: set, not shown\n" for name in secrets)
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True) + hidden
-
-
-def _yaml_lines(node: yaml.Node | None, place: Place = ()) -> Iterator[tuple[Place, int]]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = (*place, str(key.value))
-            yield here, key.start_mark.line + 1
-            yield from _yaml_lines(value, here)
-
-
-def _toml_lines(text: str) -> Iterator[tuple[Place, int]]:
-    table: Place = ()
-    for number, line in enumerate(text.splitlines(), 1):
-        if found := _TABLE.match(line):
-            table = tuple(found[1].split("."))
-            yield table, number
-        elif found := _KEY.match(line):
-            yield (*table, *found[1].split(".")), number
 
 
 # Waiting rows per slot: a few times the work in progress admits bursts and sheds overload early.

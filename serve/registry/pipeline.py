@@ -23,7 +23,8 @@ from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
 from serve.settings import ServeSettings
 from serve.translation.cache import ResultCache
-from serve.translation.request import RequestLimits, SearchLimits, TargetVocabulary
+from serve.translation.request import RequestLimits
+from serve.translation.search_plan import SearchLimits, TargetVocabulary
 from serve.translation.submission import run_sequences
 from serve.translation.translator import Translator
 

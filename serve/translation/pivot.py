@@ -14,8 +14,9 @@ from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import SearchFields
-from serve.translation.request import SEED_BITS, TranslateRequest
+from serve.translation.request import TranslateRequest
 from serve.translation.response import Alternative, Pivot, Translation, TranslationResponse
+from serve.translation.search_plan import SEED_BITS
 
 # Options of the final text.
 LAST_OPTIONS = (

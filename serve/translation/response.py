@@ -18,7 +18,8 @@ from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.translation.attention import PairAttention
 from serve.translation.detection import DetectedLanguage
-from serve.translation.request import SearchPlan, TargetVocabulary, TextRequest
+from serve.translation.request import TextRequest
+from serve.translation.search_plan import SearchPlan, TargetVocabulary
 from serve.translation.terms import AppliedTerm
 
 

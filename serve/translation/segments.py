@@ -29,8 +29,9 @@ from serve.search.hypothesis import FinishReason
 from serve.translation.blank import BLANK_CHARACTERS, is_blank
 from serve.translation.fields import OPTIONS
 from serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, SentenceMarkup
-from serve.translation.request import ModelRequest, SearchPlan, TextRequest
+from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import Alternative, Translation, TranslationDelta, TranslationResponse
+from serve.translation.search_plan import SearchPlan
 from serve.translation.terms import join_terms
 
 # Blank lines, or a line.

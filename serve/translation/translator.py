@@ -25,8 +25,9 @@ from serve.search.hypothesis import Hypothesis
 from serve.translation.attention import NO_HEADS, AttentionReader, AttentionResponse, PairAttention, check_head
 from serve.translation.cache import Hypotheses, ResultCache
 from serve.translation.markup import SMALL_MARKUP_BYTES
-from serve.translation.request import ModelRequest, TargetVocabulary, TextRequest
+from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import Found, ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
+from serve.translation.search_plan import TargetVocabulary
 from serve.translation.second_pass import SecondPass
 from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission

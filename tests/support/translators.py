@@ -17,8 +17,9 @@ from serve.observability.metrics import Metrics
 from serve.scheduler.scheduler import Scheduler
 from serve.search.options import SearchOptions
 from serve.translation.cache import ResultCache
-from serve.translation.request import ModelRequest, SearchPlan, TargetVocabulary, TextRequest
+from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import TranslationDelta, TranslationResponse
+from serve.translation.search_plan import SearchPlan, TargetVocabulary
 from serve.translation.translator import Translator
 from tests.support.fakes import EOS_ID, VOCABULARY, fake_manifest, translate
 from tests.support.live import WAIT_SECONDS, GatedModel, eventually

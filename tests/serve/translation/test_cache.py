@@ -20,8 +20,9 @@ from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.search.options import SearchOptions
 from serve.translation.cache import Hypotheses, ResultCache, Translations, entry_bytes, translations_bytes
-from serve.translation.request import ModelRequest, SearchPlan
+from serve.translation.request import ModelRequest
 from serve.translation.response import Translation
+from serve.translation.search_plan import SearchPlan
 from tests.support.fakes import FakeModel
 from tests.support.live import LONG_TEXT, run_service, write_bundle
 from tests.support.translators import GREEDY, model_request

@@ -12,17 +12,8 @@ from serve.errors import InvalidRequestError
 from serve.scheduler.sequence import FairnessKey
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.fields import SearchFields
-from serve.translation.request import (
-    SEED_BITS,
-    ModelRequest,
-    RequestLimits,
-    ScoreRequest,
-    SearchLimits,
-    SearchPlan,
-    TargetVocabulary,
-    TextRequest,
-    TranslateRequest,
-)
+from serve.translation.request import ModelRequest, RequestLimits, ScoreRequest, TextRequest, TranslateRequest
+from serve.translation.search_plan import SEED_BITS, SearchLimits, SearchPlan, TargetVocabulary
 
 LIMIT = 20
 PIECES = ("<unk>", "</s>", *(f"piece{number}" for number in range(2 * MAX_SUPPRESSED_IDS)))

@@ -16,8 +16,9 @@ from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from serve.translation.blank import is_blank
-from serve.translation.request import ModelRequest, SearchPlan, TextRequest
+from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
+from serve.translation.search_plan import SearchPlan
 from serve.translation.segments import SegmentedRequest, SegmentedText, TextSplitter
 
 TEXTS = st.text(alphabet=st.sampled_from("ab .,;!?\n\r\t\u00a0\u200b\x01\u2013。é()1"), max_size=60) | st.text(

@@ -21,8 +21,8 @@ from serve.errors import (
 )
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
-from serve.translation.request import SearchPlan
 from serve.translation.response import TranslationResponse
+from serve.translation.search_plan import SearchPlan
 from tests.support.fakes import ENDLESS_ID, EOS_ID, POISON_ID, translate
 from tests.support.translators import (
     LONG,
