@@ -140,6 +140,7 @@ class Service:
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
             options=channel_options(settings, shared=worker is not None),
+            most_message_bytes=settings.max_body_bytes,
             most_values=values,
             tls=self._security.tls,
             stream_unanswered_texts=settings.max_stream_texts,

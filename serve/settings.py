@@ -56,12 +56,6 @@ class ConnectionSettings(BaseModel):
     grpc_keepalive_timeout_seconds: float = Field(
         20.0, gt=0, allow_inf_nan=False, description="Time for the answer to a ping before the connection closes"
     )
-    grpc_min_ping_interval_seconds: float = Field(
-        10.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Shortest interval of client pings",
-    )
     grpc_max_connection_age_seconds: float = Field(
         300.0,
         gt=0,

@@ -21,6 +21,7 @@ from protos.translation_pb2 import (
 )
 from serve.api.auth import Authenticator, Tls
 from serve.api.grpc_call import Context, RecordedCall, answer, call_headers, send
+from serve.api.grpc_connections import Connections
 from serve.api.grpc_guard import RequestGuard
 from serve.api.grpc_health import Health
 from serve.api.grpc_many import ManyStream
@@ -77,6 +78,7 @@ class GrpcApi:
         authenticator: Authenticator,
         load_shedder: LoadShedder,
         options: ChannelOptions,
+        most_message_bytes: int,
         most_values: int,
         tls: Tls | None,
         stream_unanswered_texts: int,
@@ -85,7 +87,7 @@ class GrpcApi:
         """Builds the server without listening. Requires a running event loop.
 
         `TranslateMany` reads a stream only while fewer than `stream_unanswered_texts` of its texts are unanswered, and
-        for at most `stream_seconds`. Requests have at most `most_values` values.
+        for at most `stream_seconds`. A message has at most `most_message_bytes` and `most_values` values.
         """
         self._most_values = most_values
         self._dispatcher = dispatcher
@@ -98,7 +100,9 @@ class GrpcApi:
         self._idle_streams = idle_streams()
         self._health = Health()
         self._tls = tls
-        self._guard = RequestGuard(authenticator, load_shedder, metrics, METHODS)
+        self._connections = Connections(most_message_bytes, metrics.grpc_connections_ignored.inc)
+        self._watching: asyncio.Task[None] | None = None
+        self._guard = RequestGuard(authenticator, load_shedder, metrics, METHODS, self._connections)
         self._server = grpc.aio.server(interceptors=[self._guard], options=options)
         self._handlers = {
             "Translate": self._handler("translate", TranslateRequest, self._answer_texts),
@@ -135,6 +139,7 @@ class GrpcApi:
         else:
             bound_port = self._server.add_secure_port(address, self._tls.grpc_credentials())
         await self._server.start()
+        self._watching = asyncio.create_task(self._connections.watch(bound_port))
         return bound_port
 
     async def set_serving(self, serving: bool, models: Mapping[str, bool]) -> None:
@@ -150,6 +155,8 @@ class GrpcApi:
     async def stop(self, grace_seconds: float) -> None:
         """Rejects new calls and cancels calls that are still open after `grace_seconds`."""
         await self._server.stop(grace_seconds)
+        if self._watching is not None:
+            self._watching.cancel()
 
     def _handler(
         self,

@@ -18,6 +18,7 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 from grpc_status.rpc_status import to_status
 
+from serve.api.grpc_connections import CONNECTION
 from serve.api.retry_after import pushback_metadata, retry_details
 from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
 from serve.keys.account import Account
@@ -86,8 +87,17 @@ def call_headers(context: Context) -> dict[str, str]:
 def recorded(metrics: ServiceMetrics, method: Method, request_id: str, headers: Mapping[str, str]) -> RecordedRequest:
     """Records the block as one request; the response is sent before the record is written."""
     call_soon = asyncio.get_running_loop().call_soon
-    account = ACCOUNT.get()
-    return RecordedRequest(metrics, "grpc", method, request_id, headers, account=account, afterwards=call_soon)
+    connection = CONNECTION.get()
+    return RecordedRequest(
+        metrics,
+        "grpc",
+        method,
+        request_id,
+        headers,
+        account=ACCOUNT.get(),
+        network="" if connection is None else connection.network,
+        afterwards=call_soon,
+    )
 
 
 class RecordedCall:

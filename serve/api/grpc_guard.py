@@ -15,6 +15,7 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
 from serve.api.auth import Authenticator
 from serve.api.grpc_call import ACCOUNT, REQUEST_ID_KEY, Context, RecordedCall, abort, call_headers, error_trailers
+from serve.api.grpc_connections import CONNECTION, Connection, Connections
 from serve.api.grpc_unread import UnreadResponses
 from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
@@ -40,12 +41,22 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         load_shedder: LoadShedder,
         metrics: ServiceMetrics,
         methods: Mapping[str, Method],
+        connections: Connections,
     ) -> None:
-        """Creates the guard; `methods` maps the paths of shed methods to metrics labels, other paths are `other`."""
+        """Creates the guard.
+
+        Args:
+            authenticator: checks the API keys.
+            load_shedder: admits unary calls.
+            metrics: counts refused calls.
+            methods: metrics labels of the paths of shed methods; other paths are `other`.
+            connections: count the calls and their messages.
+        """
         self._authenticator = authenticator
         self._load_shedder = load_shedder
         self._metrics = metrics
         self._methods = methods
+        self._connections = connections
         self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
         self._unread = UnreadResponses()
         self._guarded: dict[str, Any] = {}
@@ -91,34 +102,46 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         is_open = path in PROBES or path.startswith(f"/{HEALTH_SERVICE}/")
 
         async def guarded(messages: object, context: Context) -> Any:
+            connection = self._connections.of_call(context.peer())
+            # Each call has its own context.
+            CONNECTION.set(connection)
+            connection.begin_call()
             try:
                 if not is_open:
                     self._check_metadata(context)
-                self._unread.check(context)
-                request = messages if handler.request_streaming else await self._receive(context, method)
+                self._unread.check(connection)
+                request = messages if handler.request_streaming else await self._receive(context, method, connection)
                 response = await serve(request, context)
             except ServiceError as error:
                 await self._refuse(method, error, context)
             else:
                 if not handler.response_streaming:
-                    self._unread.add(response, context)
+                    self._unread.add(response, context, connection)
                 return response
+            finally:
+                connection.end_call()
+
+        def read(data: bytes) -> Any:
+            if (connection := CONNECTION.get()) is not None:
+                connection.count_message(len(data))
+            return handler.request_deserializer(data)
 
         make = grpc.stream_stream_rpc_method_handler
         if not handler.response_streaming:
             make = grpc.stream_unary_rpc_method_handler
-        return make(guarded, handler.request_deserializer, handler.response_serializer)
+        return make(guarded, read, handler.response_serializer)
 
     def _check_metadata(self, context: Context) -> None:
         if self._authenticator.required:
             metadata = context.invocation_metadata() or ()
             keys = (str(value) for key, value in metadata if key == KEY_METADATA)
-            # Each call has its own context.
             ACCOUNT.set(self._authenticator.check_key(*keys))
 
-    async def _receive(self, context: Context, method: Method) -> Any:
+    async def _receive(self, context: Context, method: Method, connection: Connection) -> Any:
         """Returns the message of a unary call; raises ServiceError if the call is shed or the message is late."""
-        if method != "other" and not self._load_shedder.open:
+        account = ACCOUNT.get()
+        caller = connection.network if account is None else account.key.id
+        if method != "other" and not self._load_shedder.admits(caller):
             raise self._load_shedder.refuse()
         with self._messages.limit():
             message = await context.read()

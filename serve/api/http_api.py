@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.api.auth import Authenticator
 from serve.api.body_parser import BodyParser
+from serve.api.client_address import network_of
 from serve.api.deepl.http import DeepLHttp
 from serve.api.documents.http import HttpDocuments
 from serve.api.glossaries import HttpGlossaries
@@ -184,7 +185,9 @@ class RequestRecorder:
             await send(message)
 
         try:
-            with RecordedRequest(self._metrics, "rest", method, request_id, headers) as record:
+            client = scope["client"]
+            network = "" if client is None else network_of(client[0])
+            with RecordedRequest(self._metrics, "rest", method, request_id, headers, network=network) as record:
                 state["record"] = record
                 # Starlette's routes match a path with a line feed at its end, which is no path of this module.
                 if scope["path"].endswith("\n"):

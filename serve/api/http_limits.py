@@ -6,13 +6,13 @@ have not sent a complete request. Thus neither half headers nor idle connections
 """
 
 import asyncio
-import ipaddress
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
+from serve.api.client_address import network_of
 from serve.api.http_turns import Turns
 from serve.observability.connections import CloseReason, ConnectionMetrics
 from serve.system import most_open_files
@@ -24,8 +24,6 @@ MAX_HELD_BYTES = 64 << 20
 PEAK_CONNECTIONS = 100
 # Input of a connection that is parsed before others have their turn.
 INPUT_BYTES = 16 << 10
-# An owner of IPv6 addresses has at least a network of this size.
-IPV6_PREFIX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ class Connections:
     def make_room(self, address: str) -> CloseReason | None:
         """Makes room for a connection from an address; returns the reason if it must be refused."""
         most = self.limits.connections_per_address
-        if most is not None and self._counts[_network(address)] >= most:
+        if most is not None and self._counts[network_of(address)] >= most:
             return "too_many_per_address"
         if len(self._networks) >= self.limits.connections:
             oldest = next(chain(self._unproven, self._idle), None)
@@ -136,7 +134,7 @@ class Connections:
 
     def add(self, connection: LimitedConnection, address: str) -> None:
         """Adds a new connection."""
-        network = "" if self.limits.connections_per_address is None else _network(address)
+        network = "" if self.limits.connections_per_address is None else network_of(address)
         self._networks[connection] = network
         self._peak = max(self._peak, len(self._networks))
         self._counts[network] += 1
@@ -198,12 +196,3 @@ class Connections:
         """Closes every connection at once."""
         for connection in tuple(self._networks):
             connection.abort("shutdown")
-
-
-def _network(address: str) -> str:
-    """Returns what counts as one address: an IPv4 address, or the network of an IPv6 address."""
-    if ":" not in address:
-        return address
-    parsed = ipaddress.IPv6Address(address.partition("%")[0])
-    mapped = parsed.ipv4_mapped
-    return str(mapped or ipaddress.IPv6Network((int(parsed), IPV6_PREFIX), strict=False))

@@ -6,9 +6,7 @@ connections nor TLS handshakes. At the limit, a new connection gets 503 and is c
 
 import asyncio
 import contextlib
-import ctypes
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from http import HTTPStatus
@@ -20,6 +18,7 @@ from serve.api.auth import Tls
 from serve.api.http_connection import Connection
 from serve.api.http_limits import Connections, HttpLimits
 from serve.api.http_problem import raw_problem
+from serve.api.tcp_sockets import DROP_SYN, filter_packets
 from serve.observability.connections import ConnectionMetrics
 from serve.system import return_memory, run_in_daemon_thread
 
@@ -37,9 +36,6 @@ ACCEPT_PAUSE_SECONDS = 1.0
 # At a shutdown: time in which requests in transit are still answered, then maximum time for connections to close.
 CLOSE_STEP_SECONDS = 0.1
 CLOSE_SECONDS = 5
-# A filter of packets to a socket (classic BPF): load the flags of the TCP header; with SYN, drop the packet.
-_WITHOUT_SYN = struct.pack("HBBI" * 4, 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF)
-_SO_ATTACH_FILTER = 26  # of Linux
 
 log = structlog.get_logger("dragoman")
 
@@ -94,10 +90,8 @@ def begin_no_connection(listening: socket.socket) -> None:
     Otherwise a connection could complete after the last `accept`, and closing the socket would reset it.
     """
     if sys.platform == "linux":
-        program = ctypes.create_string_buffer(_WITHOUT_SYN)
         with contextlib.suppress(OSError):
-            option = struct.pack("HP", len(_WITHOUT_SYN) // 8, ctypes.addressof(program))
-            listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+            filter_packets(listening, DROP_SYN)
 
 
 class Listener:

@@ -15,6 +15,7 @@ from typing import Self
 
 import structlog
 
+from serve.api.caller_shares import CallerShares
 from serve.errors import DeadlineExceededError, QueueFullError
 from serve.observability.logs import RequestRecord
 from serve.observability.request_metrics import Method
@@ -76,15 +77,19 @@ class LoadShedder:
         self._busy = False
         self._capacities = self._count_capacities()
         self._inside = 0
+        self._shares = CallerShares(clock)
         self._refused = 0
         self._late = deque[bool](maxlen=ENDINGS)
         self._strained_until_seconds = -math.inf
         self._shut_until_seconds = -math.inf
 
-    @property
-    def open(self) -> bool:
-        """Whether one more request is admitted now."""
-        return self._clock() >= self._shut_until_seconds and self._inside < self._capacity()
+    def admits(self, caller: str) -> bool:
+        """Returns whether one more request of a caller is admitted now."""
+        self._shares.note(caller)
+        capacity, (_, without_queue) = self._capacity(), self._capacities
+        if self._clock() < self._shut_until_seconds or self._inside >= capacity:
+            return False
+        return self._inside < without_queue or self._shares.allow(caller, capacity)
 
     def refuse(self) -> QueueFullError:
         """Counts a rejected request and returns its error."""
@@ -108,19 +113,21 @@ class LoadShedder:
             QueueFullError: if the request would not be admitted now.
         """
         admission = Admission(self, record, counted=method != "other")
-        if admission.counted and not self.open:
+        if admission.counted and not self.admits(record.caller):
             raise self.refuse()
         return admission
 
-    def admit(self) -> None:
-        """Counts a request in flight; raises QueueFullError if there is no room."""
-        if not self.open:
+    def admit(self, caller: str) -> None:
+        """Counts a request in flight; raises QueueFullError if there is no room for its caller."""
+        if not self.admits(caller):
             raise self.refuse()
         self._inside += 1
+        self._shares.take(caller)
 
-    def release(self) -> None:
+    def release(self, caller: str) -> None:
         """Ends the count of a request."""
         self._inside -= 1
+        self._shares.free(caller)
 
     def watch(self) -> None:
         """Updates what the limits depend on, and logs the number of rejected requests. Must be called periodically."""
@@ -178,6 +185,7 @@ class Admission:
     def __init__(self, load_shedder: LoadShedder, record: RequestRecord, *, counted: bool) -> None:
         self._load_shedder = load_shedder
         self._record = record
+        self._caller = record.caller
         self.counted = counted
         self.inside = False
         self._at_end: Callable[[], object] | None = None
@@ -204,7 +212,7 @@ class Admission:
     def enter(self) -> None:
         """Takes the place once the request is complete; raises QueueFullError if there is none."""
         if self.counted and not self.inside:
-            self._load_shedder.admit()
+            self._load_shedder.admit(self._caller)
             self.inside = True
 
     def at_end(self, function: Callable[[], object]) -> None:
@@ -214,7 +222,7 @@ class Admission:
     def leave(self) -> None:
         """Frees the place, at the end or while the client does not read its answer; a request takes no second one."""
         if self.inside:
-            self._load_shedder.release()
+            self._load_shedder.release(self._caller)
             self.inside = False
 
 

@@ -53,7 +53,9 @@ def channel_options(settings: ServeSettings, *, shared: bool = False) -> Channel
         # Connections without calls also need pings to detect that they are dead; such pings carry no data.
         "grpc.keepalive_permit_without_calls": 1,
         "grpc.http2.max_pings_without_data": 0,
-        "grpc.http2.min_ping_interval_without_data_ms": _milliseconds(settings.grpc_min_ping_interval_seconds),
+        # gRPC would close a connection with too many pings, but only once all answers are written. Until then, each
+        # ping would cost it far more than an answer.
+        "grpc.http2.max_ping_strikes": 0,
     }
     if math.isfinite(longest_seconds):
         options["grpc.max_connection_age_ms"] = _milliseconds(longest_seconds)

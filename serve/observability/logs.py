@@ -52,6 +52,7 @@ class RequestRecord:
         usage: None: the request failed.
         account: of the client's API key; None: no key is required.
         charge: characters that count for the key while the request runs.
+        network: address of the client, or network of its IPv6 address; empty: unknown.
     """
 
     request_id: str
@@ -64,6 +65,12 @@ class RequestRecord:
     usage: RequestUsage | None = None
     account: "Account | None" = None
     charge: "Charge | None" = None
+    network: str = ""
+
+    @property
+    def caller(self) -> str:
+        """Who takes a place in the queue: the API key, or the network of the client if no key is required."""
+        return self.account_id or self.network
 
     @property
     def account_id(self) -> str:
@@ -139,6 +146,7 @@ class RecordedRequest:
         headers: Mapping[str, str] = NO_HEADERS,
         *,
         account: "Account | None" = None,
+        network: str = "",
         afterwards: Callable[[Callable[[], None]], object] = lambda write: write(),
     ) -> None:
         """Prepares the record.
@@ -150,6 +158,7 @@ class RecordedRequest:
             request_id: as of `RequestRecord`.
             headers: may continue a trace of the client (W3C Trace Context).
             account: as of `RequestRecord`.
+            network: as of `RequestRecord`.
             afterwards: runs the function that writes the record. In an event loop, `call_soon`: it runs after the
                 response is sent.
         """
@@ -158,7 +167,7 @@ class RecordedRequest:
         self._method = method
         self._headers = headers
         self._afterwards = afterwards
-        self._record = RequestRecord(request_id, account=account)
+        self._record = RequestRecord(request_id, account=account, network=network)
 
     def __enter__(self) -> RequestRecord:
         self._started_seconds = time.monotonic()

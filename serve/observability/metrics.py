@@ -331,6 +331,11 @@ class ServiceMetrics:
         self._ready = Gauge("dragoman_ready", "1 if every model would translate a request now.", registry=self.registry)
         self._draining = Gauge("dragoman_draining", "1 from the stop signal to the exit.", registry=self.registry)
         self.http_connections = ConnectionMetrics(self.registry)
+        self.grpc_connections_ignored = Counter(
+            "dragoman_grpc_connections_ignored",
+            "gRPC connections whose packets are dropped, because they sent too much without calls.",
+            registry=self.registry,
+        )
         self._build = Info("dragoman_build", "Versions of the running software.", registry=self.registry)
         self._reloads = Counter(
             "dragoman_reloads", "Reloads of the models, by outcome.", ("outcome",), registry=self.registry

@@ -54,7 +54,6 @@ BROUGHT_BY_RAY = frozenset(
         "tls_client_ca_file",
         "grpc_keepalive_seconds",
         "grpc_keepalive_timeout_seconds",
-        "grpc_min_ping_interval_seconds",
         "grpc_max_connection_age_seconds",
         "grpc_max_connection_age_grace_seconds",
         "stream_unanswered_texts",

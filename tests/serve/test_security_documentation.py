@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from serve.api import (
+    grpc_connections,
     grpc_guard,
     grpc_health,
     grpc_reflection,
@@ -58,6 +59,10 @@ def statements() -> Iterator[tuple[str, str]]:
     yield "security", f"streams; {grpc_reflection.STREAM_MESSAGES:,} messages"
     yield "security", f"message of a streamed response | {SEND_TIMEOUT_SECONDS:g} s"
     yield "security", f"unread responses of unary calls | {grpc_unread.UNREAD_BYTES >> 20} MiB"
+    spare, spare_rate = grpc_connections.SPARE_BYTES >> 20, grpc_connections.SPARE_BYTES_PER_SECOND >> 10
+    yield "security", f"bytes that no call needs, per connection | {spare} MiB, and {spare_rate} KiB per second |"
+    silent_seconds = settings["grpc_keepalive_seconds"] + settings["grpc_keepalive_timeout_seconds"]
+    yield "security", f"gets no answer, by default after {silent_seconds:g} s"
     minutes = settings["grpc_max_connection_age_seconds"] + settings["grpc_max_connection_age_grace_seconds"]
     yield "security", f"by default for at most {minutes / 60:.0f} minutes"
     yield "security", f"one at a time, {SHARES[1 / PERIODS]} of the time of one CPU"

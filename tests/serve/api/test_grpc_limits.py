@@ -230,6 +230,51 @@ def test_the_memory_of_unread_responses_is_bounded(
         eventually(lambda: not server.live.service._grpc._guard._unread._bytes)
 
 
+def test_a_flood_without_calls_is_ignored(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel drops the packets, so that the client waits in vain; the server closes the connection later."""
+    monkeypatch.setattr("serve.api.grpc_connections.SPARE_BYTES", 1 << 20)
+    with serve(bundle_path, transport) as server:
+        target = Target(server.live.service.grpc_port, transport.context)
+
+        def is_ignored() -> bool:
+            return server.live.metric("grpc_connections_ignored_total") == 1
+
+        async def flood() -> None:
+            link = await Link.open(target, http2.Http2Answers(Counter()))
+            with closing(link):
+                flooding = asyncio.create_task(http2.continuations(link))
+                await asyncio.to_thread(eventually, is_ignored)
+                assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+                assert not flooding.done()
+                flooding.cancel()
+
+        asyncio.run(flood())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_a_client_with_large_messages_is_not_ignored(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """Its messages are refused, and thus cheap."""
+    monkeypatch.setattr("serve.api.grpc_connections.SPARE_BYTES", 4 << 20)
+    monkeypatch.setattr("serve.api.grpc_connections.PAUSE_SECONDS", 0.01)
+    large = TranslateRequest(text=["a" * (1 << 20)]).SerializeToString()
+    with (
+        run_service(bundle_path, host="::") as live,
+        grpc.insecure_channel(f"{host}:{live.service.grpc_port}") as channel,
+    ):
+        method: Any = channel.unary_unary(TRANSLATE_METHOD)
+        for _ in range(20):
+            with pytest.raises(grpc.RpcError, match="characters, expected at most"):
+                method(large, timeout=WAIT_SECONDS)
+        connections = live.service._grpc._connections
+        eventually(lambda: len(connections._by_socket) == 1)
+        assert {each.peer for each in connections._by_socket.values()} == set(connections._by_peer)
+        assert live.metric("grpc_connections_ignored_total") == 0
+
+
 def test_unread_streams_keep_nobody_out(bundle_path: Path, transport: Transport) -> None:
     """While clients do not read, their calls are not in flight."""
     with serve(bundle_path, transport) as server:

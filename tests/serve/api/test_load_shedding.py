@@ -2,17 +2,21 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from protos.translation_pb2 import TranslateRequest
+from serve.api.caller_shares import COMING_SECONDS
 from serve.api.load_shedding import (
     BUSY_SHARE,
     ENDINGS,
@@ -52,14 +56,19 @@ class ShedderUnderTest:
         if busy_share is not None:
             self.load_shedder.watch()
 
-    def room(self) -> int:
+    def room(self, caller: str = "") -> int:
         """Returns how many requests are admitted before one is rejected; all have left again."""
         with ExitStack() as inside:
-            for count in range(1000):
-                try:
-                    inside.enter_context(self.load_shedder.enter(RequestRecord("id"), "translate"))
-                except QueueFullError:
-                    return count
+            return self.fill(inside, caller)
+
+    def fill(self, inside: ExitStack, caller: str) -> int:
+        """Returns how many requests of a caller are admitted before one is rejected; they leave with `inside`."""
+        for count in range(1000):
+            try:
+                record = RequestRecord("id", network=caller)
+                inside.enter_context(self.load_shedder.enter(record, "translate"))
+            except QueueFullError:
+                return count
         raise AssertionError("no request was rejected")
 
     def end(self, error: BaseException | None = None, outcome: str = "ok") -> None:
@@ -134,7 +143,7 @@ def test_an_occasional_late_request_changes_nothing() -> None:
 def test_mostly_late_requests_stop_admission_for_a_moment() -> None:
     shedder = ShedderUnderTest()
     shedder.be_late(MOST_LATE - 1)
-    assert shedder.load_shedder.open
+    assert shedder.load_shedder.admits("")
     shedder.be_late()
     assert shedder.room() == 0
     shedder.clock.seconds += SHUT_SECONDS
@@ -146,7 +155,32 @@ def test_admission_stays_open_while_half_of_the_requests_are_in_time() -> None:
     for _ in range(10 * ENDINGS):
         shedder.be_late()
         shedder.end()
-        assert shedder.load_shedder.open
+        assert shedder.load_shedder.admits("")
+
+
+def test_while_others_come_a_caller_has_half_of_the_places() -> None:
+    shedder = ShedderUnderTest()
+    places = SLOTS + QUEUE_LIMIT + FEW
+    assert [shedder.room(caller) for caller in ("first", "second")] == [places, places // 2]
+    with ExitStack() as inside:
+        assert shedder.fill(inside, "first") == places // 2
+        assert shedder.fill(inside, "second") == places // 2
+        assert shedder.fill(inside, "third") == 1
+    assert shedder.room("first") == places // 2
+
+
+def test_a_caller_has_all_places_again_after_the_others_have_stopped() -> None:
+    shedder = ShedderUnderTest()
+    shedder.room("first")
+    shedder.clock.seconds += COMING_SECONDS
+    assert shedder.room("second") == SLOTS + QUEUE_LIMIT + FEW
+
+
+def test_no_share_leaves_a_slot_idle() -> None:
+    shedder = ShedderUnderTest()
+    shedder.be_late(SEVERAL_LATE)
+    shedder.room("other")
+    assert shedder.room() == SLOTS + FEW
 
 
 def test_the_utilization_is_that_of_the_process_per_cpu_or_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +261,48 @@ def test_rest_sheds_a_request_before_its_body_is_read(full: LiveService) -> None
     assert answer.status_code == 429
     assert answer.json()["reason"] == "queue_full"
     assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_a_caller_that_fills_the_queue_leaves_places_to_another_address(
+    live: LiveService, model: GatedModel, protocol: str
+) -> None:
+    """Of six places, three are the slots and one that is being read or written."""
+    other = httpx.HTTPTransport(local_address="127.0.0.2")
+    send: Callable[[], bool] = partial(_answers_rest if protocol == "rest" else _answers_grpc, live)
+    with (
+        httpx.Client(base_url=live.http_url, transport=other, timeout=WAIT_SECONDS) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+
+        def send_from_there() -> int:
+            return client.post("/v1/translate", json={"text": LONG_TEXT}).status_code
+
+        assert send_from_there() == 200
+        model.gate.clear()
+        first = [pool.submit(send) for _ in range(3)]
+        eventually(lambda: live.service._load_shedder._inside == 3)
+        assert not send()
+        there = pool.submit(send_from_there)
+        eventually(lambda: live.service._load_shedder._inside == 4)
+        model.gate.set()
+        assert [each.result() for each in first] == [True] * 3
+        assert there.result() == 200
+
+
+def _answers_rest(live: LiveService) -> bool:
+    status = live.post({"text": LONG_TEXT}).status_code
+    assert status in (200, 429)
+    return status == 200
+
+
+def _answers_grpc(live: LiveService) -> bool:
+    with live.grpc_channel() as channel:
+        method: Any = channel.unary_unary(TRANSLATE_METHOD)
+        call = method.future(TranslateRequest(text=[LONG_TEXT]).SerializeToString(), timeout=WAIT_SECONDS)
+        code = call.code()
+    assert code in (grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    return code is grpc.StatusCode.OK
 
 
 def test_requests_without_translation_are_not_shed(full: LiveService) -> None:

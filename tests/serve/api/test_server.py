@@ -22,7 +22,6 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, PING, GO_AWAY = 4, 6, 7
 ACKNOWLEDGED = 1
 MAX_CONCURRENT_STREAMS = 3
-ENHANCE_YOUR_CALM = 11
 
 
 def test_accepted_connections_of_a_free_port_have_tcp_nodelay() -> None:
@@ -99,17 +98,13 @@ def test_the_calls_of_a_connection_are_limited(bundle_path: Path) -> None:
     assert dict(struct.iter_unpack(">HI", announced))[MAX_CONCURRENT_STREAMS] == MAX_STREAMS
 
 
-@pytest.mark.parametrize(("seconds", "allowed"), [(0, True), (60, False)])
-def test_a_connection_with_too_frequent_pings_is_closed(bundle_path: Path, seconds: float, *, allowed: bool) -> None:
-    with run_service(bundle_path, grpc_min_ping_interval_seconds=seconds) as live, connect(live) as connection:
+def test_frequent_pings_are_answered(bundle_path: Path) -> None:
+    with run_service(bundle_path) as live, connect(live) as connection:
         connection.sendall(frame(PING, bytes(8)) * 9)
-        if allowed:
-            answers = (flags for kind, flags, _ in frames(connection) if kind == PING)
-            for _ in range(9):
-                assert next(answers) == ACKNOWLEDGED
-                connection.sendall(frame(PING, bytes(8)))
-        else:
-            assert farewell(connection) == (ENHANCE_YOUR_CALM, b"too_many_pings")
+        answers = (flags for kind, flags, _ in frames(connection) if kind == PING)
+        for _ in range(9):
+            assert next(answers) == ACKNOWLEDGED
+            connection.sendall(frame(PING, bytes(8)))
 
 
 @pytest.mark.parametrize("age", ["inf", 1e9])

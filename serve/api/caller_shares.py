@@ -1,0 +1,40 @@
+"""Shares of callers in the requests in flight: while others come, no caller fills the queue alone."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+# So long after its last request, a caller counts as coming.
+COMING_SECONDS = 10.0
+
+
+class CallerShares:
+    """The places that each caller has. Belongs to the event loop's thread."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._places = Counter[str]()
+        self._last_caller = ""
+        self._last_seconds = self._last_of_another_seconds = -math.inf
+
+    def note(self, caller: str) -> None:
+        """Notes that a caller has come."""
+        if caller != self._last_caller:
+            self._last_of_another_seconds = self._last_seconds
+            self._last_caller = caller
+        self._last_seconds = self._clock()
+
+    def allow(self, caller: str, places: int) -> bool:
+        """Returns whether the caller that came last may have one more of all places: half of them, or any if alone."""
+        alone = self._clock() >= self._last_of_another_seconds + COMING_SECONDS
+        return alone or self._places[caller] < places // 2
+
+    def take(self, caller: str) -> None:
+        """Gives a place to a caller."""
+        self._places[caller] += 1
+
+    def free(self, caller: str) -> None:
+        """Takes a place back."""
+        self._places[caller] -= 1
+        if not self._places[caller]:
+            del self._places[caller]

@@ -1,0 +1,163 @@
+"""Ignores gRPC connections that send far more than their calls need, such as floods of pings or of endless headers.
+
+gRPC's core reads all frames of a connection, without a limit. The server compares what the kernel has received on each
+connection with its calls and their messages. From a connection beyond the limit, the kernel drops all packets: if the
+server closed it, the client would connect again at once. gRPC closes it when its own ping gets no answer.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import structlog
+
+from serve.api.client_address import host_of, network_of, peer_of
+from serve.api.tcp_sockets import DROP_ALL, AcceptedSockets, filter_packets, received_bytes
+from serve.system import return_memory, run_in_daemon_thread
+
+# What a connection may send without calls: once, the first 64 KiB of 256 messages, whose calls the server does not see
+# yet; and all the time, such as pings, window updates and calls of unknown methods.
+SPARE_BYTES = 16 << 20
+SPARE_BYTES_PER_SECOND = 256 << 10
+# The header of a call, and the part of its message that arrives also if the server never reads it.
+CALL_BYTES = 128 << 10
+# Frames and TLS of a message, besides those that `CALL_BYTES` covers.
+MESSAGE_BYTES = 64
+# Bytes arrive before the server sees their call. So many looks in a row find a connection beyond its limit before it is
+# ignored.
+LOOKS = 10
+LOOKS_WITHOUT_CALLS = 2
+# Between two looks at all connections: short, because a flood uses the CPUs meanwhile. Looks take at most a fiftieth of
+# the time of a CPU.
+PAUSE_SECONDS = 0.1
+LOOK_SHARE = 0.02
+
+_log = structlog.get_logger("dragoman")
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """What a client has sent over a connection.
+
+    Attributes:
+        peer: address and port of the client, as gRPC writes them.
+        network: what counts as one client.
+        open_calls: calls that have not ended.
+        unread_bytes: responses of unary calls that gRPC has not sent.
+        ignored: whether the kernel drops its packets.
+    """
+
+    peer: str
+    network: str = field(init=False)
+    open_calls: int = 0
+    unread_bytes: int = 0
+    ignored: bool = False
+    _received_bytes: int | None = None  # None: not looked at yet
+    _explained_bytes: int = 0
+    _spent_bytes: float = 0.0
+    _looks: int = 0  # in a row that found it beyond its limit
+    _most_looks: int = LOOKS_WITHOUT_CALLS
+
+    def __post_init__(self) -> None:
+        self.network = network_of(host_of(self.peer))
+
+    def begin_call(self) -> None:
+        """Counts a call until `end_call`."""
+        self._most_looks = LOOKS
+        self.open_calls += 1
+        self._explained_bytes += CALL_BYTES
+
+    def end_call(self) -> None:
+        """Ends the count of a call."""
+        self.open_calls -= 1
+
+    def count_message(self, size_bytes: int) -> None:
+        """Counts a message that the server has read."""
+        self._explained_bytes += size_bytes + MESSAGE_BYTES
+
+    def exceeds(self, received_bytes: int, seconds: float, most_message_bytes: int) -> bool:
+        """Returns whether the client is beyond its limit, now and at the looks before.
+
+        Args:
+            received_bytes: since the connection began.
+            seconds: since the last look.
+            most_message_bytes: of a message, of which a part may have arrived.
+        """
+        if self._received_bytes is not None:
+            new_bytes = received_bytes - self._received_bytes - self._explained_bytes
+            self._spent_bytes = max(0.0, self._spent_bytes + new_bytes - SPARE_BYTES_PER_SECOND * seconds)
+        self._received_bytes, self._explained_bytes = received_bytes, 0
+        beyond = self._spent_bytes > SPARE_BYTES + self.open_calls * most_message_bytes
+        self._looks = self._looks + 1 if beyond else 0
+        return self._looks >= self._most_looks
+
+
+# The connection of the running call; None: another server has received it.
+CONNECTION: ContextVar[Connection | None] = ContextVar("connection", default=None)
+
+
+class Connections:
+    """The open connections of the gRPC server. Belongs to the event loop's thread."""
+
+    def __init__(self, most_message_bytes: int, count_ignored: Callable[[], object]) -> None:
+        """Starts without connections.
+
+        Args:
+            most_message_bytes: of a message.
+            count_ignored: called for each connection that is ignored.
+        """
+        self._most_message_bytes = most_message_bytes
+        self._count_ignored = count_ignored
+        self._by_peer = dict[str, Connection]()
+        self._by_socket = dict[int, Connection]()
+
+    def of_call(self, peer: str) -> Connection:
+        """Returns the connection of a call, given what gRPC calls its peer."""
+        connection = self._by_peer.get(peer)
+        if connection is None:
+            connection = self._by_peer[peer] = Connection(peer)
+        return connection
+
+    async def watch(self, port: int) -> None:
+        """Looks at the connections to a port until it is canceled. Other systems than Linux show none of them."""
+        sockets, last_seconds = AcceptedSockets(port), time.monotonic()
+        while True:
+            now_seconds = time.monotonic()
+            ignored = self._look(sockets, now_seconds - last_seconds)
+            last_seconds = now_seconds
+            await asyncio.sleep(max(PAUSE_SECONDS, (time.monotonic() - now_seconds) / LOOK_SHARE))
+            if ignored:  # gRPC has read the rest
+                await run_in_daemon_thread(return_memory)
+
+    def _look(self, sockets: AcceptedSockets, seconds: float) -> bool:
+        """Ignores the connections beyond their limits; returns whether there are new ones."""
+        current, any_ignored = dict[int, Connection](), False
+        for number, address, accepted in sockets:
+            connection = current[number] = self._by_socket.get(number) or self._of_socket(peer_of(address))
+            if not connection.ignored and connection.exceeds(
+                received_bytes(accepted), seconds, self._most_message_bytes
+            ):
+                self._ignore(connection, accepted)
+                any_ignored = True
+        self._by_socket = current
+        # Calls may end after their connection.
+        used = (each for each in self._by_peer.values() if each.open_calls or each.unread_bytes)
+        self._by_peer = {each.peer: each for each in (*used, *current.values())}
+        return any_ignored
+
+    def _of_socket(self, peer: str) -> Connection:
+        """Returns the connection of a socket that was not seen before."""
+        earlier = self._by_peer.get(peer)
+        # A client may use the port of an earlier connection again.
+        return Connection(peer) if earlier is None or earlier in self._by_socket.values() else earlier
+
+    def _ignore(self, connection: Connection, accepted: socket.socket) -> None:
+        connection.ignored = True
+        with suppress(OSError):
+            filter_packets(accepted, DROP_ALL)
+        self._count_ignored()
+        _log.warning("grpc_connection_ignored", peer=connection.peer)

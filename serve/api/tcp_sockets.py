@@ -1,0 +1,78 @@
+"""TCP sockets as Linux sees them: the accepted connections of a port, what they have received, filters of packets."""
+
+import ctypes
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+
+from serve.api.client_address import SocketAddress
+
+# Constants of Linux.
+_SO_ATTACH_FILTER = 26
+_BYTES_RECEIVED = struct.Struct("128xQ")  # in the structure tcp_info
+_DESCRIPTORS = "/proc/self/fd"
+# Programs of classic BPF. A result of 0 drops a packet.
+DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
+# Load the flags of the TCP header; with SYN, drop the packet.
+DROP_SYN = struct.pack("HBBI" * 4, 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF)
+
+
+def filter_packets(receiver: socket.socket, program: bytes) -> None:
+    """Lets the kernel drop packets to a socket before TCP gets them.
+
+    Raises:
+        OSError: if the system has no such filters.
+    """
+    instructions = ctypes.create_string_buffer(program)
+    option = struct.pack("HP", len(program) // 8, ctypes.addressof(instructions))
+    receiver.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+
+
+def received_bytes(connection: socket.socket) -> int:
+    """Returns how many bytes a connection has received since it began, also those that nobody has read yet."""
+    information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
+    # Some sandboxes return less.
+    (received,) = _BYTES_RECEIVED.unpack(information.ljust(_BYTES_RECEIVED.size, b"\0"))
+    return int(received)
+
+
+class AcceptedSockets:
+    """The accepted connections of a port of this process."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._others = set[int]()
+
+    def __iter__(self) -> Iterator[tuple[int, SocketAddress, socket.socket]]:
+        """Yields a number that no other open socket has, the client's address, and a copy of the socket.
+
+        The copy is open until the next one.
+        """
+        others, self._others = self._others, set()
+        try:
+            entries = list(os.scandir(_DESCRIPTORS))
+        except OSError:  # no descriptor is free
+            return
+        for entry in entries:
+            try:
+                status = os.fstat(int(entry.name))
+                if not stat.S_ISSOCK(status.st_mode):
+                    continue
+                number = status.st_ino
+                if number in others:
+                    self._others.add(number)
+                    continue
+                # A copy, because a thread of gRPC may close the socket, and the system reuse its descriptor.
+                with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                    if _is_bound(connection, self._port):
+                        yield number, connection.getpeername(), connection
+                    else:
+                        self._others.add(number)
+            except OSError:  # closed meanwhile
+                continue
+
+
+def _is_bound(connection: socket.socket, port: int) -> bool:
+    return connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == port

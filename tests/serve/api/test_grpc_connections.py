@@ -1,0 +1,111 @@
+"""Which gRPC connections send more than their calls need; `test_grpc_limits.py` floods a server over such ones."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.api.grpc_connections import (
+    CALL_BYTES,
+    LOOKS,
+    LOOKS_WITHOUT_CALLS,
+    SPARE_BYTES,
+    SPARE_BYTES_PER_SECOND,
+    Connection,
+)
+
+MOST_MESSAGE_BYTES = 2 << 20
+PEER = "ipv4:192.0.2.1:1000"
+
+
+class Client:
+    """A connection, and what its client has sent."""
+
+    def __init__(self) -> None:
+        self.connection = Connection(PEER)
+        self.sent_bytes = 100
+        assert not self.exceeds()
+
+    def send(self, size_bytes: int) -> None:
+        self.sent_bytes += size_bytes
+
+    def exceeds(self, seconds: float = 0.0) -> bool:
+        return self.connection.exceeds(self.sent_bytes, seconds, MOST_MESSAGE_BYTES)
+
+
+def test_a_connection_may_send_some_bytes_without_calls_and_more_with_time() -> None:
+    client = Client()
+    client.send(SPARE_BYTES)
+    assert not client.exceeds()
+    for _ in range(100):
+        client.send(SPARE_BYTES_PER_SECOND)
+        assert not client.exceeds(seconds=1.0)
+    client.send(1)
+    assert [client.exceeds() for _ in range(LOOKS_WITHOUT_CALLS)] == [False] * (LOOKS_WITHOUT_CALLS - 1) + [True]
+
+
+def test_what_a_connection_sent_before_the_first_look_does_not_count() -> None:
+    connection = Connection(PEER)
+    assert not any(connection.exceeds(10 * SPARE_BYTES, 0.0, MOST_MESSAGE_BYTES) for _ in range(2 * LOOKS))
+
+
+def test_bytes_may_arrive_before_the_server_sees_their_call() -> None:
+    client = Client()
+    for _ in range(3):
+        client.connection.begin_call()
+        client.connection.end_call()
+        client.send(2 * SPARE_BYTES)
+        assert not any(client.exceeds() for _ in range(LOOKS - 1))
+        client.connection.count_message(2 * SPARE_BYTES)
+        assert not client.exceeds()
+    client.send(2 * SPARE_BYTES)
+    assert [client.exceeds() for _ in range(LOOKS)] == [False] * (LOOKS - 1) + [True]
+
+
+def test_an_idle_time_saves_nothing() -> None:
+    client = Client()
+    assert not client.exceeds(seconds=1e6)
+    client.send(SPARE_BYTES + 1)
+    assert any(client.exceeds() for _ in range(LOOKS_WITHOUT_CALLS))
+
+
+def test_each_open_call_may_send_a_part_of_a_message() -> None:
+    client = Client()
+    client.connection.begin_call()
+    client.send(CALL_BYTES + SPARE_BYTES + MOST_MESSAGE_BYTES)
+    assert not any(client.exceeds() for _ in range(2 * LOOKS))
+    client.connection.end_call()
+    assert any(client.exceeds() for _ in range(LOOKS))
+
+
+CALLS = st.lists(
+    st.tuples(st.integers(0, MOST_MESSAGE_BYTES), st.integers(1, 16 << 10), st.integers(1, 300)), max_size=20
+)
+
+
+@given(CALLS, st.randoms(use_true_random=False))
+def test_messages_in_any_order_never_exceed_the_limit(calls: list[tuple[int, int, int]], random: Random) -> None:
+    """The bytes of a call: its header, then its message in pieces, with frames around them."""
+    client, waiting = Client(), list[Callable[[], object]]()
+    for message_bytes, header_bytes, frames in calls:
+        client.send(header_bytes + 9 * frames)
+        client.connection.begin_call()
+
+        def finish(size_bytes: int = message_bytes) -> None:
+            client.connection.count_message(size_bytes)
+            client.connection.end_call()
+
+        client.send(message_bytes)
+        waiting.append(finish)
+        random.shuffle(waiting)
+        while len(waiting) > random.randrange(20):
+            waiting.pop()()
+        assert not any(client.exceeds() for _ in range(LOOKS_WITHOUT_CALLS))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_network_of_a_connection_is_that_of_its_client(number: int) -> None:
+    assert Connection(f"ipv4:192.0.2.{number}:1000").network == f"192.0.2.{number}"
+    assert Connection(f"ipv6:%5B2001:db8::{number}%5D:1000").network == "2001:db8::/64"
