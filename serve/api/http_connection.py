@@ -16,11 +16,12 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from serve.api.http_exchange import Exchange, make_scope
-from serve.api.http_limits import Connections
+from serve.api.http_limits import Connections, Wait
 from serve.api.http_output import Output
 from serve.api.http_parser import MAX_PIPELINED, BoundedParser, HttpRefusalError, Part
 from serve.api.http_problem import raw_problem
 from serve.api.http_tls import ANY_TLS_WRITE, ANY_WRITE, TlsLayer
+from serve.api.tcp_sockets import count_unread_bytes
 from serve.observability.connections import CloseReason
 
 # Keys of the request state: whether the client presented a certificate of a trusted authority, a `Sending`, and the
@@ -85,6 +86,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
 
     def open(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Starts to serve an accepted socket, after the TLS handshake if there is one."""
+        self._accepted = accepted
         self._opening = self._loop.create_task(self._open(accepted, tls))
         self._opening.add_done_callback(lambda opening: self._end_opening(opening, accepted))
 
@@ -145,6 +147,10 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         else:
             self._opening.cancel()
 
+    def has_unread_input(self) -> bool:
+        """Returns whether input has arrived that the server has not read."""
+        return count_unread_bytes(self._accepted) > 0
+
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - defined by asyncio
         """Returns where to write input."""
         return self._all.input_buffer
@@ -193,6 +199,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         """Ends the last request; its answer may be complete by then."""
         if self._last is not None:
             self._last.end_body()
+            self._set_waiting()
         if self._serving is None and not self._waiting:
             self._wait()
 
@@ -203,8 +210,13 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         if self._output.unsent_bytes:
             return
         self._serving = self._waiting.popleft()
-        self._all.set_busy(self)
+        self._set_waiting()
         self._all.run(self._serving.run(self._app))
+
+    def _set_waiting(self) -> None:
+        """Notes for what the request in progress waits."""
+        if self._serving is not None:
+            self._all.set_waiting(self, Wait.BODY if self._serving.more_body else None)
 
     def _pause_reading(self) -> None:
         if not self._paused:
@@ -269,10 +281,10 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
             self._close_after_answer()
         self._hold()
         if self._lingers or self._output.closing:
-            self._all.set_idle(self)
+            self._all.set_waiting(self, Wait.CLOSE)
             return
         if self._waiting:
-            self._all.set_idle(self)  # until its turn
+            self._all.set_waiting(self, Wait.NEXT_REQUEST)  # until its turn
             self._all.pipelined.add(self._start_next)
             return
         self.resume_reading()
@@ -294,7 +306,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         """Waits for the client: for the next request, or for the rest of an answered one."""
         self._since_seconds = self._loop.time()
         if self.part is not Part.BODY:
-            self._all.set_idle(self)
+            self._all.set_waiting(self, Wait.NEXT_REQUEST)
 
     def _refuse(self, refusal: HttpRefusalError) -> None:
         """Answers with a problem document after the answers to earlier requests, then closes."""
@@ -320,7 +332,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
     def _linger(self) -> None:
         """Ends the output, then discards input until the client closes the connection or the time is over."""
         self._discards = self._lingers = True
-        self._all.set_idle(self)
+        self._all.set_waiting(self, Wait.CLOSE)
         self._since_seconds = self._loop.time()
         self.resume_reading()
         self._output.write_eof()
@@ -376,10 +388,9 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         unsent_bytes = self._hold()
         if unsent_bytes == 0 or self._unsent_bytes == 0 or unsent_bytes <= self._unsent_bytes - LEAST_READ_BYTES:
             self._sent_seconds = now_seconds
-            if self._serving is not None:
-                self._all.set_busy(self)
+            self._set_waiting()
         else:
-            self._all.set_idle(self)
+            self._all.set_waiting(self, Wait.NEXT_REQUEST)
         self._unsent_bytes = unsent_bytes
         return now_seconds - self._sent_seconds > self._limits.send_seconds
 

@@ -1,15 +1,17 @@
 """Limits of HTTP connections, and the open connections within them.
 
 A connection that waits for its client is closed once its time is over. One periodic sweep checks all of them. If all
-places are taken, a new connection takes the place of the connection that has waited longest, first among those that
-have not sent a complete request. Thus neither half headers nor idle connections keep other clients out.
+places are taken, a new connection takes the place of the connection that has waited longest, in the order of `Wait`.
+Thus neither half requests nor idle connections keep other clients out. A connection whose input has arrived but was not
+read yet keeps its place: there the client waits for the server.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from itertools import chain
+from enum import Enum, auto
+from itertools import islice
 from typing import Any, Protocol
 
 from serve.api.client_address import network_of
@@ -22,6 +24,8 @@ MAX_CONNECTIONS = 4096
 MAX_HELD_BYTES = 64 << 20
 # After a peak of so many connections, their memory is worth returning to the system.
 PEAK_CONNECTIONS = 100
+# Of the connections that have waited longest, so many are searched for one whose client has sent nothing new.
+EVICTION_CANDIDATES = 16
 # Input of a connection that is parsed before others have their turn.
 INPUT_BYTES = 16 << 10
 
@@ -63,6 +67,15 @@ def affordable_connections() -> int:
     return max(1, int(min(MAX_CONNECTIONS, most_open_files() / 2)))
 
 
+class Wait(Enum):
+    """For what a connection waits; the first ones give their places first."""
+
+    CLOSE = auto()  # the client has had its last answer
+    FIRST_REQUEST = auto()
+    BODY = auto()
+    NEXT_REQUEST = auto()  # or the client does not read its answer
+
+
 class LimitedConnection(Protocol):
     """A connection as the limits need it."""
 
@@ -74,6 +87,9 @@ class LimitedConnection(Protocol):
 
     def abort(self, reason: CloseReason) -> None:
         """Closes the connection at once."""
+
+    def has_unread_input(self) -> bool:
+        """Returns whether input has arrived that the server has not read."""
 
 
 class Connections:
@@ -93,8 +109,8 @@ class Connections:
         self._networks: dict[LimitedConnection, str] = {}
         self._counts = Counter[str]()
         # In the order in which they began to wait; without those whose requests are in progress.
-        self._unproven: dict[LimitedConnection, None] = {}
-        self._idle: dict[LimitedConnection, None] = {}
+        self._waiting: dict[Wait, dict[LimitedConnection, None]] = {wait: {} for wait in Wait}
+        self._waits: dict[LimitedConnection, Wait] = {}
         self._held: dict[LimitedConnection, int] = {}
         self._held_bytes = 0
         self._peak = 0
@@ -125,12 +141,17 @@ class Connections:
         if most is not None and self._counts[network_of(address)] >= most:
             return "too_many_per_address"
         if len(self._networks) >= self.limits.connections:
-            oldest = next(chain(self._unproven, self._idle), None)
+            oldest = self._find_oldest()
             if oldest is None:
                 return "too_many"
             self.remove(oldest)
             oldest.abort("evicted")
         return None
+
+    def _find_oldest(self) -> LimitedConnection | None:
+        candidates = list(islice(next(filter(None, self._waiting.values()), ()), EVICTION_CANDIDATES))
+        silent = (candidate for candidate in candidates if not candidate.has_unread_input())
+        return next(silent, candidates[0] if candidates else None)
 
     def add(self, connection: LimitedConnection, address: str) -> None:
         """Adds a new connection."""
@@ -138,7 +159,7 @@ class Connections:
         self._networks[connection] = network
         self._peak = max(self._peak, len(self._networks))
         self._counts[network] += 1
-        self._unproven[connection] = None
+        self.set_waiting(connection, Wait.FIRST_REQUEST)
         self.metrics.set_open(len(self._networks))
 
     def remove(self, connection: LimitedConnection) -> None:
@@ -150,18 +171,17 @@ class Connections:
         if not self._counts[network]:
             del self._counts[network]
         self.hold(connection, 0)
-        self.set_busy(connection)
+        self.set_waiting(connection, None)
         self.metrics.set_open(len(self._networks))
 
-    def set_busy(self, connection: LimitedConnection) -> None:
-        """Marks a connection whose request is in progress."""
-        self._unproven.pop(connection, None)
-        self._idle.pop(connection, None)
-
-    def set_idle(self, connection: LimitedConnection) -> None:
-        """Marks a connection that waits for the next request."""
-        if connection in self._networks:
-            self._idle[connection] = None
+    def set_waiting(self, connection: LimitedConnection, wait: Wait | None) -> None:
+        """Notes for what a connection waits; None: its request is in progress."""
+        before = self._waits.pop(connection, None)
+        if before is not None and before is not wait:
+            del self._waiting[before][connection]
+        if wait is not None and connection in self._networks:
+            self._waits[connection] = wait
+            self._waiting[wait][connection] = None
 
     def hold(self, connection: LimitedConnection, held_bytes: int) -> None:
         """Notes the size of what waits on a connection; beyond the limit, aborts the connections with most."""

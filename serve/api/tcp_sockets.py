@@ -1,10 +1,13 @@
 """TCP sockets as Linux sees them: the accepted connections of a port, what they have received, filters of packets."""
 
 import ctypes
+import fcntl
 import os
 import socket
 import stat
 import struct
+import sys
+import termios
 from collections.abc import Iterator
 
 from serve.api.client_address import SocketAddress
@@ -36,6 +39,15 @@ def received_bytes(connection: socket.socket) -> int:
     # Some sandboxes return less.
     (received,) = _BYTES_RECEIVED.unpack(information.ljust(_BYTES_RECEIVED.size, b"\0"))
     return int(received)
+
+
+def count_unread_bytes(connection: socket.socket) -> int:
+    """Returns how many bytes have arrived that nobody has read; 0 for a closed socket."""
+    count = struct.pack("i", 0)
+    try:
+        return int.from_bytes(fcntl.ioctl(connection, termios.FIONREAD, count), sys.byteorder)
+    except (OSError, ValueError):
+        return 0
 
 
 class AcceptedSockets:

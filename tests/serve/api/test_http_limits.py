@@ -214,6 +214,37 @@ def test_waiting_requests_at_the_limit_of_connections_shut_no_door(
         assert closed(live, "too_many") == 0
 
 
+def test_a_request_that_the_server_has_not_read_keeps_its_connection(bundle_path: Path) -> None:
+    """The loop is busy while a request arrives, then a silent connection, then another request."""
+    with run_service(bundle_path, http_limits=HttpLimits(connections=2)) as live, ExitStack() as stack:
+        connect = connect_to(stack, live)
+        busy = threading.Event()
+        live.loop.call_soon_threadsafe(busy.wait, WAIT_SECONDS)
+        first, _silent, second = (connect() for _ in range(3))
+        for client in (first, second):
+            client.send(PROBE)
+        busy.set()
+        assert [client.answer().status for client in (first, second)] == [200, 200]
+        assert closed(live, "evicted") == 1
+
+
+def test_bodies_that_never_come_take_no_place_of_an_idle_connection(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.api.http_reader.MAX_BODIES_SHARE", 1.0)
+    begun = head("POST", "/v1/translate", JSON, "expect: 100-continue", "content-length: 100")
+    with run_service(bundle_path, http_limits=HttpLimits(connections=4)) as live, ExitStack() as stack:
+        connect = connect_to(stack, live)
+        good = connect()
+        for _ in range(5):
+            good.send(PROBE)
+            assert good.answer().status == 200
+            for _ in range(3):
+                client = connect()
+                client.send(begun)
+                assert b"100 Continue" in client.file.readline()
+
+
 def test_a_connection_too_many_gets_503_at_once(bundle_path: Path) -> None:
     model = GatedModel(slots=4)
     with run_service(bundle_path, [model], http_limits=HttpLimits(connections=2)) as live, ExitStack() as stack:

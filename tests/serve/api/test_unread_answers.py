@@ -125,6 +125,10 @@ class Held:
         """Notes the reason."""
         self.reason = reason
 
+    def has_unread_input(self) -> bool:
+        """Returns False: all input was read."""
+        return False
+
 
 @pytest.fixture
 def connections() -> Connections:
