@@ -3,18 +3,32 @@
 import json
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ctranslate2
 import numpy as np
+import pytest
 from ctranslate2.specs import TransformerSpec
 from numpy.typing import NDArray
 
 from benchmarks.systems import ctranslate2_system
+from export.imports.common import ImportedModelError, ImportOptions
+from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.ctranslate2_files import TYPES, Variable
+from model.network.transformer import Transformer
 from model.tokenizer.tokenizer import Tokenizer
+from tests.support.toy import random_model
+
+LIMIT = 20
+ASKED = ImportOptions("en", "de", max_source_tokens=70, max_target_tokens=LIMIT)
+SIZES = {"d_model": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 80}
+
+
+def make_model(tokenizer: Tokenizer, **options: Any) -> Transformer:
+    """Returns a small random model."""
+    return random_model(7, tokenizer.vocabulary_size, **{**SIZES, "max_target_tokens": LIMIT, **options})
 
 
 def fill_with_zeros(spec: Any, vocabulary_size: int, width: int = 8) -> None:
@@ -80,7 +94,7 @@ def variable(name: str, value: NDArray[np.generic], version: int) -> bytes:
 
 
 def model_file(
-    variables: dict[str, Variable],
+    variables: Mapping[str, Variable],
     aliases: Sequence[tuple[str, str]] = (),
     version: int = 6,
     revision: int = 7,
@@ -91,7 +105,14 @@ def model_file(
     if version >= 2:
         content += text(specification) + struct.pack("<I", revision)
     content += struct.pack("<I", len(variables))
-    content += b"".join(variable(name, value, version) for name, value in variables.items())
+    content += b"".join(variable(name, np.asarray(value), version) for name, value in variables.items())
     if version >= 3:
         content += struct.pack("<I", len(aliases)) + b"".join(text(alias) + text(name) for alias, name in aliases)
     return content
+
+
+def refusal(path: Path, options: ImportOptions = ASKED) -> str:
+    """Returns the error of an import."""
+    with pytest.raises(ImportedModelError) as refused:
+        import_ctranslate2(path, options)
+    return str(refused.value).removeprefix(f"{path}").removeprefix("/")
