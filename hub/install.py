@@ -18,7 +18,7 @@ from serve.bundle.manifest import is_model_name
 
 LONGEST_MODEL_NAME = 64
 # Libraries of the conversion, and the extra that has them.
-NEEDED = ("onnx", "onnxruntime", "safetensors")
+NEEDED = ("onnx", "onnxruntime")
 EXTRA = "cpu"
 NO_LANGUAGES = Languages()
 

@@ -11,9 +11,10 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from export.imports.common import Array, ImportedModelError, Tensors, read_fields
+from export.imports.common import ImportedModelError, Tensors, read_fields
 from export.imports.pickled import read_pickled
 from export.imports.safe import read_safetensors
+from export.imports.stored import StoredArray
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
 
@@ -154,7 +155,7 @@ def _expect(path: Path, fields: Mapping[str, object], expected: Mapping[str, obj
 
 
 def read_tensors(folder: Path) -> Tensors:
-    """Reads the parameters of a checkpoint from model.safetensors, or else from pytorch_model.bin.
+    """Returns the parameters of a checkpoint, which stay in model.safetensors, or else in pytorch_model.bin.
 
     Raises:
         ImportedModelError: if neither exists or can be read.
@@ -171,8 +172,6 @@ def read_tensors(folder: Path) -> Tensors:
             return Tensors(path, read_pickled(file))
     except ImportedModelError:
         raise
-    except ModuleNotFoundError as error:
-        raise ImportedModelError(f"{path}: requires the library safetensors: pip install safetensors") from error
     except Exception as error:  # damaged files raise exceptions of any type
         raise ImportedModelError(f"{path}: cannot be read: {error}") from error
 
@@ -187,7 +186,7 @@ def check_compression(path: Path, file: BufferedReader) -> None:
         raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
 
 
-def read_layers(tensors: Tensors, config: CheckpointConfig) -> Iterator[tuple[str, Array]]:
+def read_layers(tensors: Tensors, config: CheckpointConfig) -> Iterator[tuple[str, StoredArray]]:
     """Yields the parameters of all layers by Dragoman's names."""
     for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for layer in range(layers):
@@ -205,13 +204,13 @@ def read_layers(tensors: Tensors, config: CheckpointConfig) -> Iterator[tuple[st
             yield from read_linear(tensors, f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
 
 
-def read_linear(tensors: Tensors, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+def read_linear(tensors: Tensors, ours: str, theirs: str) -> Iterator[tuple[str, StoredArray]]:
     """Yields weight and bias of a linear layer or a normalization."""
     for part in ("weight", "bias"):
         yield f"{ours}.{part}", tensors.take(f"{theirs}.{part}")
 
 
-def first_stored(tensors: Tensors, stored: dict[str, Array | None], rows: int, *names: str) -> Array:
+def first_stored(tensors: Tensors, stored: dict[str, StoredArray | None], rows: int, *names: str) -> StoredArray:
     """Returns the first matrix that exists under one of the names; raises ImportedModelError if there is none."""
     found = next((stored[name] for name in names if stored[name] is not None), None)
     matrix = tensors.take(names[0]) if found is None else found

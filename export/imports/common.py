@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from export.imports.stored import StoredArray, StoredParameters
 from model.config import TransformerConfig
 from model.imported_config import ImportedConfig
 from model.tokenizer.tokenizer import TokenizerError
@@ -23,6 +24,8 @@ from serve.bundle import files
 from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection, first_problem
 
 Array = NDArray[np.float32]
+# Of a model: in its file, or computed.
+Parameter = StoredArray | Array
 
 # The default limits of imported models, those of our own models.
 USUAL_MAX_TOKENS = 256
@@ -190,9 +193,9 @@ def language_pieces(pieces: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_transformer(
-    fields: Mapping[str, object], vocabulary_size: int, special: SpecialIds, parameters: Mapping[str, Array]
+    fields: Mapping[str, object], vocabulary_size: int, special: SpecialIds, parameters: Mapping[str, Parameter]
 ) -> TransformerWeights:
-    """Returns a Transformer with float32 parameters.
+    """Returns a Transformer with float32 parameters, of which each use reads one.
 
     Raises:
         ImportedModelError: if `fields` are no `TransformerConfig` or `ImportedConfig`, or a shape differs.
@@ -205,7 +208,9 @@ def build_transformer(
     for name, shape in parameter_shapes(config, vocabulary_size).items():
         if parameters[name].shape != shape:
             raise ImportedModelError(f"{name}: shape is {parameters[name].shape}, expected {shape}")
-    return TransformerWeights(config, vocabulary_size, special.pad, special.bos, special.eos, parameters)
+    return TransformerWeights(
+        config, vocabulary_size, special.pad, special.bos, special.eos, StoredParameters(parameters)
+    )
 
 
 def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
@@ -262,7 +267,7 @@ REAL_NUMBERS = "biuf"
 class Tensors:
     """The tensors of a model file. Each is taken once; on exit, a remaining tensor is an error.
 
-    A remaining tensor belongs to a computation that Dragoman's models do not perform.
+    A remaining tensor belongs to a computation that Dragoman's models do not perform. Tensors stay in their file.
     """
 
     def __init__(self, path: Path, tensors: Mapping[str, object]) -> None:
@@ -270,7 +275,12 @@ class Tensors:
         if not all(isinstance(name, str) for name in tensors):
             raise ImportedModelError(f"{path}: expected tensors by name")
         self._path = path
-        self._left = dict(tensors)
+        self._left = {
+            name: StoredArray.of(tensor) if isinstance(tensor, np.ndarray) else tensor
+            for name, tensor in tensors.items()
+        }
+        # Of a tensor with several names, the same object for each.
+        self._floats: dict[int, StoredArray] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -283,7 +293,7 @@ class Tensors:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise ImportedModelError(f"{self._path}: {names[0]}{more}: unsupported tensor")
 
-    def take(self, name: str, shape: tuple[int, ...] | None = None) -> Array:
+    def take(self, name: str, shape: tuple[int, ...] | None = None) -> StoredArray:
         """Takes a tensor as float32; checks its shape if one is given.
 
         Raises:
@@ -303,30 +313,35 @@ class Tensors:
     def columns(self, name: str) -> int:
         """Returns the last size of a tensor that is not yet taken; raises ImportedModelError if it is missing."""
         tensor = self._left.get(name)
-        if not isinstance(tensor, np.ndarray) or not tensor.ndim:
+        if not isinstance(tensor, StoredArray) or not tensor.ndim:
             raise ImportedModelError(f"{self._path}: {name}: missing tensor")
-        return int(tensor.shape[-1])
+        return tensor.shape[-1]
 
-    def take_matrix(self, name: str) -> Array:
+    def take_matrix(self, name: str) -> StoredArray:
         """Takes a matrix as float32; raises ImportedModelError if it is missing or has another rank."""
         tensor = self.take(name)
         if tensor.ndim != MATRIX_DIMENSIONS:
             raise ImportedModelError(f"{self._path}: {name}: shape is {tensor.shape}, expected a matrix")
         return tensor
 
-    def take_optional(self, name: str) -> Array | None:
+    def take_optional(self, name: str) -> StoredArray | None:
         """Takes a tensor as float32, or returns None."""
         tensor = self._left.pop(name, None)
         if tensor is None:
             return None
-        if not isinstance(tensor, np.ndarray) or tensor.dtype.kind not in REAL_NUMBERS:
+        if not isinstance(tensor, StoredArray) or tensor.dtype.kind not in REAL_NUMBERS:
             raise ImportedModelError(f"{self._path}: {name}: expected a dense tensor of real numbers")
-        return tensor.astype(np.float32, copy=False)
+        return self._floats.setdefault(id(tensor), tensor.floats())
 
 
-def grown(weight: Array, rows: int) -> Array:
+def grown(weight: StoredArray, rows: int) -> StoredArray:
     """Appends rows of zeros to a matrix, up to `rows` rows."""
     # Other tensors stay unchanged; `build_transformer` rejects their shape.
     if weight.ndim != MATRIX_DIMENSIONS or len(weight) >= rows:
         return weight
-    return np.pad(weight, ((0, rows - len(weight)), (0, 0)))
+    return weight.then((rows, weight.shape[1]), lambda values: np.pad(values, ((0, rows - len(values)), (0, 0))))
+
+
+def are_equal(first: StoredArray, second: StoredArray) -> bool:
+    """Returns whether two tensors have the same values."""
+    return first is second or (first.shape == second.shape and np.array_equal(first.read(), second.read()))

@@ -16,8 +16,10 @@ from export.imports.common import (
     ImportedModelError,
     ImportOptions,
     Limits,
+    Parameter,
     SpecialIds,
     Tensors,
+    are_equal,
     build_transformer,
     find_directions,
     find_limits,
@@ -52,6 +54,7 @@ from export.imports.multilingual import (
     find_languages,
     select_directions,
 )
+from export.imports.stored import StoredArray
 from export.imports.t5_sources import instruction, madlad_rules
 from export.source_model import Exportable, ImportedTokenizer, Languages
 from model.weights import TransformerWeights
@@ -110,10 +113,10 @@ class TransformerVariables:
     """
 
     fields: dict[str, object]
-    parameters: dict[str, Array]
-    source_embedding: Array
-    target_embedding: Array
-    output: Array
+    parameters: dict[str, Parameter]
+    source_embedding: StoredArray
+    target_embedding: StoredArray
+    output: StoredArray
     output_bias: Array | None
     starts_from_zero: bool
     is_t5: bool
@@ -137,7 +140,7 @@ def read_transformer(path: Path, file: ModelFile, config: Config, options: Impor
         variables = _per_stack(variables)
     # Strings among the variables are the configuration of earlier versions.
     stored = {name: value for name, value in variables.items() if name not in ROOT_OPTIONS}
-    scalars = {name: float(value.reshape(())) for name, value in stored.items() if value.size == 1 and value.ndim == 0}
+    scalars = {name: float(np.asarray(value)) for name, value in stored.items() if value.size == 1 and value.ndim == 0}
     for name, value in scalars.items():
         if not math.isfinite(value):
             raise ImportedModelError(f"{path}: {name}: {value}: expected a finite number")
@@ -168,7 +171,7 @@ def _read(variables: Variables, config: Config, options: ImportOptions) -> Trans
         raise variables.refusal("encoder and decoder", "no layers", "at least one each")
     stored = [tensors.take_optional(f"{stack}/position_encodings/encodings") for stack in ("encoder", "decoder")]
     limits = find_limits(options, min((len(table) for table in stored if table is not None), default=None))
-    parameters: dict[str, Array] = {}
+    parameters: dict[str, Parameter] = {}
     for side, stack, table in zip(("source", "target"), ("encoder", "decoder"), stored, strict=True):
         parameters |= read_stack(variables, stack, shape, limits.positions)
         parameters[f"{side}_positions.table"] = _positions(table, limits, shape)
@@ -190,22 +193,22 @@ def _read(variables: Variables, config: Config, options: ImportOptions) -> Trans
         source_embedding=source_embedding,
         target_embedding=target_embedding,
         output=output,
-        output_bias=tensors.take(bias, (len(output),)) if tensors.has(bias) else None,
+        output_bias=tensors.take(bias, (len(output),)).read() if tensors.has(bias) else None,
         starts_from_zero=starts_from_zero,
         is_t5=shape.distances == "bias",
         alignment_heads=alignment_heads,
     )
 
 
-def _embedding(tensors: Tensors, stack: str) -> Array:
+def _embedding(tensors: Tensors, stack: str) -> StoredArray:
     older, newer = f"{stack}/embeddings/weight", f"{stack}/embeddings_0/weight"
     return tensors.take_matrix(newer if tensors.has(newer) else older)
 
 
-def _positions(stored: Array | None, limits: Limits, shape: Shape) -> Array:
+def _positions(stored: StoredArray | None, limits: Limits, shape: Shape) -> Array:
     """Returns position vectors: stored ones, those that CTranslate2 computes, or zeros if distances replace them."""
     if stored is not None:
-        return stored[: limits.positions]
+        return stored.read()[: limits.positions]
     if shape.distances != "none":
         return np.zeros((limits.positions, shape.d_model), np.float32)
     return computed_positions(limits.positions, shape.d_model)
@@ -228,7 +231,7 @@ def _alignment_heads(variables: Variables, shape: Shape) -> tuple[AttentionHead,
     return tuple(AttentionHead(layer=layer % layers, head=head) for head in range(count or shape.heads))
 
 
-def _scale_outputs(variables: Variables, shape: Shape, parameters: dict[str, Array]) -> None:
+def _scale_outputs(variables: Variables, shape: Shape, parameters: dict[str, Parameter]) -> None:
     """Multiplies the final normalization of the decoder by the factor of its result, as T5 with tied embeddings has."""
     name = "decoder/scale_outputs"
     factor = variables.number(name, 1.0)
@@ -238,7 +241,7 @@ def _scale_outputs(variables: Variables, shape: Shape, parameters: dict[str, Arr
         raise variables.refusal(name, f"{factor:g}", "1 without a final normalization")
     for parameter in ("decoder_norm.weight", "decoder_norm.bias"):
         if parameter in parameters:
-            parameters[parameter] = parameters[parameter] * np.float32(factor)
+            parameters[parameter] = np.asarray(parameters[parameter]) * np.float32(factor)
 
 
 def _current_name(name: str) -> str:
@@ -340,7 +343,7 @@ def _model(
         grown(weight, size) for weight in (variables.source_embedding, variables.target_embedding, variables.output)
     )
     parameters["embedding.weight"] = source
-    fields["tie_embeddings"] = np.array_equal(source, target) and np.array_equal(source, output)
+    fields["tie_embeddings"] = are_equal(source, target) and are_equal(source, output)
     if not fields["tie_embeddings"]:
         parameters |= {"target_embedding.weight": target, "output.weight": output}
     fields["output_bias"] = variables.output_bias is not None or len(variables.output) < size

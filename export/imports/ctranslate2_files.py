@@ -17,7 +17,6 @@ that contains a CTranslate2 model. Its sentence splitting is not used.
 
 import json
 import math
-import os
 import re
 import shutil
 import struct
@@ -28,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BufferedReader
+from os import SEEK_CUR
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from export.imports.common import (
     read_fields,
     read_json,
 )
+from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_AXES
 
@@ -55,14 +56,14 @@ TYPE_OF_ITEM_BYTES = {4: "float32", 2: "int16", 1: "int8"}
 # Scale of matrices of 16-bit integers without one.
 USUAL_INT16_SCALE = 1000.0
 
-Variable = NDArray[Any]
+Variable = StoredArray | NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """The content of a model.bin. `version` is that of the binary format, `revision` that of the specification.
+    """A model.bin, whose variables stay there. `version` is that of the format, `revision` that of the specification.
 
-    An alias in `variables` is the same array object as its variable.
+    An alias in `variables` is the same object as its variable.
     """
 
     version: int
@@ -95,7 +96,7 @@ def dequantized(path: Path, variables: dict[str, Variable]) -> dict[str, Variabl
         ImportedModelError: if a scale is missing or has a wrong shape.
     """
     plain = {name: value for name, value in variables.items() if not name.endswith("/weight_scale") or value.ndim > 1}
-    seen: dict[int, Variable] = {}  # by id: an alias stays the same array object
+    seen: dict[int, Variable] = {}  # by id: an alias stays the same object
     for name, value in plain.items():
         if value.dtype not in (np.int8, np.int16) or value.ndim == 0 or not name.endswith("/weight"):
             continue
@@ -105,7 +106,8 @@ def dequantized(path: Path, variables: dict[str, Variable]) -> dict[str, Variabl
     return plain
 
 
-def _multiplied_out(path: Path, name: str, value: Variable, scale: Variable | None) -> Variable:
+def _multiplied_out(path: Path, name: str, value: Variable, stored_scale: Variable | None) -> StoredArray:
+    scale = None if stored_scale is None else np.asarray(stored_scale)
     if scale is None and value.dtype == np.int16:
         scale = np.array(USUAL_INT16_SCALE)
     if scale is None:
@@ -114,7 +116,8 @@ def _multiplied_out(path: Path, name: str, value: Variable, scale: Variable | No
         raise ImportedModelError(f"{path}: {name}_scale: shape is {scale.shape}, expected 1 or {len(value)} values")
     if not (np.isfinite(scale) & (scale > 0)).all():
         raise ImportedModelError(f"{path}: {name}_scale: expected values above 0")
-    return np.asarray(value.astype(np.float32) / scale.astype(np.float32).reshape(-1, 1), np.float32)
+    divisors = scale.astype(np.float32).reshape(-1, 1)
+    return StoredArray(value.shape, np.float32, lambda: np.divide(np.asarray(value), divisors, dtype=np.float32))
 
 
 class _DamageError(Exception):
@@ -122,11 +125,12 @@ class _DamageError(Exception):
 
 
 class _Reader:
-    """Parses a file as it reads it: memory holds no more than the variables."""
+    """Parses a file, and skips the values of variables."""
 
     def __init__(self, file: BufferedReader) -> None:
         self._file = file
-        self._size_bytes = self._left_bytes = os.fstat(file.fileno()).st_size
+        self._stored = ArrayFile(file)
+        self._left_bytes = self._stored.size_bytes
 
     def model_file(self) -> ModelFile:
         """Parses the whole file."""
@@ -162,11 +166,10 @@ class _Reader:
         length = self._number("I") * (1 if version >= FIRST_WITH_TYPES else kind)
         if length != math.prod(shape) * dtype.itemsize:
             raise _DamageError(f"{name}: {length} bytes, expected {math.prod(shape) * dtype.itemsize}")
-        # PyTorch shares the memory of writable arrays.
-        value = np.frombuffer(bytearray(self._take(length)), dtype).reshape(shape)
-        if kinds[kind] == "bfloat16":
-            value = (value.astype(np.uint32) << 16).view(np.float32)
-        return name, value
+        self._count(length)
+        value = self._stored.array(self._file.tell(), dtype, shape)
+        self._file.seek(length, SEEK_CUR)
+        return name, value.then(shape, from_bfloat16, np.float32) if kinds[kind] == "bfloat16" else value
 
     def _string(self) -> str:
         content = self._take(self._number("H"))
@@ -182,11 +185,13 @@ class _Reader:
         return int(number)
 
     def _take(self, length: int) -> bytes:
-        taken = self._file.read(length) if length <= self._left_bytes else b""
-        if len(taken) < length:
-            raise _DamageError(f"ends after {self._size_bytes} bytes, expected more")
+        self._count(length)
+        return self._file.read(length)
+
+    def _count(self, length: int) -> None:
+        if length > self._left_bytes:
+            raise _DamageError(f"ends after {self._stored.size_bytes} bytes, expected more")
         self._left_bytes -= length
-        return taken
 
 
 METADATA_FILE = "metadata.json"
@@ -415,7 +420,7 @@ def _fields_of_variables(variables: dict[str, Variable]) -> dict[str, object]:
     }
 
     def flag(name: str, *, usual: bool) -> bool:
-        return bool(variables[name].any()) if name in variables else usual
+        return bool(np.asarray(variables[name]).any()) if name in variables else usual
 
     fields["add_source_bos"] = flag("with_source_bos", usual=False)
     fields["add_source_eos"] = flag("with_source_eos", usual=False)

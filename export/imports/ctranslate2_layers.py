@@ -7,14 +7,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from export.imports.common import Array, ImportedModelError, Tensors
+from export.imports.common import Array, ImportedModelError, Parameter, Tensors
 from export.imports.distances import bias_per_distance, vectors_per_distance
+from export.imports.stored import StoredArray
 from model.config import Distances, InnerActivation
 from model.imported_config import attention_fields
 
@@ -179,7 +181,7 @@ def _layers(tensors: Tensors, stack: str) -> int:
     return sum(1 for _ in takewhile(tensors.has, names))
 
 
-def read_stack(variables: Variables, stack: str, shape: Shape, positions: int) -> Iterator[tuple[str, Array]]:
+def read_stack(variables: Variables, stack: str, shape: Shape, positions: int) -> Iterator[tuple[str, Parameter]]:
     """Yields the parameters of the layers of a stack and its normalizations, by Dragoman's names.
 
     `positions` is the number of positions of tables of distances.
@@ -201,8 +203,8 @@ def read_stack(variables: Variables, stack: str, shape: Shape, positions: int) -
 class _Packed(NamedTuple):
     """Projections of the same input one after the other: float [rows, K] and [rows]."""
 
-    weight: Array
-    bias: Array
+    weight: StoredArray
+    bias: StoredArray
 
 
 class _LayerReader:
@@ -214,7 +216,7 @@ class _LayerReader:
         self._shape = shape
         self._positions = positions
 
-    def self_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    def self_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         """Yields the weights of a self-attention; CTranslate2 stores queries, keys and values as one projection."""
         key_heads = self._key_heads(theirs)
         groups = {"query": self._shape.heads, "key": key_heads, "value": key_heads}
@@ -223,7 +225,7 @@ class _LayerReader:
         yield from self._tables(ours, theirs)
         yield from self.norm(f"{ours}_residual.norm", f"{theirs}/layer_norm")
 
-    def cross_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    def cross_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         """Yields the weights of a cross-attention; CTranslate2 stores keys and values as one projection."""
         key_heads = self._key_heads(theirs)
         yield from self._split(ours, theirs, "linear_0", {"query": self._shape.heads})
@@ -231,7 +233,7 @@ class _LayerReader:
         yield from self._linear(f"{ours}.output", f"{theirs}/linear_2")
         yield from self.norm(f"{ours}_residual.norm", f"{theirs}/layer_norm")
 
-    def feed_forward(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    def feed_forward(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         """Yields a feed-forward network; gated ones have no biases."""
         gated = self._shape.gated
         names = {"gate": "linear_0", "inner": "linear_0_noact"} if gated else {"inner": "linear_0"}
@@ -239,7 +241,7 @@ class _LayerReader:
             yield from self._linear(f"{ours}.{part}", f"{theirs}/{name}", biased=not gated)
         yield from self.norm(f"{ours}_residual.norm", f"{theirs}/layer_norm")
 
-    def norm(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    def norm(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         """Yields a normalization."""
         yield f"{ours}.weight", self._tensors.take(f"{theirs}/gamma")
         if self._shape.norm == "layer":
@@ -255,18 +257,27 @@ class _LayerReader:
             raise variables.refusal(name, found, f"a divisor of {heads}")
         return found
 
-    def _split(self, ours: str, attention: str, layer: str, groups: Mapping[str, int]) -> Iterator[tuple[str, Array]]:
+    def _split(
+        self, ours: str, attention: str, layer: str, groups: Mapping[str, int]
+    ) -> Iterator[tuple[str, Parameter]]:
         """Splits a packed projection into parts of as many heads each; repeats heads that several queries share."""
         packed, size, name = self._packed(f"{attention}/{layer}"), self._shape.head_size, f"{attention}/{layer}/weight"
         rows = size * sum(groups.values())
         if len(packed.weight) != rows:
             raise self._variables.refusal(name, f"shape is {packed.weight.shape}", f"{rows} rows")
-        ends = np.cumsum([size * heads for heads in groups.values()])[:-1]
         factor = np.float32(self._query_factor(attention) if "query" in groups else 1.0)
-        for kind, value in packed._asdict().items():
-            for (part, heads), rows_of in zip(groups.items(), np.split(value, ends), strict=True):
-                repeated = _repeated(rows_of, heads, self._shape.heads)
-                yield f"{ours}.{part}.{kind}", repeated * factor if part == "query" and factor != 1 else repeated
+        wanted, first = self._shape.heads, 0
+        for part, heads in groups.items():
+            change = partial(
+                _part_of,
+                rows=slice(first, first + size * heads),
+                heads=heads,
+                wanted=wanted,
+                factor=factor if part == "query" else np.float32(1),
+            )
+            first += size * heads
+            for kind, value in packed._asdict().items():
+                yield f"{ours}.{part}.{kind}", value.then((size * wanted, *value.shape[1:]), change)
 
     def _query_factor(self, attention: str) -> float:
         """Returns the factor of queries that makes the usual scale of scores, 1 / sqrt(D), that of the model."""
@@ -279,28 +290,34 @@ class _LayerReader:
         weight, bias = (value for _, value in self._linear("", theirs))
         return _Packed(weight, bias)
 
-    def _tables(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    def _tables(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         """Yields the tables of relative positions, with a row per distance."""
         if self._shape.distances == "bias":
-            table = self._tensors.take_matrix(f"{theirs}/relative_attention_bias")
+            table = self._tensors.take_matrix(f"{theirs}/relative_attention_bias").read()
             farthest = int(self._variables.number(f"{theirs}/relative_attention_max_distance"))
             rows = bias_per_distance(table, self._positions, farthest, bidirectional=theirs.startswith("encoder"))
             yield f"{ours}.distances.bias", rows
         elif self._shape.distances == "vectors":
             for part in ("keys", "values"):
-                table = self._tensors.take_matrix(f"{theirs}/relative_position_{part}")
+                table = self._tensors.take_matrix(f"{theirs}/relative_position_{part}").read()
                 yield f"{ours}.distances.{part}", vectors_per_distance(table, self._positions)
 
-    def _linear(self, ours: str, theirs: str, *, biased: bool = True) -> Iterator[tuple[str, Array]]:
+    def _linear(self, ours: str, theirs: str, *, biased: bool = True) -> Iterator[tuple[str, StoredArray]]:
         weight = self._tensors.take_matrix(f"{theirs}/weight")
         yield f"{ours}.weight", weight
         if biased:
-            name = f"{theirs}/bias"
+            name, rows = f"{theirs}/bias", len(weight)
             has_bias = self._tensors.has(name)
             yield (
                 f"{ours}.bias",
-                self._tensors.take(name, (len(weight),)) if has_bias else np.zeros(len(weight), np.float32),
+                self._tensors.take(name, (rows,)) if has_bias else StoredArray.of(np.zeros(rows, np.float32)),
             )
+
+
+def _part_of(packed: Array, rows: slice, heads: int, wanted: int, factor: np.float32) -> Array:
+    """Returns some rows of a packed projection, with heads repeated and multiplied by a factor."""
+    repeated = _repeated(packed[rows], heads, wanted)
+    return repeated if factor == 1 else repeated * factor
 
 
 def _repeated(rows: Array, heads: int, wanted: int) -> Array:

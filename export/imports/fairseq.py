@@ -14,7 +14,8 @@ from export.imports.checkpoint import (
     first_stored,
     read_linear,
 )
-from export.imports.common import Array, ImportedModelError, Tensors, tokenizer_refused
+from export.imports.common import ImportedModelError, Tensors, tokenizer_refused
+from export.imports.stored import StoredArray
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
 
@@ -77,19 +78,19 @@ def _added_tokens(added: Mapping[str, object]) -> Iterator[tuple[int, str]]:
             yield int(number), content
 
 
-def final_norms(tensors: Tensors) -> Iterator[tuple[str, Array]]:
+def final_norms(tensors: Tensors) -> Iterator[tuple[str, StoredArray]]:
     """Yields the normalizations after both stacks."""
     for side in ("encoder", "decoder"):
         yield from read_linear(tensors, f"{side}_norm", f"model.{side}.layer_norm")
 
 
-def embedding_norms(tensors: Tensors) -> Iterator[tuple[str, Array]]:
+def embedding_norms(tensors: Tensors) -> Iterator[tuple[str, StoredArray]]:
     """Yields the normalizations of the embeddings of both sides."""
     for side, stack in (("source", "encoder"), ("target", "decoder")):
         yield from read_linear(tensors, f"{side}_embedding_norm", f"model.{stack}.layernorm_embedding")
 
 
-def shared_embedding(tensors: Tensors, config: CheckpointConfig) -> Array:
+def shared_embedding(tensors: Tensors, config: CheckpointConfig) -> StoredArray:
     """Takes the matrix that embeds source and target and makes the logits."""
     names = (SHARED, SOURCE, TARGET, OUTPUT)
     stored = {name: tensors.take_optional(name) for name in names}

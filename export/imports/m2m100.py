@@ -29,6 +29,7 @@ from export.imports.common import (
     Array,
     ImportedModelError,
     ImportOptions,
+    Parameter,
     SpecialIds,
     build_transformer,
     check_pieces,
@@ -134,7 +135,7 @@ def _read_vocabulary(folder: Path, config: CheckpointConfig, model_file: bytes) 
 def _model(folder: Path, config: CheckpointConfig, options: ImportOptions) -> TransformerWeights:
     limits = find_limits(options, config.max_position_embeddings)
     with read_tensors(folder) as tensors:
-        parameters = dict(read_layers(tensors, config))
+        parameters: dict[str, Parameter] = dict(read_layers(tensors, config))
         parameters |= dict(final_norms(tensors))
         parameters["embedding.weight"] = shared_embedding(tensors, config)
         for name in ("encoder", "decoder"):

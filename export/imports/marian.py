@@ -30,6 +30,7 @@ from export.imports.common import (
     Array,
     ImportedModelError,
     ImportOptions,
+    Parameter,
     SpecialIds,
     Tensors,
     build_transformer,
@@ -147,12 +148,11 @@ def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) 
 def _model(folder: Path, config: MarianConfig, options: ImportOptions) -> TransformerWeights:
     limits = find_limits(options, config.max_position_embeddings)
     with read_tensors(folder) as tensors:
-        parameters = dict(read_layers(tensors, config))
-        parameters |= _embeddings(tensors, config)
+        parameters: dict[str, Parameter] = {**dict(read_layers(tensors, config)), **_embeddings(tensors, config)}
         for side, name in (("source", "encoder"), ("target", "decoder")):
-            table = tensors.take_optional(f"model.{name}.embed_positions.weight")
-            if table is None:
-                table = marian_positions(limits.positions, parameters["embedding.weight"].shape[-1])
+            stored = tensors.take_optional(f"model.{name}.embed_positions.weight")
+            width = parameters["embedding.weight"].shape[-1]
+            table = marian_positions(limits.positions, width) if stored is None else stored.read()
             parameters[f"{side}_positions.table"] = table[: limits.positions]
     size = max(config.vocab_size, config.target_size)
     fields = {
@@ -177,11 +177,11 @@ def marian_positions(length: int, d_model: int) -> Array:
     return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
 
 
-def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Array]:
+def _embeddings(tensors: Tensors, config: MarianConfig) -> dict[str, Parameter]:
     """Returns embeddings, output matrix and output bias, all with the size of the larger vocabulary."""
     size = max(config.vocab_size, config.target_size)
     bias = np.full(size, -np.inf, np.float32)
-    bias[: config.target_size] = tensors.take("final_logits_bias", (1, config.target_size))[0]
+    bias[: config.target_size] = tensors.take("final_logits_bias", (1, config.target_size)).read()[0]
     for (token_id,) in config.bad_words_ids or ():
         bias[token_id] = -np.inf
     # A checkpoint stores a tied matrix under one of its names or under all of them.

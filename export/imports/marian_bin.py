@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.imports.common import ImportedModelError
+from export.imports.stored import StoredArray
 
 VERSION = 1
 # Marian's codes: the class of a type plus the size of an element in bytes.
@@ -36,7 +37,7 @@ class _Header(NamedTuple):
 
 
 def read_marian_bin(path: Path, content: bytes) -> dict[str, object]:
-    """Returns the tensors of a file by name; quantized ones as float32.
+    """Returns the tensors of a file by name; quantized ones become float32 at each use.
 
     Raises:
         ImportedModelError: if the content is no such file, or has a type of tensors that is not supported.
@@ -92,7 +93,7 @@ class _Reader:
             raise ImportedModelError(f"{self._path}: shape {sizes}: expected sizes above 0")
         return sizes
 
-    def tensor(self, name: str, kind: int, shape: tuple[int, ...], data: bytes) -> NDArray[np.generic]:
+    def tensor(self, name: str, kind: int, shape: tuple[int, ...], data: bytes) -> StoredArray | NDArray[np.generic]:
         """Returns a tensor of its data, which may have padding."""
         stored, count = PLAIN.get(kind) or QUANTIZED.get(kind), math.prod(shape)
         if stored is None:
@@ -103,11 +104,10 @@ class _Reader:
         values: NDArray[np.generic] = np.frombuffer(data, stored, count)
         return self._scaled(name, values, data[size : size + 4], shape) if kind in QUANTIZED else values.reshape(shape)
 
-    def _scaled(
-        self, name: str, values: NDArray[np.generic], factor: bytes, shape: tuple[int, ...]
-    ) -> NDArray[np.float32]:
+    def _scaled(self, name: str, values: NDArray[np.generic], factor: bytes, shape: tuple[int, ...]) -> StoredArray:
         (multiplier,) = np.frombuffer(factor, "<f4")
         if not multiplier > 0 or len(shape) != MATRIX:
             raise ImportedModelError(f"{self._path}: {name}: multiplier {multiplier}: expected a matrix and above 0")
-        weights = np.asarray(values.astype(np.float32) / multiplier, np.float32)
-        return weights.reshape(shape) if EMBEDDINGS in name else weights.reshape(shape[::-1]).T
+        stored = values.reshape(shape if EMBEDDINGS in name else shape[::-1])
+        weights = StoredArray(stored.shape, np.float32, lambda: np.divide(stored, multiplier, dtype=np.float32))
+        return weights if EMBEDDINGS in name else weights.T

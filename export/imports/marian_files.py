@@ -9,6 +9,7 @@ Sources: CTranslate2's python/ctranslate2/converters/marian.py; Marian's src/mod
 import math
 import zipfile
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from export.imports.common import (
     ImportedModelError,
     ImportOptions,
     Limits,
+    Parameter,
     SpecialIds,
     Tensors,
     build_transformer,
@@ -31,6 +33,7 @@ from export.imports.common import (
 from export.imports.marian_bin import read_marian_bin
 from export.imports.marian_folder import weight_paths
 from export.imports.marian_vocabulary import read_options, read_vocabularies
+from export.imports.stored import ArrayFile, StoredArray, member_offset
 from export.source_model import Exportable
 from model.config import InnerActivation, Memory
 from model.imported_config import attention_fields
@@ -91,20 +94,32 @@ def _read(path: Path) -> tuple[Mapping[str, object], dict[str, object]]:
     """Returns configuration and tensors of a file."""
     stored = _read_npz(path) if path.suffix == ".npz" else read_marian_bin(path, read_file(path, MOST_BIN_BYTES))
     config = stored.pop(CONFIG_NAME, None)
-    if not isinstance(config, np.ndarray):
+    if config is None:
         raise ImportedModelError(f"{path}: {CONFIG_NAME}: missing configuration")
-    return read_options(path, config.tobytes().rstrip(b"\0")), stored
+    return read_options(path, np.asarray(config).tobytes().rstrip(b"\0")), stored
 
 
 def _read_npz(path: Path) -> dict[str, object]:
-    """Returns the tensors of a .npz file; NumPy unpickles nothing."""
+    """Returns the tensors of a .npz file, which stay there."""
     with open_file(path) as file:
         if not zipfile.is_zipfile(file):
             raise ImportedModelError(f"{path}: expected a .npz file, which is a zip archive")
         check_compression(path, file)
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        stored = ArrayFile(file)
+        with zipfile.ZipFile(file) as archive:
+            return {
+                name.removesuffix(".npy"): _stored(file, member_offset(file, archive, name), stored)
+                for name in archive.namelist()
+            }
+
+
+def _stored(file: BufferedReader, offset: int, stored: ArrayFile) -> StoredArray:
+    """Returns the array of a .npy file at an offset of a file."""
+    file.seek(offset)
+    is_first = np.lib.format.read_magic(file) == (1, 0)
+    read_header = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+    shape, is_fortran, kind = read_header(file)
+    return stored.array(file.tell(), kind, shape, "F" if is_fortran else "C")
 
 
 class _Options(NamedTuple):
@@ -119,7 +134,7 @@ def _model(tensors: Tensors, options: _Options, sizes: tuple[int, int], limits: 
     """Returns the model, with one more token: translations start from its embedding, which is zero."""
     bos = max(sizes)
     with tensors as weights:
-        parameters = dict(_Reader(weights, options).layers())
+        parameters: dict[str, Parameter] = dict(_Reader(weights, options).layers())
         embeddings = _embeddings(weights, sizes, bos + 1)
     tied = len({id(value) for name, value in embeddings.items() if name.endswith("weight")}) == 1
     table = _positions(limits.positions, embeddings["embedding.weight"].shape[1])
@@ -198,7 +213,7 @@ class _Reader:
         self._fields = options.fields
         self._memory = options.memory
 
-    def layers(self) -> Iterator[tuple[str, Array]]:
+    def layers(self) -> Iterator[tuple[str, Parameter]]:
         """Yields the parameters of all layers by Dragoman's names."""
         for side in ("encoder", "decoder"):
             for number in range(int(str(self._fields[f"{side}_layers"]))):
@@ -213,40 +228,40 @@ class _Reader:
                 yield from self._linear(f"{ours}.feed_forward.outer", f"{theirs}_ffn", "2")
                 yield from self._norm(f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn_ln")
 
-    def _attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    def _attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         for part in ("query", "key", "value", "output"):
             yield from self._linear(f"{ours}.{part}", theirs, part[0])
         yield from self._norm(f"{ours}_residual.norm", f"{theirs}_Wo_ln")
 
-    def _ssru(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    def _ssru(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         matrix = self._weights.take_matrix(f"{theirs}_W").T
         yield f"{ours}.input.weight", matrix
         yield f"{ours}.input.bias", np.zeros(len(matrix), np.float32)
         yield from self._linear(f"{ours}.forget", theirs, "f")
         yield from self._norm(f"{ours}_residual.norm", f"{theirs}_ffn_ln")
 
-    def _linear(self, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Array]]:
+    def _linear(self, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Parameter]]:
         yield f"{ours}.weight", self._weights.take_matrix(f"{theirs}_W{suffix}").T
-        yield f"{ours}.bias", self._weights.take(f"{theirs}_b{suffix}").reshape(-1)
+        yield f"{ours}.bias", self._weights.take(f"{theirs}_b{suffix}").read().reshape(-1)
 
-    def _norm(self, ours: str, theirs: str) -> Iterator[tuple[str, Array]]:
+    def _norm(self, ours: str, theirs: str) -> Iterator[tuple[str, Parameter]]:
         for part, name in (("weight", "scale"), ("bias", "bias")):
-            yield f"{ours}.{part}", self._weights.take(f"{theirs}_{name}").reshape(-1)
+            yield f"{ours}.{part}", self._weights.take(f"{theirs}_{name}").read().reshape(-1)
 
 
-def _embeddings(weights: Tensors, sizes: tuple[int, int], rows: int) -> dict[str, Array]:
+def _embeddings(weights: Tensors, sizes: tuple[int, int], rows: int) -> dict[str, Parameter]:
     """Returns the embeddings, the output matrix and its bias for `rows` tokens; tied ones are the same array."""
     shared = grown(weights.take_matrix("Wemb"), rows) if weights.has("Wemb") else None
-    found: dict[str, Array] = {}
+    found: dict[str, Parameter] = {}
     for ours, theirs in (("embedding", "encoder"), ("target_embedding", "decoder")):
         own = f"{theirs}_Wemb"
         matrix = grown(weights.take_matrix(own), rows) if weights.has(own) else shared
         found[f"{ours}.weight"] = grown(weights.take_matrix("Wemb"), rows) if matrix is None else matrix
-    output: Array = found["target_embedding.weight"]
+    output = found["target_embedding.weight"]
     if weights.has("decoder_ff_logit_out_Wt"):
         output = grown(weights.take_matrix("decoder_ff_logit_out_Wt"), rows)
     elif weights.has("decoder_ff_logit_out_W"):
         output = grown(weights.take_matrix("decoder_ff_logit_out_W").T, rows)
     bias = np.full(rows, -np.inf, np.float32)
-    bias[: sizes[1]] = weights.take("decoder_ff_logit_out_b").reshape(-1)
+    bias[: sizes[1]] = weights.take("decoder_ff_logit_out_b").read().reshape(-1)
     return found | {"output.weight": output, "output_bias": bias}

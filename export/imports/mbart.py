@@ -25,6 +25,7 @@ from export.imports.checkpoint import (
 from export.imports.common import (
     ImportedModelError,
     ImportOptions,
+    Parameter,
     SpecialIds,
     build_transformer,
     find_limits,
@@ -105,15 +106,17 @@ def _check_tokenizer(folder: Path, config: MBartConfig) -> None:
 def _model(folder: Path, config: MBartConfig, options: ImportOptions) -> TransformerWeights:
     limits = find_limits(options, config.max_position_embeddings)
     with read_tensors(folder) as tensors:
-        parameters = dict(read_layers(tensors, config)) | dict(final_norms(tensors)) | dict(embedding_norms(tensors))
+        parameters: dict[str, Parameter] = {**dict(read_layers(tensors, config)), **dict(final_norms(tensors))}
+        parameters |= embedding_norms(tensors)
         parameters["embedding.weight"] = shared_embedding(tensors, config)
         for side, stack in (("source", "encoder"), ("target", "decoder")):
-            table = tensors.take(f"model.{stack}.embed_positions.weight")[UNUSED_POSITIONS:]
+            table = tensors.take(f"model.{stack}.embed_positions.weight").read()[UNUSED_POSITIONS:]
             parameters[f"{side}_positions.table"] = table[: limits.positions]
-        bias = tensors.take_optional("final_logits_bias")
-    biased = bias is not None and bool(bias.any())
-    if bias is not None and biased:
-        parameters["output_bias"] = np.ascontiguousarray(bias.reshape(-1))
+        stored = tensors.take_optional("final_logits_bias")
+    bias = np.zeros(0, np.float32) if stored is None else stored.read().reshape(-1)
+    biased = bool(bias.any())
+    if biased:
+        parameters["output_bias"] = bias
     fields = {
         **config.transformer_fields,
         "norm_position": "pre",

@@ -16,10 +16,12 @@ from functools import partial
 from io import BufferedReader
 from itertools import islice
 from mmap import ACCESS_READ, mmap
+from os import SEEK_CUR
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from export.imports.stored import ArrayFile, StoredArray, from_bfloat16, member_offset
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # Operations of a pickle, and axes of a tensor, that no known checkpoint reaches.
@@ -80,16 +82,17 @@ def read_pickled(file: BufferedReader) -> dict[str, object]:
 
     Raises:
         PickledError: if the file is damaged, or holds anything but tensors, numbers and text.
-        Exception: of any type from the libraries for damaged archives.
+        Exception: of any type from the libraries for damaged or compressed archives.
     """
     if zipfile.is_zipfile(file):
-        return _read_zip(zipfile.ZipFile(file))
+        with zipfile.ZipFile(file) as archive:
+            return _read_zip(file, archive)
     # A mapped file returns what it has for a stated length beyond its end.
     with mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
-        return _read_legacy(mapped)
+        return _read_legacy(file, mapped)
 
 
-def _read_zip(archive: zipfile.ZipFile) -> dict[str, object]:
+def _read_zip(file: BufferedReader, archive: zipfile.ZipFile) -> dict[str, object]:
     names = archive.namelist()
     roots = [name.removesuffix("data.pkl") for name in names if name.rpartition("/")[2] == "data.pkl"]
     if len(roots) != 1:
@@ -98,12 +101,18 @@ def _read_zip(archive: zipfile.ZipFile) -> dict[str, object]:
     if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
         raise PickledError("byteorder: expected little")
     content = Interpreter(io.BytesIO(archive.read(f"{root}data.pkl"))).run()
-    return _resolve(content, lambda storage: archive.read(f"{root}data/{storage.key}"))
+
+    def offset(storage: Storage) -> int:
+        name = f"{root}data/{storage.key}"
+        _check_size(storage, archive.getinfo(name).file_size)
+        return member_offset(file, archive, name)
+
+    return _resolve(content, ArrayFile(file), offset)
 
 
-def _read_legacy(file: mmap) -> dict[str, object]:
+def _read_legacy(file: BufferedReader, mapped: mmap) -> dict[str, object]:
     """Reads magic number, protocol, system, structure, keys of storages, and then each storage after its size."""
-    magic, protocol, system, content, keys = (Interpreter(file).run() for _ in range(5))
+    magic, protocol, system, content, keys = (Interpreter(mapped).run() for _ in range(5))
     if (magic, protocol) != (MAGIC, PROTOCOL):
         raise PickledError("not a file of PyTorch")
     if not isinstance(system, dict) or system.get("little_endian") is not True:
@@ -111,15 +120,18 @@ def _read_legacy(file: mmap) -> dict[str, object]:
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise PickledError("expected a list of the keys of storages")
     known = {view.storage.key: view.storage for view in _tensors(content).values() if isinstance(view, View)}
-    stored: dict[str, bytes] = {}
+    offsets: dict[str, int] = {}
     for key in keys:
         if key not in known:
             raise PickledError(f"storage {key}: no tensor has it")
-        size = int.from_bytes(file.read(8), "little")
+        size = int.from_bytes(mapped.read(8), "little")
         if size != known[key].size:
             raise PickledError(f"storage {key}: {size} values, expected {known[key].size}")
-        stored[key] = file.read(size * _item_bytes(known[key].type))
-    return _resolve(content, lambda storage: stored[storage.key])
+        offsets[key] = mapped.tell()
+        size_bytes = size * _item_bytes(known[key].type)
+        _check_size(known[key], min(size_bytes, len(mapped) - mapped.tell()))
+        mapped.seek(size_bytes, SEEK_CUR)
+    return _resolve(content, ArrayFile(file), lambda storage: offsets[storage.key])
 
 
 def _tensors(content: object) -> dict[str, object]:
@@ -128,8 +140,8 @@ def _tensors(content: object) -> dict[str, object]:
     return content
 
 
-def _resolve(content: object, read: Callable[[Storage], bytes]) -> dict[str, object]:
-    storages: dict[str, tuple[Storage, NDArray[Any]]] = {}
+def _resolve(content: object, file: ArrayFile, offset: Callable[[Storage], int]) -> dict[str, object]:
+    storages: dict[str, tuple[Storage, int]] = {}
     found: dict[str, object] = {}
     for name, value in _tensors(content).items():
         if not isinstance(value, View):
@@ -137,11 +149,11 @@ def _resolve(content: object, read: Callable[[Storage], bytes]) -> dict[str, obj
             continue
         key = value.storage.key
         if key not in storages:
-            storages[key] = value.storage, _array(value.storage, read(value.storage))
-        storage, array = storages[key]
+            storages[key] = value.storage, offset(value.storage)
+        storage, start = storages[key]
         if storage != value.storage:
             raise PickledError(f"{name}: storage {key} has another type or size before")
-        found[name] = _viewed(name, value, array)
+        found[name] = _viewed(name, value, file, start)
     return found
 
 
@@ -149,27 +161,27 @@ def _item_bytes(kind: str) -> int:
     return 2 if kind == _BFLOAT16 else np.dtype(kind).itemsize
 
 
-def _array(storage: Storage, content: bytes) -> NDArray[Any]:
-    if len(content) != storage.size * _item_bytes(storage.type):
-        raise PickledError(f"storage {storage.key}: {len(content)} bytes, expected {storage.size} of {storage.type}")
-    if storage.type == _BFLOAT16:
-        return from_bfloat16(np.frombuffer(content, np.uint16))
-    return np.frombuffer(content, storage.type)
+def _check_size(storage: Storage, size_bytes: int) -> None:
+    if size_bytes != storage.size * _item_bytes(storage.type):
+        raise PickledError(f"storage {storage.key}: {size_bytes} bytes, expected {storage.size} of {storage.type}")
 
 
-def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """Returns values whose upper 16 bits are given, as float32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def _viewed(name: str, view: View, array: NDArray[Any]) -> NDArray[Any]:
-    count = math.prod(view.shape)
-    last = view.offset + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+def _viewed(name: str, view: View, file: ArrayFile, start: int) -> StoredArray:
+    """Returns the tensor that a view is, of the values of its storage that it spans."""
+    size, count = view.storage.size, math.prod(view.shape)
+    spanned = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
     # More values than the storage has would be repeated ones, whose copy may not fit into memory.
-    if count > len(array) or (count and last >= len(array)):
+    if count > size or (count and view.offset + spanned > size):
         raise PickledError(f"{name}: reaches beyond its storage")
-    steps = [stride * array.itemsize for stride in view.strides]
-    return np.lib.stride_tricks.as_strided(array[view.offset :], view.shape, steps, writeable=False)
+    is_bfloat16 = view.storage.type == _BFLOAT16
+    kind = np.dtype(np.uint16 if is_bfloat16 else view.storage.type)
+    values = file.array(start + view.offset * kind.itemsize, kind, (spanned if count else 0,))
+    if is_bfloat16:
+        values = values.then(values.shape, from_bfloat16, np.float32)
+    steps = [stride * values.dtype.itemsize for stride in view.strides]
+    return values.then(
+        view.shape, lambda found: np.lib.stride_tricks.as_strided(found, view.shape, steps, writeable=False)
+    )
 
 
 class Interpreter:

@@ -1,42 +1,72 @@
-"""Reads safetensors files as NumPy arrays, also bfloat16, which NumPy lacks."""
+"""Reads safetensors files: the size of the header, uint64, the header in JSON, and the tensors without a gap.
 
+Source: https://github.com/huggingface/safetensors, section "Format".
+"""
+
+import math
 from io import BufferedReader
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import BaseModel, Field, TypeAdapter
 
-from export.imports.pickled import from_bfloat16
+from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
+from serve.bundle.manifest import MOST_AXES
 
+SIZE_BYTES = 8
+# As in the library.
+MOST_HEADER_BYTES = 100_000_000
+BFLOAT16 = "BF16"
 TYPES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "BOOL": "bool",
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    BFLOAT16: "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U8": "u1",
+    "BOOL": "?",
 }
 
 
-def read_safetensors(file: BufferedReader) -> dict[str, NDArray[Any]]:
+class _Entry(BaseModel):
+    """A tensor in the header; its offsets count from the end of the header."""
+
+    dtype: str
+    shape: tuple[int, ...] = Field(max_length=MOST_AXES)
+    data_offsets: tuple[int, int]
+
+
+# A dictionary of texts is metadata.
+_HEADER = TypeAdapter(dict[str, _Entry | dict[str, str]])
+
+
+def read_safetensors(file: BufferedReader) -> dict[str, StoredArray]:
     """Returns the tensors by name.
 
     Raises:
-        ModuleNotFoundError: if the library is not installed.
-        Exception: of any type for a damaged file.
+        ValueError: if the file is damaged, or a type is not one of `TYPES`.
     """
-    from safetensors import deserialize  # noqa: PLC0415 - only this format needs the library
-
-    found = {}
-    for name, tensor in deserialize(file.read()):  # type: ignore[no-untyped-call]
-        kind, shape, data = tensor["dtype"], tensor["shape"], tensor["data"]
-        if kind == "BF16":
-            found[name] = from_bfloat16(np.frombuffer(data, np.uint16)).reshape(shape)
-        elif kind in TYPES:
-            found[name] = np.frombuffer(data, TYPES[kind]).reshape(shape)
-        else:
-            raise ValueError(f"{name}: type {kind}: expected one of {', '.join(TYPES)}")
+    stored = ArrayFile(file)
+    header_bytes = int.from_bytes(file.read(SIZE_BYTES), "little")
+    start = SIZE_BYTES + header_bytes
+    if header_bytes > MOST_HEADER_BYTES or start > stored.size_bytes:
+        raise ValueError(f"damaged: a header of {header_bytes} bytes in a file of {stored.size_bytes}")
+    header = _HEADER.validate_json(file.read(header_bytes))
+    entries = {name: entry for name, entry in header.items() if isinstance(entry, _Entry)}
+    found, end = {}, 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        if entry.dtype not in TYPES:
+            raise ValueError(f"{name}: type {entry.dtype}: expected one of {', '.join(TYPES)}")
+        first, last = entry.data_offsets
+        kind = np.dtype(TYPES[entry.dtype])
+        if first != end or last - first != math.prod(entry.shape) * kind.itemsize:
+            raise ValueError(f"damaged: {name}: bytes {first} to {last}: expected {entry.shape} from {end} on")
+        end = last
+        tensor = stored.array(start + first, kind, entry.shape)
+        is_bfloat16 = entry.dtype == BFLOAT16
+        found[name] = tensor.then(entry.shape, from_bfloat16, np.float32) if is_bfloat16 else tensor
+    if start + end != stored.size_bytes:
+        raise ValueError(f"damaged: {stored.size_bytes} bytes, expected {start + end}")
     return found

@@ -26,12 +26,13 @@ from export.imports.checkpoint import (
     read_tensors,
 )
 from export.imports.common import (
-    Array,
     ImportedModelError,
     ImportOptions,
     Limits,
+    Parameter,
     SpecialIds,
     Tensors,
+    are_equal,
     build_transformer,
     find_directions,
     find_limits,
@@ -43,6 +44,7 @@ from export.imports.common import (
 from export.imports.distances import bias_per_distance
 from export.imports.fairseq import FILLER, filled
 from export.imports.multilingual import find_languages, select_directions
+from export.imports.stored import StoredArray
 from export.imports.t5_sources import madlad_rules
 from export.source_model import Exportable, Languages
 from model.config import InnerActivation
@@ -176,8 +178,7 @@ def _model(folder: Path, config: T5Config, options: ImportOptions) -> Transforme
     limits = find_limits(options, None)
     with read_tensors(folder) as tensors:
         tensors.take_optional(UNUSED)
-        parameters = {**_embeddings(tensors), **dict(_layers(tensors, config, limits))}
-    parameters["decoder_norm.weight"] = parameters["decoder_norm.weight"] * np.float32(config.output_scale)
+        parameters: dict[str, Parameter] = {**_embeddings(tensors), **dict(_layers(tensors, config, limits))}
     zeros = np.zeros((limits.positions, config.d_model), np.float32)
     parameters |= {f"{side}_positions.table": zeros for side in ("source", "target")}
     activation = ACTIVATIONS[config.feed_forward_proj]
@@ -199,19 +200,19 @@ def _model(folder: Path, config: T5Config, options: ImportOptions) -> Transforme
     return build_transformer(fields, config.vocab_size, special, parameters)
 
 
-def _embeddings(tensors: Tensors) -> dict[str, Array]:
+def _embeddings(tensors: Tensors) -> dict[str, StoredArray]:
     """Takes the embeddings, and the output matrix if it is not tied to them."""
     shared, output, *sides = (tensors.take_optional(name) for name in (SHARED, OUTPUT, *EMBEDDINGS))
     source, target = (shared if side is None else side for side in sides)
     if source is None or target is None:
         raise ImportedModelError(f"{SHARED}: missing tensor")
     output = target if output is None else output
-    if np.array_equal(source, target) and np.array_equal(source, output):
+    if are_equal(source, target) and are_equal(source, output):
         return {"embedding.weight": source}
     return {"embedding.weight": source, "target_embedding.weight": target, "output.weight": output}
 
 
-def _layers(tensors: Tensors, config: T5Config, limits: Limits) -> Iterator[tuple[str, Array]]:
+def _layers(tensors: Tensors, config: T5Config, limits: Limits) -> Iterator[tuple[str, Parameter]]:
     """Yields the parameters of all layers; the first one of a stack has the biases of all."""
     for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers or config.num_layers)):
         buckets = tensors.take(
@@ -219,7 +220,7 @@ def _layers(tensors: Tensors, config: T5Config, limits: Limits) -> Iterator[tupl
             (config.relative_attention_num_buckets, config.num_heads),
         )
         farthest, both = config.relative_attention_max_distance, stack == "encoder"
-        bias = bias_per_distance(buckets, limits.positions, farthest, bidirectional=both)
+        bias = bias_per_distance(buckets.read(), limits.positions, farthest, bidirectional=both)
         for number in range(layers):
             ours, theirs = f"{stack}.{number}", f"{stack}.block.{number}.layer"
             yield f"{ours}.self_attention.distances.bias", bias
@@ -228,18 +229,21 @@ def _layers(tensors: Tensors, config: T5Config, limits: Limits) -> Iterator[tupl
                 yield from _attention(tensors, config, f"{ours}.cross_attention", f"{theirs}.1", "EncDecAttention")
             last = {"encoder": 1, "decoder": 2}[stack]
             yield from _feed_forward(tensors, config, f"{ours}.feed_forward", f"{theirs}.{last}")
-        yield f"{stack}_norm.weight", tensors.take(f"{stack}.final_layer_norm.weight")
+        factor = np.float32(config.output_scale if stack == "decoder" else 1)
+        yield f"{stack}_norm.weight", tensors.take(f"{stack}.final_layer_norm.weight").read() * factor
 
 
-def _attention(tensors: Tensors, config: T5Config, ours: str, layer: str, kind: str) -> Iterator[tuple[str, Array]]:
+def _attention(tensors: Tensors, config: T5Config, ours: str, layer: str, kind: str) -> Iterator[tuple[str, Parameter]]:
     for part, name in ATTENTION_PARTS.items():
         weight = tensors.take_matrix(f"{layer}.{kind}.{name}.weight")
-        yield f"{ours}.{part}.weight", weight * np.float32(math.sqrt(config.d_kv)) if part == "query" else weight
+        if part == "query":
+            weight = weight.then(weight.shape, lambda values: values * np.float32(math.sqrt(config.d_kv)))
+        yield f"{ours}.{part}.weight", weight
         yield f"{ours}.{part}.bias", np.zeros(len(weight), np.float32)
     yield f"{ours}_residual.norm.weight", tensors.take(f"{layer}.layer_norm.weight")
 
 
-def _feed_forward(tensors: Tensors, config: T5Config, ours: str, layer: str) -> Iterator[tuple[str, Array]]:
+def _feed_forward(tensors: Tensors, config: T5Config, ours: str, layer: str) -> Iterator[tuple[str, Parameter]]:
     _, gated = ACTIVATIONS[config.feed_forward_proj]
     names = {"gate": "wi_0", "inner": "wi_1"} if gated else {"inner": "wi"}
     for part, name in {**names, "outer": "wo"}.items():
