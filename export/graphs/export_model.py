@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from export.graphs.graph_files import ExportedGraphs
-from export.graphs.native.models import write_native
+from export.graphs.native.models import NativeExport
 from export.graphs.options import check_options
 from model.weights import TransformerWeights
 from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
@@ -30,7 +30,7 @@ def export_model(
         check_options(model.config, variant, precision, alignment_heads)
     if variant != "cpu" or not isinstance(model, TransformerWeights):
         return _export_torch(model, variant, precision, alignment_heads, folder)
-    return write_native(model, precision, alignment_heads, folder)
+    return NativeExport(model, precision, folder).write(alignment_heads)
 
 
 def _export_torch(

@@ -4,12 +4,15 @@ The memory of a weight begins at a cache line when a server maps the file.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, set_external_data, uses_external_data
 
 from serve.bundle.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
@@ -44,24 +47,63 @@ class _Place(NamedTuple):
     shape: tuple[int, ...]
 
 
+class WeightFile:
+    """The file of weights of a new bundle. It takes a weight at a time, of which memory need not hold all blocks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / WEIGHTS_FILE
+        self._path.write_bytes(b"")
+        self._offsets: dict[bytes, int] = {}
+
+    def write(self, name: str, blocks: Iterable[NDArray[Any]]) -> onnx.TensorProto:
+        """Writes a weight, given in blocks along its first axis; returns the tensor of a graph that refers to it."""
+        digest, rows = hashlib.sha256(), 0
+        with self._path.open("ab") as file:
+            end = file.tell()
+            file.write(bytes(-end % ALIGNMENT_BYTES))
+            offset = file.tell()
+            for block in blocks:
+                rows += len(block)
+                content = np.ascontiguousarray(block).data
+                digest.update(content)
+                file.write(content)
+            length = file.tell() - offset
+            if digest.digest() in self._offsets:
+                file.truncate(end)
+        tensor = onnx.TensorProto(name=name, dims=(rows, *block.shape[1:]))
+        tensor.data_type = helper.np_dtype_to_tensor_dtype(block.dtype)
+        tensor.raw_data = b""  # set_external_data expects the field
+        set_external_data(tensor, WEIGHTS_FILE, offset=self._offsets.setdefault(digest.digest(), offset), length=length)
+        tensor.ClearField("raw_data")
+        return tensor
+
+    def write_whole(self, name: str, array: NDArray[Any]) -> onnx.TensorProto:
+        """Writes a weight; a small one stays in the tensor."""
+        if array.nbytes < SMALLEST_EXTERNAL_BYTES:
+            return numpy_helper.from_array(array, name)
+        return self.write(name, [array])
+
+
 def write_graphs(
+    graphs: Mapping[str, onnx.ModelProto], folder: Path, *, states: tuple[StateSpec, ...]
+) -> ExportedGraphs:
+    """Writes graphs that hold their weights, by file name, among them encoder and decoder."""
+    weights = WeightFile(folder)
+    for graph in graphs.values():
+        for tensor in graph.graph.initializer:
+            if len(tensor.raw_data) >= SMALLEST_EXTERNAL_BYTES:
+                tensor.CopyFrom(weights.write(tensor.name, [numpy_helper.to_array(tensor)]))
+    return save_graphs(graphs, folder, states=states)
+
+
+def save_graphs(
     graphs: Mapping[str, onnx.ModelProto],
     folder: Path,
     *,
     states: tuple[StateSpec, ...] = (),
     cache: CacheSpec | None = None,
 ) -> ExportedGraphs:
-    """Writes graphs by file name, among them encoder and decoder, and their weights."""
-    offsets: dict[bytes, int] = {}
-    with (folder / WEIGHTS_FILE).open("wb") as file:
-        for tensor in _weights(graphs.values()):
-            digest = hashlib.sha256(tensor.raw_data).digest()
-            if digest not in offsets:
-                file.write(bytes(-file.tell() % ALIGNMENT_BYTES))
-                offsets[digest] = file.tell()
-                file.write(tensor.raw_data)
-            set_external_data(tensor, WEIGHTS_FILE, offset=offsets[digest], length=len(tensor.raw_data))
-            tensor.ClearField("raw_data")
+    """Saves graphs whose weights are written, by file name, among them encoder and decoder."""
     for name, graph in graphs.items():
         onnx.save(graph, folder / name)
         onnx.checker.check_model(folder / name)
@@ -74,13 +116,6 @@ def _signature(graph: onnx.ModelProto) -> GraphSignature:
         inputs=tuple(value.name for value in graph.graph.input),
         outputs=tuple(value.name for value in graph.graph.output),
     )
-
-
-def _weights(graphs: Iterable[onnx.ModelProto]) -> Iterator[onnx.TensorProto]:
-    for graph in graphs:
-        for tensor in graph.graph.initializer:
-            if len(tensor.raw_data) >= SMALLEST_EXTERNAL_BYTES:
-                yield tensor
 
 
 def _shared_weights(graphs: Mapping[str, onnx.ModelProto]) -> tuple[SharedWeight, ...]:

@@ -3,23 +3,22 @@
 Operators of models that the library does not compute have a domain of their own: ONNX Runtime takes the function.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from export.graphs.graph_files import ExportedGraphs, write_graphs
+from export.graphs.graph_files import ExportedGraphs, WeightFile, save_graphs
 from export.graphs.native.body import Body
 from export.graphs.native.choose import choose_body
 from export.graphs.native.encode import encode_body
 from export.graphs.native.layout import LANES, rounded_up
 from export.graphs.native.step import step_body
-from export.graphs.native.weights import Weights, decoder_weights, encoder_weights
+from export.graphs.native.weights import Weights, WrittenWeights, decoder_weights, encoder_weights
 from export.graphs.search import IR_VERSION
 from model.weights import TransformerWeights
 from serve.bundle.bundle import CHOOSE_FILE, DECODER_FILE, ENCODER_FILE
@@ -60,47 +59,68 @@ def cache_of(model: TransformerWeights, precision: Precision) -> CacheSpec:
     )
 
 
-def write_native(
-    model: TransformerWeights, precision: Precision, heads: Sequence[AttentionHead], folder: Path
-) -> ExportedGraphs:
-    """Writes the graphs and their weights into a folder; the decoder returns alignments of the given heads."""
-    cache = cache_of(model, precision)
-    graphs = {
-        ENCODER_FILE: encoder_graph(model, precision, cache),
-        DECODER_FILE: decoder_graph(model, precision, cache, heads),
-        CHOOSE_FILE: choose_graph(),
-    }
-    return write_graphs(graphs, folder, cache=cache)
+class NativeExport:
+    """The native graphs of a model in one precision, whose weights are written first, one at a time."""
 
+    def __init__(self, model: TransformerWeights, precision: Precision, folder: Path) -> None:
+        """Writes the weights into a folder."""
+        self._model = model
+        self._precision = precision
+        self._folder = folder
+        self._cache = cache_of(model, precision)
+        self._file = WeightFile(folder)
+        self._encoder = encoder_weights(model, precision, self._file)
+        self._decoder = decoder_weights(model, precision, self._file)
 
-def encoder_graph(model: TransformerWeights, precision: Precision, cache: CacheSpec) -> onnx.ModelProto:
-    """Returns the graph of `Encode`."""
-    attributes = _attributes(model, precision) | {"layers": model.config.encoder_layers}
-    operator = _operator("Encode", model, encode_body(model, cache), encoder_weights(model, precision), attributes)
-    sources = _caches(cache, "source", model.config.max_source_tokens)
-    return operator.graph([*_inputs(ENCODE_INPUTS, "sources"), *sources], _presents(sources))
+    def write(self, heads: Sequence[AttentionHead]) -> ExportedGraphs:
+        """Writes the graphs, also again; the decoder returns alignments of the given heads."""
+        graphs = {
+            ENCODER_FILE: self._encoder_graph(),
+            DECODER_FILE: self._decoder_graph(heads),
+            CHOOSE_FILE: choose_graph(),
+        }
+        return save_graphs(graphs, self._folder, cache=self._cache)
 
+    def _encoder_graph(self) -> onnx.ModelProto:
+        """Returns the graph of `Encode`."""
+        model = self._model
+        attributes = _attributes(model, self._precision) | {"layers": model.config.encoder_layers}
+        operator = self._operator("Encode", encode_body(model, self._cache), self._encoder, attributes)
+        sources = _caches(self._cache, "source", model.config.max_source_tokens)
+        return operator.graph([*_inputs(ENCODE_INPUTS, "sources"), *sources], _presents(sources))
 
-def decoder_graph(
-    model: TransformerWeights, precision: Precision, cache: CacheSpec, heads: Sequence[AttentionHead]
-) -> onnx.ModelProto:
-    """Returns the graph of `Step`."""
-    config = model.config
-    attributes = _attributes(model, precision) | {
-        "layers": config.decoder_layers,
-        "vocabulary": model.vocabulary_size,
-        "alignment_heads": [number for place in heads for number in (place.layer, place.head)],
-    }
-    operator = _operator("Step", model, step_body(model, cache, heads), decoder_weights(model, precision), attributes)
-    targets = _caches(cache, "target", config.max_target_tokens)
-    sources = _caches(cache, "source", config.max_source_tokens)
-    outputs = [
-        _value(LOGITS, FLOAT, "scored", model.vocabulary_size),
-        *_choice("rows"),
-        _value(ALIGNMENTS, FLOAT, "aligned_rows", len(heads), rounded_up(config.max_source_tokens, LANES)),
-        *_presents(targets),
-    ]
-    return operator.graph([*_inputs(STEP_INPUTS, "rows"), *targets, *sources], outputs)
+    def _decoder_graph(self, heads: Sequence[AttentionHead]) -> onnx.ModelProto:
+        """Returns the graph of `Step`."""
+        model, config, cache = self._model, self._model.config, self._cache
+        attributes = _attributes(model, self._precision) | {
+            "layers": config.decoder_layers,
+            "vocabulary": model.vocabulary_size,
+            "alignment_heads": [number for place in heads for number in (place.layer, place.head)],
+        }
+        operator = self._operator("Step", step_body(model, cache, heads), self._decoder, attributes)
+        targets = _caches(cache, "target", config.max_target_tokens)
+        sources = _caches(cache, "source", config.max_source_tokens)
+        outputs = [
+            _value(LOGITS, FLOAT, "scored", model.vocabulary_size),
+            *_choice("rows"),
+            _value(ALIGNMENTS, FLOAT, "aligned_rows", len(heads), rounded_up(config.max_source_tokens, LANES)),
+            *_presents(targets),
+        ]
+        return operator.graph([*_inputs(STEP_INPUTS, "rows"), *targets, *sources], outputs)
+
+    def _operator(self, name: str, body: Body, weights: WrittenWeights, attributes: Mapping[str, object]) -> "Operator":
+        """Returns an operator of the library, or a function alone, which needs no attributes; writes its vectors."""
+        domain = DOMAIN
+        if self._model.config.needs_standard_graphs:
+            domain, attributes = STANDARD_DOMAIN, {}
+        else:
+            body, weights = _packed(body, weights)
+            attributes = {**attributes, "packed_vectors": 1}
+        tensors = {
+            each: weight if isinstance(weight, TensorProto) else self._file.write_whole(each, weight)
+            for each, weight in weights.items()
+        }
+        return Operator(name, body, tensors, attributes, domain)
 
 
 def choose_graph() -> onnx.ModelProto:
@@ -110,40 +130,19 @@ def choose_graph() -> onnx.ModelProto:
 
 
 class Operator(NamedTuple):
-    """An operator of Dragoman: its fallback body, its weights in the order of its last inputs, and its attributes.
-
-    ONNX Runtime touches every weight in every run. An operator of the library therefore takes all vectors of a type as
-    one weight, before the others, in their order.
-    """
+    """An operator of Dragoman: its fallback body, its weights in the order of its last inputs, and its attributes."""
 
     name: str
     body: Body
-    weights: Weights
+    weights: Mapping[str, TensorProto]
     attributes: Mapping[str, object]
     domain: str = DOMAIN
 
-    def packed(self) -> Self:
-        """Returns the operator with all vectors of a type as one weight, which its body splits."""
-        body, weights = Body(), dict(self.weights)
-        for name, kind in VECTORS.items():
-            vectors = {each: weights.pop(each) for each, array in self.weights.items() if _is_vector(array, kind)}
-            if vectors:
-                lengths = np.array([*map(len, vectors.values())])
-                sizes = body.add("Constant", into=f"{name}_lengths", value=numpy_helper.from_array(lengths))
-                body.nodes.append(helper.make_node("Split", [name, sizes], list(vectors), axis=0))
-                weights = {name: np.concatenate(list(vectors.values())), **weights}
-        body.nodes.extend(self.body.nodes)
-        return self._replace(body=body, weights=weights, attributes={**self.attributes, "packed_vectors": 1})
-
     def graph(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
         """Returns a graph of this one node; equal weights are one tensor."""
-        identities = [_identity(array) for array in self.weights.values()]
-        stored: dict[tuple[object, ...], onnx.TensorProto] = {}
-        for identity, (name, array) in zip(identities, self.weights.items(), strict=True):
-            if identity not in stored:
-                stored[identity] = numpy_helper.from_array(array, name)
         dynamic, results = [value.name for value in inputs], [value.name for value in outputs]
-        given = [*dynamic, *(stored[identity].name for identity in identities)]
+        stored: dict[bytes, TensorProto] = {}
+        given = [*dynamic, *(stored.setdefault(_identity(each), each).name for each in self.weights.values())]
         node = helper.make_node(self.name, given, results, domain=self.domain, name=self.name)
         node.attribute.extend(_attribute(name, value) for name, value in self.attributes.items())
         standard, own = helper.make_opsetid("", OPSET), helper.make_opsetid(self.domain, DOMAIN_VERSION)
@@ -155,12 +154,17 @@ class Operator(NamedTuple):
         return helper.make_model(graph, functions=[function], opset_imports=[standard, own], ir_version=IR_VERSION)
 
 
-def _is_vector(array: NDArray[Any], kind: str) -> bool:
-    return array.ndim == 1 and array.dtype == kind
+def _is_vector(weight: NDArray[Any] | TensorProto, kind: str) -> TypeGuard[NDArray[Any]]:
+    return isinstance(weight, np.ndarray) and weight.ndim == 1 and weight.dtype == kind
 
 
-def _identity(array: NDArray[Any]) -> tuple[object, ...]:
-    return array.dtype, array.shape, hashlib.sha256(np.ascontiguousarray(array).data).digest()
+def _identity(tensor: onnx.TensorProto) -> bytes:
+    """Returns what equal weights have in common: type, shape, and place in the file or content."""
+    nameless = TensorProto()
+    nameless.CopyFrom(tensor)
+    nameless.ClearField("name")
+    content: bytes = nameless.SerializeToString()
+    return content
 
 
 def _attribute(name: str, value: object) -> onnx.AttributeProto:
@@ -191,13 +195,22 @@ def read_native(path: Path) -> Weights:
     return weights
 
 
-def _operator(
-    name: str, model: TransformerWeights, body: Body, weights: Weights, attributes: Mapping[str, object]
-) -> Operator:
-    """Returns an operator of the library, or a function alone, which needs no attributes."""
-    if model.config.needs_standard_graphs:
-        return Operator(name, body, weights, {}, STANDARD_DOMAIN)
-    return Operator(name, body, weights, attributes).packed()
+def _packed(body: Body, weights: WrittenWeights) -> tuple[Body, WrittenWeights]:
+    """Returns a body that splits its vectors, and weights with all vectors of a type as one, before the others.
+
+    ONNX Runtime touches every weight in every run.
+    """
+    packed = Body()
+    for name, kind in VECTORS.items():
+        vectors = {each: weight for each, weight in weights.items() if _is_vector(weight, kind)}
+        if vectors:
+            lengths = np.array([*map(len, vectors.values())])
+            sizes = packed.add("Constant", into=f"{name}_lengths", value=numpy_helper.from_array(lengths))
+            packed.nodes.append(helper.make_node("Split", [name, sizes], list(vectors), axis=0))
+            others = {each: weight for each, weight in weights.items() if each not in vectors}
+            weights = {name: np.concatenate(list(vectors.values())), **others}
+    packed.nodes.extend(body.nodes)
+    return packed, weights
 
 
 def _attributes(model: TransformerWeights, precision: Precision) -> dict[str, object]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto
 
+from export.graphs.graph_files import WeightFile
 from export.graphs.native.layout import (
     LANES,
     offsets,
@@ -25,18 +27,23 @@ from serve.bundle.manifest import Precision
 
 # Arrays by name; their order is that of the operator's inputs.
 Weights = dict[str, NDArray[Any]]
+# The same, with the tensors of those that the file of weights has.
+WrittenWeights = dict[str, NDArray[Any] | TensorProto]
+# Rows of a matrix that memory holds in the precision of the bundle: a multiple of `LANES`.
+BLOCK_ROWS = 16 * LANES
 # The parts of a packed matrix.
 PARTS = {"qkv": ("query", "key", "value"), "key_value": ("key", "value"), "gates": ("input", "forget")}
 
 
 class WeightWriter:
-    """Collects the weights of a model in one precision."""
+    """Writes the matrices of a model in one precision to the file of weights, and collects its vectors."""
 
-    def __init__(self, model: TransformerWeights, precision: Precision) -> None:
-        self.weights: Weights = {}
+    def __init__(self, model: TransformerWeights, precision: Precision, file: WeightFile) -> None:
+        self.weights: WrittenWeights = {}
         self._config = model.config
         self._parameters = model.parameters
         self._precision = precision
+        self._file = file
 
     def table(self, name: str, weight: NDArray[np.float32]) -> None:
         """Adds an embedding table, [V, d_model], in the layout of a matrix."""
@@ -44,7 +51,7 @@ class WeightWriter:
 
     def positions(self, name: str) -> None:
         """Adds position vectors, [P, d_model]."""
-        self.weights[f"{name}.table"] = np.ascontiguousarray(self._parameters[f"{name}.table"])
+        self._whole(f"{name}.table")
 
     def embedding_norm(self, name: str) -> None:
         """Adds the normalization of embeddings with their positions."""
@@ -70,7 +77,7 @@ class WeightWriter:
     def norm(self, name: str) -> None:
         """Adds a gain and, for layer normalization, a bias."""
         for part in ("weight", "bias") if self._config.norm == "layer" else ("weight",):
-            self.weights[f"{name}.{part}"] = np.ascontiguousarray(self._parameters[f"{name}.{part}"])
+            self.weights[f"{name}.{part}"] = self._parameters[f"{name}.{part}"]
 
     def final_norm(self, name: str) -> None:
         """Adds the normalization after a pre-norm stack."""
@@ -97,29 +104,42 @@ class WeightWriter:
         self.module(f"{layer}.self_attention.output")
         self.norm(f"{layer}.self_attention_residual.norm")
         for part in DISTANCE_TABLES[self._config.distances]:
-            name = f"{layer}.self_attention.distances.{part}"
-            self.weights[name] = np.ascontiguousarray(self._parameters[name])
+            self._whole(f"{layer}.self_attention.distances.{part}")
 
     def ssru(self, layer: str) -> None:
         """Adds the projections of a recurrent unit as one, and the normalization."""
         self.packed(f"{layer}.ssru", "gates")
         self.norm(f"{layer}.ssru_residual.norm")
 
+    def _whole(self, name: str) -> None:
+        self.weights[name] = self._file.write_whole(name, self._parameters[name])
+
     def _matrix(self, name: str, matrix: NDArray[np.float32], *, with_offset: bool) -> None:
+        blocks = (matrix[first : first + BLOCK_ROWS] for first in range(0, len(matrix), BLOCK_ROWS))
+        stored = f"{name}.weight"
         if self._precision == "fp32":
-            self.weights[f"{name}.weight"] = pack_floats(matrix)
+            self.weights[stored] = self._file.write(stored, map(pack_floats, blocks))
             return
-        quantized = quantize(matrix)
-        packed = pack_integers(quantized.values)
-        self.weights[f"{name}.weight"] = packed
-        self.weights[f"{name}.scale"] = padded(quantized.scales, rounded_up(len(matrix), LANES))
+        scales: list[NDArray[np.float32]] = []
+        sums: list[NDArray[np.int32]] = []
+
+        def packed() -> Iterator[NDArray[np.int8]]:
+            for block in blocks:
+                quantized = quantize(block)
+                integers = pack_integers(quantized.values)
+                scales.append(quantized.scales)
+                sums.append(offsets(integers))
+                yield integers
+
+        self.weights[stored] = self._file.write(stored, packed())
+        self.weights[f"{name}.scale"] = padded(np.concatenate(scales), rounded_up(len(matrix), LANES))
         if with_offset:
-            self.weights[f"{name}.offset"] = offsets(packed)
+            self.weights[f"{name}.offset"] = np.concatenate(sums)
 
 
-def encoder_weights(model: TransformerWeights, precision: Precision) -> Weights:
-    """Returns the weights of `Encode`: of the encoder and of the projections to keys and values of the decoder."""
-    writer = WeightWriter(model, precision)
+def encoder_weights(model: TransformerWeights, precision: Precision, file: WeightFile) -> WrittenWeights:
+    """Writes the weights of `Encode`: of the encoder and of the projections to keys and values of the decoder."""
+    writer = WeightWriter(model, precision, file)
     writer.table("embedding", model.source_embedding)
     writer.positions("source_positions")
     writer.embedding_norm("source_embedding_norm")
@@ -132,9 +152,9 @@ def encoder_weights(model: TransformerWeights, precision: Precision) -> Weights:
     return writer.weights
 
 
-def decoder_weights(model: TransformerWeights, precision: Precision) -> Weights:
-    """Returns the weights of `Step`."""
-    writer = WeightWriter(model, precision)
+def decoder_weights(model: TransformerWeights, precision: Precision, file: WeightFile) -> WrittenWeights:
+    """Writes the weights of `Step`."""
+    writer = WeightWriter(model, precision, file)
     writer.table("target_embedding", model.target_embedding)
     writer.positions("target_positions")
     writer.embedding_norm("target_embedding_norm")
