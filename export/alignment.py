@@ -5,14 +5,12 @@ alignment, as most OPUS-MT models were; this head is taken unless another one is
 its rows are sharp and if together they reach every source token.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from export.numpy_search import attention_maps
-from model.weights import TransformerWeights
+from model.config import TransformerConfig
 from serve.bundle.manifest import AttentionHead
 
 # Another head must exceed the usual one by this factor.
@@ -36,25 +34,29 @@ class HeadQuality(NamedTuple):
         return self.coverage * (1 - self.entropy)
 
 
-def choose_heads(
-    model: TransformerWeights,
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
-    named: tuple[AttentionHead, ...] = (),
-) -> tuple[tuple[AttentionHead, ...], HeadQuality]:
-    """Returns the heads for alignments, and their mean quality on source ids and their target ids without EOS.
+class HeadMeasure:
+    """Measures all heads on cross-attention weights, which it gets a layer at a time and does not keep."""
 
-    Args:
-        model: to measure.
-        pairs: source ids and target ids.
-        named: the heads to take; empty: the best one.
-    """
-    measured = [_qualities(attention_maps(model, source, target)) for source, target in pairs if len(source) > 1]
-    if not measured:
-        measured = [np.zeros((model.config.decoder_layers, model.config.heads, 2))]
-    means = np.mean(measured, axis=0)  # [layers, H, 2]
-    heads = named or (_best_head(means[..., 0] * (1 - means[..., 1])),)
-    coverage, entropy = np.mean([means[each.layer, each.head] for each in heads], axis=0).tolist()
-    return heads, HeadQuality(coverage, entropy)
+    def __init__(self, config: TransformerConfig, sentences: int) -> None:
+        """Stores how many sentences count, the first ones."""
+        self._config = config
+        self._sentences = sentences
+        self._found: dict[int, list[NDArray[np.float64]]] = {}
+
+    def add(self, sentence: int, weights: NDArray[np.float32]) -> None:
+        """Adds the weights of the next layer of a sentence, [H, T, S], T without EOS."""
+        if sentence < self._sentences and weights.shape[-1] > 1:
+            self._found.setdefault(sentence, []).append(_qualities(weights))
+
+    def choose(self, named: tuple[AttentionHead, ...] = ()) -> tuple[tuple[AttentionHead, ...], HeadQuality]:
+        """Returns the named heads, or else the best one, and their mean quality."""
+        measured = [np.stack(layers) for layers in self._found.values()]
+        if not measured:
+            measured = [np.zeros((self._config.decoder_layers, self._config.heads, 2))]
+        means = np.mean(measured, axis=0)  # [layers, H, 2]
+        heads = named or (_best_head(means[..., 0] * (1 - means[..., 1])),)
+        coverage, entropy = np.mean([means[each.layer, each.head] for each in heads], axis=0).tolist()
+        return heads, HeadQuality(coverage, entropy)
 
 
 def _best_head(figures: NDArray[np.float64]) -> AttentionHead:
@@ -66,9 +68,9 @@ def _best_head(figures: NDArray[np.float64]) -> AttentionHead:
 
 
 def _qualities(maps: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Returns coverage and entropy of each head, [layers, H, 2], from weights [layers, H, T, S]."""
+    """Returns coverage and entropy of each head, [H, 2], from weights [H, T, S]."""
     length = maps.shape[-1]
-    reached = maps.argmax(axis=-1)[..., None] == np.arange(length)  # [layers, H, T, S]
+    reached = maps.argmax(axis=-1)[..., None] == np.arange(length)  # [H, T, S]
     coverage = reached.any(axis=-2).mean(axis=-1)
     entropy = -(maps * np.log(np.maximum(maps, 1e-30))).sum(axis=-1).mean(axis=-1) / np.log(length)
     return np.stack((coverage, entropy), axis=-1)

@@ -1,4 +1,8 @@
-"""Writes a bundle: graphs, tokenizer, golden sentences, manifest."""
+"""Writes a bundle: graphs, tokenizer, golden sentences, manifest.
+
+PyTorch translates the golden sentences of a run. The native graphs translate those of an import. Its model in NumPy,
+which reads each parameter once, must find the same tokens.
+"""
 
 import shutil
 import tempfile
@@ -10,12 +14,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from export.alignment import choose_heads
+from export.alignment import HeadMeasure
 from export.graphs.export_model import export_model
 from export.graphs.graph_files import ExportedGraphs
-from export.graphs.native.models import OPSET
-from export.numpy_search import Translation, translate_greedy
+from export.graphs.native.models import OPSET, NativeExport
+from export.graphs.options import check_options
 from export.source_model import Exportable
+from export.teacher_forcing import Pair, read_translations
 from model.config import Direction
 from model.data.corpus import CorpusError, read_lines
 from model.errors import RunError
@@ -35,9 +40,10 @@ from serve.bundle.manifest import (
 )
 from serve.bundle.tokenizer import write_tokenizer
 from serve.bundle.tokenizer_spec import TokenizerSpec
+from serve.system import available_cpus
 
 if TYPE_CHECKING:
-    from model.network.translation_model import TranslationModel
+    from export.graph_decoder import GraphDecoder
     from model.run import TrainedModel
 
 # Smallest lead of the best logit in a golden sentence. A near tie tests nothing: another CPU, or the fallback of an
@@ -50,7 +56,9 @@ FEWEST_GOLDEN = 4
 GOLDEN_SENTENCES, SMALLEST_GAP = "golden_sentences", "smallest_golden_gap"
 # Sentences on which the head for alignments is measured.
 ALIGNED_SENTENCES = 12
-# Recorded if installed; an fp32 export needs no ONNX Runtime.
+# Rows that native graphs translate together: they bound the memory of the caches.
+GOLDEN_ROWS = 8
+# Recorded if installed; an fp32 export of a run needs no ONNX Runtime.
 LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 
 
@@ -106,21 +114,11 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
-        translations = [
-            translation
-            for direction in _golden_directions(exportable, samples)
-            for translation in translated(exportable, direction, _texts_of(direction, samples))
-        ]
-        candidates = [each.candidate for each in translations]
-        options, alignment = _with_heads(exportable, candidates, options)
-        exported = export_model(exportable.model, options.variant, options.precision, options.alignment_heads, workshop)
-        tokenizer = write_tokenizer(exportable.tokenizer, workshop)
-        confidence = confidence_of([each.log_probability for each in translations])
-        contents = _Contents(exportable, exported, tokenizer, alignment, confidence)
-        if options.precision == "int8":
-            _seal(workshop, contents, options, candidates)
-            candidates = reproduced(Bundle.open(workshop))
-        _seal(workshop, contents, options, choose_golden(candidates, SMALLEST_GOLDEN_GAP[options.precision]))
+        if isinstance(exportable.model, TransformerWeights):
+            contents, candidates = _write_import(exportable.model, exportable, samples, workshop, options)
+        else:
+            contents, candidates = _write_run(exportable, samples, workshop, options)
+        _seal(workshop, contents, choose_golden(candidates, SMALLEST_GOLDEN_GAP[options.precision]))
         workshop.chmod(0o755)
         workshop.rename(out)
     finally:
@@ -145,23 +143,43 @@ class Candidate(NamedTuple):
 
 
 def reproduced(bundle: Bundle) -> list[Candidate]:
-    """Returns the golden sentences that an 8-bit bundle translates like the trained model, with the bundle's leads.
+    """Returns the golden sentences that a bundle translates like the trained model, with the bundle's leads.
 
     Raises:
         RunError: if a direction has none left.
     """
-    from export.graph_decoder import golden_leads  # noqa: PLC0415 - only 8-bit exports need ONNX Runtime
+    directions = directions_of(bundle.manifest)
+    decoder = _decoder(bundle)
+    kept = []
+    for languages in dict.fromkeys((each.source_language, each.target_language) for each in bundle.golden):
+        own = [each for each in bundle.golden if (each.source_language, each.target_language) == languages]
+        direction = directions.find(*languages)
+        found = decoder.leads([each.source_ids for each in own], () if direction is None else direction.start)
+        kept += [
+            Candidate(each, lead.lead)
+            for each, lead in zip(own, found, strict=True)
+            if lead.answer.target_ids == each.target_ids
+        ]
+    _check_kept(bundle, kept)
+    return kept
 
-    candidates = map(Candidate, bundle.golden, golden_leads(bundle))
-    kept = [candidate for candidate in candidates if candidate.gap > 0]
+
+def _decoder(bundle: Bundle) -> "GraphDecoder":
+    """Opens the graphs of a bundle on the CPU."""
+    from export.graph_decoder import GraphDecoder  # noqa: PLC0415 - an fp32 export of a run needs no ONNX Runtime
+    from serve.runtime.placement import open_sessions  # noqa: PLC0415
+
+    return GraphDecoder(open_sessions(bundle, "cpu", threads=available_cpus()), GOLDEN_ROWS)
+
+
+def _check_kept(bundle: Bundle, kept: Sequence[Candidate]) -> None:
+    """Raises RunError if a direction has no golden sentence left."""
     # A multilingual model has golden sentences of a few directions only.
-    needed = [(each.source, each.target) for each in bundle.manifest.directions]
-    for languages in needed:
-        if not any(candidate.languages == languages for candidate in kept):
-            raise _lost(bundle, "-".join(languages))
+    for each in bundle.manifest.directions:
+        if not any(candidate.languages == (each.source, each.target) for candidate in kept):
+            raise _lost(bundle, f"{each.source}-{each.target}")
     if not kept:
         raise _lost(bundle, "")
-    return kept
 
 
 def _lost(bundle: Bundle, direction: str) -> RunError:
@@ -184,38 +202,117 @@ class _Contents:
     """The parts of a bundle except golden sentences."""
 
     exportable: Exportable
+    options: BundleOptions
     graphs: ExportedGraphs
     tokenizer: TokenizerSpec
     alignment: dict[str, float]
     confidence: Confidence | None
 
 
-def _with_heads(
-    exportable: Exportable, candidates: Sequence[Candidate], options: BundleOptions
-) -> tuple[BundleOptions, dict[str, float]]:
-    """Returns the options with the alignment heads of an imported model, unless they have some, and their quality.
+_Written = tuple[_Contents, Sequence[Candidate]]
 
-    Native graphs compute alignments only for requests that ask for them, so the heads cost nothing.
+
+def _write_run(exportable: Exportable, samples: Sequence[Sample], folder: Path, options: BundleOptions) -> _Written:
+    """Writes graphs and tokenizer of a run; returns them with the candidates that PyTorch translated."""
+    translations = [
+        translation
+        for direction in _golden_directions(exportable, samples)
+        for translation in translated(exportable, direction, _texts_of(direction, samples))
+    ]
+    candidates = [each.candidate for each in translations]
+    contents = _Contents(
+        exportable,
+        options,
+        export_model(exportable.model, options.variant, options.precision, options.alignment_heads, folder),
+        write_tokenizer(exportable.tokenizer, folder),
+        {},
+        confidence_of([each.log_probability for each in translations]),
+    )
+    if options.precision == "int8":
+        candidates = _reproduced_in(folder, contents, candidates)
+    return contents, candidates
+
+
+def _reproduced_in(folder: Path, contents: _Contents, candidates: Sequence[Candidate]) -> list[Candidate]:
+    _seal(folder, contents, candidates)
+    return reproduced(Bundle.open(folder))
+
+
+def _write_import(
+    model: TransformerWeights,
+    exportable: Exportable,
+    samples: Sequence[Sample],
+    folder: Path,
+    options: BundleOptions,
+) -> _Written:
+    """Writes graphs and tokenizer of an import; returns them with the candidates that its native graphs translated."""
+    check_options(model.config, options.variant, options.precision, options.alignment_heads)
+    if options.variant == "cpu":
+        return _write_native(model, exportable, samples, folder, options)
+    with tempfile.TemporaryDirectory(dir=folder) as native:
+        contents, candidates = _write_native(model, exportable, samples, Path(native), BundleOptions(options.name))
+    graphs = export_model(model, options.variant, options.precision, options.alignment_heads, folder)
+    tokenizer = write_tokenizer(exportable.tokenizer, folder)
+    contents = replace(contents, options=options, graphs=graphs, tokenizer=tokenizer, alignment={})
+    if options.precision == "int8":
+        candidates = _reproduced_in(folder, contents, candidates)
+    return contents, candidates
+
+
+def _write_native(
+    model: TransformerWeights,
+    exportable: Exportable,
+    samples: Sequence[Sample],
+    folder: Path,
+    options: BundleOptions,
+) -> _Written:
+    """Writes native graphs, which translate the samples, and measures the alignment heads unless the options have some.
+
+    The graphs compute alignments only for requests that ask for them, so the heads cost nothing.
     """
-    model = exportable.model
-    if not isinstance(model, TransformerWeights) or options.variant != "cpu" or options.alignment_heads:
-        return options, {}
-    pairs = [(each.sentence.source_ids, each.sentence.target_ids) for each in candidates[:ALIGNED_SENTENCES]]
-    heads, quality = choose_heads(model, pairs, exportable.alignment_heads)
-    return replace(options, alignment_heads=heads), {
-        "alignment_coverage": quality.coverage,
-        "alignment_entropy": quality.entropy,
-    }
+    native = NativeExport(model, options.precision, folder)
+    graphs = native.write(options.alignment_heads)
+    contents = _Contents(exportable, options, graphs, write_tokenizer(exportable.tokenizer, folder), {}, None)
+    bundle = Bundle(folder, _manifest(folder, contents, {}), ())
+    pairs, translations = _translate(bundle, exportable, samples)
+    confidence = confidence_of([each.log_probability for each in translations])
+    measure = HeadMeasure(model.config, ALIGNED_SENTENCES)
+    leads = read_translations(model, pairs, measure.add)
+    kept = [each.candidate for each, lead in zip(translations, leads, strict=True) if lead > 0]
+    _check_kept(bundle, kept)
+    if options.alignment_heads:
+        return replace(contents, confidence=confidence), kept
+    heads, quality = measure.choose(exportable.alignment_heads)
+    alignment = {"alignment_coverage": quality.coverage, "alignment_entropy": quality.entropy}
+    options = replace(options, alignment_heads=heads)
+    graphs = native.write(heads)
+    return replace(contents, options=options, graphs=graphs, alignment=alignment, confidence=confidence), kept
 
 
-def _seal(folder: Path, contents: _Contents, options: BundleOptions, golden: Sequence[Candidate]) -> None:
+def _translate(
+    bundle: Bundle, exportable: Exportable, samples: Sequence[Sample]
+) -> tuple[list[Pair], list["Translated"]]:
+    """Returns the translations of a bundle's graphs, as pairs of token ids too."""
+    decoder = _decoder(bundle)
+    pairs, translations = [], []
+    for direction in _golden_directions(exportable, samples):
+        fitting = _fitting(exportable, direction, _texts_of(direction, samples))
+        found = decoder.leads([source_ids for _, source_ids in fitting], direction.start)
+        for source, (answer, lead) in zip(fitting, found, strict=True):
+            sentence = _golden(exportable, direction, source, answer.target_ids)
+            pairs.append(Pair(sentence.source_ids, direction.start, sentence.target_ids))
+            translations.append(Translated(Candidate(sentence, lead), fmean(answer.token_scores)))
+    return pairs, translations
+
+
+def _seal(folder: Path, contents: _Contents, golden: Sequence[Candidate]) -> None:
     write_golden(folder, tuple(candidate.sentence for candidate in golden))
     scores = {
         GOLDEN_SENTENCES: float(len(golden)),
         SMALLEST_GAP: min(candidate.gap for candidate in golden),
         **contents.alignment,
     }
-    write_manifest(folder, _manifest(folder, contents, options, scores))
+    write_manifest(folder, _manifest(folder, contents, scores))
 
 
 class Translated(NamedTuple):
@@ -226,32 +323,48 @@ class Translated(NamedTuple):
 
 
 def translated(exportable: Exportable, direction: BundleDirection, texts: Sequence[str]) -> list[Translated]:
-    """Translates texts in fp32; omits texts that are too long.
+    """Translates texts with the model of a run; omits texts that are too long.
 
     Raises:
         RunError: if no text is left.
     """
+    from model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
+
+    fitting = _fitting(exportable, direction, texts)
+    found = generate_greedy(exportable.network, [source_ids for _, source_ids in fitting])
+    return [
+        Translated(
+            Candidate(_golden(exportable, direction, source, each.target_ids), min(each.gaps)),
+            each.score / len(each.gaps),
+        )
+        for source, each in zip(fitting, found, strict=True)
+    ]
+
+
+def _fitting(
+    exportable: Exportable, direction: BundleDirection, texts: Sequence[str]
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Returns the texts that fit the limit of the model, with their token ids; raises RunError if there is none."""
     longest = exportable.model.limits.max_source_tokens
     sources = ((text, exportable.source_ids(direction.source_prefix, text)) for text in texts)
     fitting = [(text, source_ids) for text, source_ids in sources if len(source_ids) <= longest]
     if not fitting:
         raise RunError(f"golden sentences: {direction}: none of {len(texts)} texts fits the limit of the model")
-    generated = _generate(exportable.model, [source_ids for _, source_ids in fitting], direction.start)
+    return fitting
 
-    def golden(text: str, source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> GoldenSentence:
-        return GoldenSentence(
-            source_language=direction.source,
-            target_language=direction.target,
-            source=text,
-            source_ids=source_ids,
-            target_ids=target_ids,
-            target=exportable.tokenizer.decode(target_ids),
-        )
 
-    return [
-        Translated(Candidate(golden(*source, each.target_ids), each.gap), each.log_probability)
-        for source, each in zip(fitting, generated, strict=True)
-    ]
+def _golden(
+    exportable: Exportable, direction: BundleDirection, source: tuple[str, tuple[int, ...]], target_ids: tuple[int, ...]
+) -> GoldenSentence:
+    text, source_ids = source
+    return GoldenSentence(
+        source_language=direction.source,
+        target_language=direction.target,
+        source=text,
+        source_ids=source_ids,
+        target_ids=target_ids,
+        target=exportable.tokenizer.decode(target_ids),
+    )
 
 
 def confidence_of(log_probabilities: Sequence[float]) -> Confidence | None:
@@ -276,26 +389,13 @@ def _golden_directions(exportable: Exportable, samples: Sequence[Sample]) -> Seq
     return list(dict.fromkeys(each for each in found if each is not None))
 
 
-def _generate(
-    model: "TranslationModel | TransformerWeights", sources: Sequence[tuple[int, ...]], start: tuple[int, ...]
-) -> list[Translation]:
-    if isinstance(model, TransformerWeights):
-        return translate_greedy(model, sources, start)
-    from model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
-
-    return [
-        Translation(each.target_ids, min(each.gaps), each.score / len(each.gaps))
-        for each in generate_greedy(model, sources)
-    ]
-
-
 def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:
     languages = direction.source, direction.target
     return [sample.text for sample in samples if (sample.direction.source, sample.direction.target) == languages]
 
 
-def _manifest(folder: Path, contents: _Contents, options: BundleOptions, scores: dict[str, float]) -> Manifest:
-    exportable, graphs = contents.exportable, contents.graphs
+def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> Manifest:
+    exportable, graphs, options = contents.exportable, contents.graphs, contents.options
     model = exportable.model
     return Manifest(
         name=options.name,

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from export.graph_decoder import GraphDecoder
 from export.imports.common import ImportOptions
 from export.imports.marian_files import import_marian_files
-from export.numpy_search import translate_greedy
-from model.weights import TransformerWeights
+from export.make_bundle import BundleOptions, Sample, write_bundle
+from model.config import Direction
+from serve.runtime.placement import open_sessions
 from tests.support.marian import make_texts, translate_words
 from tests.support.marian_student import BIN_FILE, VOCABULARY_FILE, Student, encode, train, write_student
 from tests.support.paths import ROOT
@@ -76,8 +78,9 @@ def translate_by_firefox(folder: Path, precision: str, texts: Sequence[str]) -> 
 def translate(folder: Path, texts: Sequence[str]) -> list[str]:
     """Returns greedy translations of the import, each cut as Firefox's translator cuts it: at twice the source."""
     exportable = import_marian_files(folder, ASKED)
-    assert isinstance(exportable.model, TransformerWeights)
-    found = translate_greedy(exportable.model, [encode(text) for text in texts])
+    samples = [Sample(Direction(source="en", target="de"), text) for text in texts[:3]]
+    bundle = write_bundle(exportable, samples, folder / "bundle", BundleOptions("student"))
+    found = GraphDecoder(open_sessions(bundle, "cpu")).translate([tuple(encode(text)) for text in texts])
     return [
         exportable.tokenizer.decode(each.target_ids[: 2 * len(encode(text))])
         for each, text in zip(found, texts, strict=True)
