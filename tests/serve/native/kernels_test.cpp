@@ -2,6 +2,7 @@
 //
 // Prints a digest of all that the kernels computed: machines compare it. Exits with 1 if a check failed.
 #include <algorithm>
+#include <cfenv>
 #include <cstdlib>
 #include <limits>
 #include <numeric>
@@ -402,6 +403,19 @@ void test_attention_beyond(const Kernels& kernels, Record&) {
   }
 }
 
+// A denormal number takes some processors as long as a hundred others. What lies beyond the length must make none.
+void test_denormals(const Kernels& kernels, Record&) {
+  Random random(15);
+  Memory memory(kernels, random, {4, 32}, 48);
+  const Floats query = random.numbers(4 * 32);
+  for (Index length : {1, 13, 16, 30})
+    for (bool int8 : {false, true}) {
+      std::feclearexcept(FE_ALL_EXCEPT);
+      attend(kernels, memory, query, length, int8);
+      check(std::fetestexcept(FE_UNDERFLOW) == 0, name(kernels, "attention without underflow", {length, int8}));
+    }
+}
+
 // NaN in a query, key or value of one head spoils that head; infinity does in 8 bits, since no scale holds it.
 void test_attention_of_nan(const Kernels& kernels, Record& record) {
   Random random(12);
@@ -523,7 +537,8 @@ int run() {
       {"norms", test_norms},               {"embeddings", test_embeddings},
       {"cache layout", test_cache_layout}, {"attention", test_attention},
       {"beyond", test_attention_beyond},   {"attention of NaN", test_attention_of_nan},
-      {"choices", test_choices},           {"bad choices", test_bad_choices},
+      {"denormals", test_denormals},       {"choices", test_choices},
+      {"bad choices", test_bad_choices},
   };
   test_registry();
   for (const auto& [title, test] : tests) {

@@ -107,8 +107,9 @@ INLINE void int8_weights_of(Int8Group<G>& g, const float* scales, Index scale_st
       const F32 e = softmax_exp(load(scores) - g.largest[h]);
       sum[h] = sum[h] + e;
       if (softmax != nullptr) store_some(softmax + h * stride + t, e, n);
-      F32 weight = e * load(scales + h * kLanes);
-      if (n < kLanes) weight = select(first_lanes(n), weight, broadcast(0.0f));
+      F32 scale = load(scales + h * kLanes);
+      if (n < kLanes) scale = select(first_lanes(n), scale, broadcast(0.0f));
+      const F32 weight = e * scale;
       largest[h] = max_bits(largest[h], weight);
       store(scores, weight);
     });
