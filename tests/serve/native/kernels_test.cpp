@@ -403,7 +403,7 @@ void test_attention_beyond(const Kernels& kernels, Record&) {
   }
 }
 
-// A denormal number takes some processors as long as a hundred others. What lies beyond the length must make none.
+// A denormal number takes some processors much longer. What lies beyond the length must make none.
 void test_denormals(const Kernels& kernels, Record&) {
   Random random(15);
   Memory memory(kernels, random, {4, 32}, 48);
