@@ -80,10 +80,6 @@ class Decoder {
   }
 
  private:
-  // Rows whose keys and values are fetched before they are read. More would leave the cache again.
-  static constexpr Index kTargetsAhead = 4;
-  static constexpr Index kSourcesAhead = 2;
-
   // Memory of attention for each task.
   struct Scratch {
     float* memory;
@@ -102,8 +98,6 @@ class Decoder {
     parallel.split(rows.count, 1, [&](Index task, Index first, Index last) {
       write(first);
       for (Index row = first; row < last; ++row) {
-        if (const Index next = row + kTargetsAhead; next < last)
-          rows.target.prefetch(rows.target_slots[next], layer, rows.positions[next] + 1);
         if (row + 1 < last) write(row + 1);  // it takes the processor a while until what was written can be read
         layers.attend(rows.target, rows.target_slots[row], layer,
                       {query(row), rows.positions[row] + 1, layers.attended() + row * layers.row_size(),
@@ -118,9 +112,6 @@ class Decoder {
       float* weights = scratch.weights;
       if (weights != nullptr) weights += task * config_.heads * scratch.weight_stride;
       for (Index row = first; row < last; ++row) {
-        const Index next = row + kSourcesAhead;
-        if (next < last && rows.source_slots[next] != rows.source_slots[next - 1])
-          rows.source.prefetch(rows.source_slots[next], layer, rows.source_lengths[next]);
         layers.attend(rows.source, rows.source_slots[row], layer,
                       {layers.wide() + row * layers.wide_stride(), rows.source_lengths[row],
                        layers.attended() + row * layers.row_size(), scratch.memory + task * scratch.size, weights,
