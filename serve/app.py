@@ -27,7 +27,7 @@ from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
 from serve.state import StateError
-from serve.system import open_standard_descriptors, raise_most_open_files, trim_memory
+from serve.system import open_standard_descriptors, raise_most_open_files
 from serve.worker import Worker, WorkerPlace
 
 # Expected reasons why a service cannot start.
@@ -192,7 +192,6 @@ async def _build_unless_stopped(building: Coroutine[Any, Any, Service], stop: as
 
 
 async def _run(service: Service, stop: asyncio.Event) -> None:
-    trim_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     await service.listen()
     await service.run(stop)

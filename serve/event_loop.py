@@ -5,20 +5,19 @@ The supervisor of several processes has asyncio's, because it forks while its lo
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
+
+_new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+with suppress(ImportError):  # no platform must have it
+    import uvloop
+
+    _new_event_loop = uvloop.new_event_loop
 
 T = TypeVar("T")
 
 
-def _factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        from uvloop import new_event_loop  # noqa: PLC0415 - no platform must have it
-    except ImportError:
-        return asyncio.new_event_loop
-    return new_event_loop
-
-
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Returns the result of a coroutine that runs in a new event loop, as `asyncio.run` does."""
-    with asyncio.Runner(loop_factory=_factory()) as runner:
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         return runner.run(main)

@@ -57,6 +57,7 @@ from serve.registry.reloader import Reloader
 from serve.runtime.cuda.driver import GpuCollector
 from serve.settings import OFF, ServeSettings
 from serve.state import State
+from serve.system import trim_memory
 from serve.worker import Worker, WorkerState
 
 # Interval of health updates for clients of gRPC `Health.Watch`, and of checks for changed files.
@@ -319,6 +320,7 @@ class Service:
     async def _become_ready(self) -> None:
         for model in self.models:
             await self._loader.start(model)
+        trim_memory()
         self.lifecycle.enter(Stage.READY)
         if self._worker is not None and not self._listening:
             await self._listen_with_others(self._worker)

@@ -68,7 +68,7 @@ def _kept_memory() -> Iterator[None]:
     """Services in this process trim no memory: with all imported libraries, that takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("serve.registry.reloader.trim_memory", lambda: None)
-        patch.setattr("serve.app.trim_memory", lambda: None)
+        patch.setattr("serve.service.trim_memory", lambda: None)
         yield
 
 

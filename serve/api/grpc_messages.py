@@ -6,6 +6,7 @@ not UTF-8; the parsers here find the field and name it in the error.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.descriptor import FileDescriptor
@@ -34,7 +35,6 @@ class RequestParser(Generic[AnyRequest]):
     def __init__(self, kind: type[AnyRequest], most_values: int) -> None:
         self._kind = kind
         self._most_values = most_values
-        self._twin, self._strings = _bytes_twin(kind)
 
     def parse(self, data: bytes) -> AnyRequest | InvalidRequestError:
         """Returns the message, or the error to respond with. gRPC would replace a raised error by its own."""
@@ -46,13 +46,18 @@ class RequestParser(Generic[AnyRequest]):
         except DecodeError:
             return self._explain(data)
 
+    @cached_property
+    def _twin(self) -> tuple[type[Message], set[str]]:
+        return _bytes_twin(self._kind)
+
     def _explain(self, data: bytes) -> InvalidRequestError:
         no_message = InvalidRequestError("request", f"not a {self._kind.DESCRIPTOR.full_name} message")
+        kind, strings = self._twin
         try:
-            twin = self._twin.FromString(data)
+            twin = kind.FromString(data)
         except DecodeError:
             return no_message
-        for field, value in _byte_strings(twin, self._strings):
+        for field, value in _byte_strings(twin, strings):
             try:
                 value.decode()
             except UnicodeDecodeError as error:
@@ -93,7 +98,8 @@ def _find_id(data: bytes) -> str:
 def _bytes_twin(kind: type[Message]) -> tuple[type[Message], set[str]]:
     """Returns a copy of a message class with bytes in place of strings, which accepts text that is not UTF-8.
 
-    The second value holds the full names of the string fields in the original class.
+    It takes memory, and few servers need it. The second value holds the full names of the string fields in the original
+    class.
     """
     file = FileDescriptorProto()
     kind.DESCRIPTOR.file.CopyToProto(file)

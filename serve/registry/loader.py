@@ -28,6 +28,7 @@ from serve.errors import ServiceError
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
 from serve.registry.registry import ServedModel
+from serve.runtime.placement import place
 from serve.settings import ServeSettings
 from serve.system import SIDE_THREAD, run_in_daemon_thread
 
@@ -203,8 +204,6 @@ def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
     Raises:
         DeviceError: if the bundle cannot run on the device.
     """
-    from serve.runtime.placement import place  # noqa: PLC0415 - importing the errors must not import ONNX Runtime
-
     placement = place(
         settings.device,
         bundle,

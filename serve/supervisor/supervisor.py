@@ -5,7 +5,6 @@ keeps the listening socket of REST, so that no connection is lost while workers 
 """
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -27,7 +26,7 @@ from serve.supervisor.cpus import share_of
 from serve.supervisor.joined_metrics import JoinedMetrics
 from serve.supervisor.reports import join_reports
 from serve.supervisor.worker_process import WorkerProcess, fork_worker
-from serve.system import open_standard_descriptors, raise_most_open_files
+from serve.system import open_standard_descriptors, raise_most_open_files, trim_memory
 from serve.worker import WorkerPlace, WorkerState
 
 # Pause before a worker that ended is replaced: the first, doubled with each further end, and the longest.
@@ -109,8 +108,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGUSR2, lambda: self._begin(self._restart_all()))
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         # Otherwise a collection in a worker would copy the pages that all of them share.
-        gc.collect()
-        gc.freeze()
+        trim_memory()
         for number in range(self._count):
             self._places[number] = self._start(number)
         self._begin(self._metrics.follow())

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from importlib import reload
 
 import pytest
 
@@ -17,8 +18,11 @@ def test_the_event_loop_is_that_of_uvloop() -> None:
 
 
 def test_without_uvloop_it_is_that_of_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvloop", None)
-    assert type(event_loop.run(_loop())).__module__.startswith("asyncio.")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "uvloop", None)
+        reload(event_loop)
+        assert type(event_loop.run(_loop())).__module__.startswith("asyncio.")
+    reload(event_loop)
 
 
 def test_a_coroutine_of_a_server_returns_its_result_or_raises_its_error() -> None:
