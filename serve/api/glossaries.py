@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Request, Response
 from pydantic import FailFast, Field, TypeAdapter
+from starlette.requests import Request
+from starlette.responses import Response
 
 from serve.api.body_parser import BodyParser
 from serve.api.http_body import TermBody, inlined_schema
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
-from serve.api.route_table import add_routes, route
+from serve.api.route_table import Route, RouteGroup, described_by_name
 from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError, check_entries
 from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, read_entries, write_entries
@@ -59,6 +60,26 @@ _GLOSSARIES = TypeAdapter(dict[str, list[Glossary]])
 _ENTRIES = TypeAdapter(Entries)
 
 
+def _describe_routes() -> dict[str, dict[str, Any]]:
+    content = {"application/json": {"schema": inlined_schema(GlossaryBody)}}
+    body: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
+    stored = {"response_model": Glossary, "responses": problem_documentation(), "openapi_extra": body}
+    unknown = problem_documentation(InvalidRequestError, GlossaryNotFoundError)
+    files = {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
+    written = {**unknown, int(HTTPStatus.OK): {"description": "The entries.", "content": files}}
+    found = {"response_model": Glossary, "responses": unknown}
+    deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_model": None, "responses": unknown}
+    summary = "Returns the entries of a dictionary as JSON, TSV, CSV or TBX"
+    return {
+        "create": {"summary": "Stores a glossary", "status_code": HTTPStatus.CREATED, **stored},
+        "list_all": {"summary": "Lists the stored glossaries", "response_model": dict[str, list[Glossary]]},
+        "get": {"summary": "Returns a glossary without its entries", **found},
+        "replace": {"summary": "Replaces name and dictionaries of a glossary", **stored},
+        "delete": {"summary": "Deletes a glossary", **deleted},
+        "entries": {"summary": summary, "response_model": Entries, "responses": written},
+    }
+
+
 class HttpGlossaries:
     """Handlers of the routes."""
 
@@ -68,28 +89,19 @@ class HttpGlossaries:
         self._reader = reader
         self._parser = BodyParser(MOST_VALUES)
 
-    def build(self) -> APIRouter:
-        """Returns the routes."""
-        content = {"application/json": {"schema": inlined_schema(GlossaryBody)}}
-        body: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
-        stored = {"response_model": Glossary, "responses": problem_documentation(), "openapi_extra": body}
-        unknown = problem_documentation(InvalidRequestError, GlossaryNotFoundError)
-        files = {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
-        written = {**unknown, int(HTTPStatus.OK): {"description": "The entries.", "content": files}}
+    @property
+    def routes(self) -> RouteGroup:
+        """The routes."""
         path, one = GLOSSARIES_PATH, f"{GLOSSARIES_PATH}/{{glossary_id}}"
-        found, listed = {"response_model": Glossary, "responses": unknown}, dict[str, list[Glossary]]
-        deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_model": None, "responses": unknown}
-        entries = {"response_model": Entries, "responses": written}
-        summary = "Returns the entries of a dictionary as JSON, TSV, CSV or TBX"
         routes = (
-            route("POST", path, self.create, "Stores a glossary", status_code=HTTPStatus.CREATED, **stored),
-            route("GET", path, self.list_all, "Lists the stored glossaries", response_model=listed),
-            route("GET", one, self.get, "Returns a glossary without its entries", **found),
-            route("PUT", one, self.replace, "Replaces name and dictionaries of a glossary", **stored),
-            route("DELETE", one, self.delete, "Deletes a glossary", **deleted),
-            route("GET", f"{one}/entries", self.entries, summary, **entries),
+            Route("POST", path, self.create),
+            Route("GET", path, self.list_all),
+            Route("GET", one, self.get),
+            Route("PUT", one, self.replace),
+            Route("DELETE", one, self.delete),
+            Route("GET", f"{one}/entries", self.entries),
         )
-        return add_routes(APIRouter(), routes)
+        return RouteGroup(routes, described_by_name(_describe_routes))
 
     async def create(self, request: Request) -> Response:
         """Requires a state directory. All processes of the service serve the glossary at once."""

@@ -9,13 +9,13 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import TypeAdapter
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.api.auth import Authenticator
@@ -30,14 +30,10 @@ from serve.api.http_body import (
     DetectBody,
     ScoreBody,
     TranslateBody,
-    attention_documentation,
-    detect_documentation,
-    score_documentation,
-    stream_documentation,
-    translate_documentation,
 )
 from serve.api.http_connection import CERTIFIED
-from serve.api.http_documentation import add_documentation
+from serve.api.http_description import describe_models, describe_probes, describe_texts
+from serve.api.http_documentation import Documentation
 from serve.api.http_headers import headers_of
 from serve.api.http_keys import KEYS_PATH, HttpKeys
 from serve.api.http_problem import (
@@ -45,7 +41,6 @@ from serve.api.http_problem import (
     TIMINGS_HEADER,
     TimedResponse,
     http_problem,
-    problem_documentation,
     service_problem,
 )
 from serve.api.http_reader import TIMEOUT_HEADER, RequestReader, unless_disconnected
@@ -57,9 +52,9 @@ from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.retry_after import RETRY_AFTER_HEADER
-from serve.api.route_table import Route, add_routes, route
+from serve.api.route_table import HIDDEN, Route, RouteGroup, described_by_name
 from serve.api.sse import TRANSLATION_EVENTS, EventStream
-from serve.errors import InvalidRequestError, ModelNotFoundError, ServiceError, UnauthorizedError
+from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from serve.keys.account import Account
 from serve.observability.logs import RecordedRequest, RequestRecord, choose_request_id
 from serve.observability.metrics import ServiceMetrics
@@ -96,21 +91,16 @@ class HttpModels:
         self._reload = reload
         self._reloads = reloads
 
-    def build(self) -> APIRouter:
-        """Returns the routes."""
-        listed = dict[str, tuple[ModelDescription, ...]]
-        summary = "Lists the models in the order in which requests without a model name select them"
-        unknown = problem_documentation(InvalidRequestError, ModelNotFoundError)
-        found = {"response_model": ModelDescription, "responses": unknown}
+    @property
+    def routes(self) -> RouteGroup:
+        """The routes."""
         routes = [
-            route("GET", MODELS_PATH, self.list_models, summary, response_model=listed),
-            route("GET", f"{MODELS_PATH}/{{name:path}}", self.get_model, "Returns one model", **found),
+            Route("GET", MODELS_PATH, self.list_models),
+            Route("GET", f"{MODELS_PATH}/{{name:path}}", self.get_model),
         ]
         if self._reloads:
-            summary = "Reloads the models; requires the header `Authorization: Bearer KEY`"
-            report = {"response_model": ReloadReport, "responses": problem_documentation(UnauthorizedError)}
-            routes.append(route("POST", RELOAD_PATH, self.reload, summary, **report))
-        return add_routes(APIRouter(), routes)
+            routes.append(Route("POST", RELOAD_PATH, self.reload))
+        return RouteGroup(tuple(routes), described_by_name(describe_models))
 
     async def list_models(self) -> Response:
         """Lists models that exist at startup even while they load, and models added later once they are ready."""
@@ -325,18 +315,24 @@ class HttpApi:
         self._models = models
         self._lifecycle = lifecycle
         self._metrics = metrics
+        direction = next(iter(next(iter(models)).pipeline.directions))
+        self._documentation = Documentation(lambda: self._groups)
         static = build_static(page=page)
-        self._routers = (
-            HttpModels(models, reload, reloads=admin_authenticator is not None).build(),
-            documents.build(),
-            glossaries.build(),
-            open_inference.build(),
-            static.router,
-            *([] if keys is None or admin_authenticator is None else [keys.build()]),
+        pages = ((path, file.answer) for path, file in static.files.items())
+        self._groups = (
+            RouteGroup(tuple(self._routes()), described_by_name(partial(describe_texts, direction))),
+            HttpModels(models, reload, reloads=admin_authenticator is not None).routes,
+            documents.routes,
+            glossaries.routes,
+            open_inference.routes,
+            RouteGroup(tuple(Route("GET", *each) for each in pages), lambda _: HIDDEN),
+            *([] if keys is None or admin_authenticator is None else [keys.routes]),
+            *([] if deepl is None else [deepl.routes]),
+            *([] if libretranslate is None else [libretranslate.routes(self._documentation.read)]),
+            RouteGroup(tuple(self._probes()), described_by_name(describe_probes)),
+            self._documentation.routes,
         )
         self._read_metrics = read_metrics
-        self._libretranslate = libretranslate
-        self._deepl = deepl
         # DeepL owns some paths below /v2.
         known = (deepl, libretranslate, open_inference, RestInterface())
         self._interfaces = [each for each in known if each is not None]
@@ -350,53 +346,20 @@ class HttpApi:
 
     def build(self) -> ASGIApp:
         """Returns the application."""
-        app = FastAPI(
-            title="Dragoman",
-            description="Translates text with one or more models.",
-            openapi_url=None,  # see `add_documentation`
-            redirect_slashes=False,
-            # FastAPI's own telemetry duplicates `serve.observability.traces` and parses bodies.
-            telemetry={"tracing": False, "metrics": False, "logs": False},
-            exception_handlers={HTTPException: answer_http_exception},
-        )
-        add_routes(app.router, self._routes())
-        routers = list(self._routers)
-        if self._deepl is not None:
-            routers.append(self._deepl.build())
-        if self._libretranslate is not None:
-            routers.append(self._libretranslate.build(app))
-        for router in routers:
-            app.include_router(router)
-        probes = (
-            route("GET", "/healthz", self.healthz, "Liveness: the process responds"),
-            route("GET", "/readyz", self.readyz, "Readiness: the server can translate now"),
-            route(
-                *("GET", METRICS_PATH, self.read_metrics, "Metrics in Prometheus text format"),
-                response_class=PlainTextResponse,
-            ),
-        )
-        add_routes(app.router, probes)
-        add_documentation(app)
-        return self._guarded(Routes(app, (app.router, *routers), answer_http_exception))
+        routes = [each for group in self._groups for each in group.routes]
+        return self._guarded(Routes(routes, answer_http_exception))
 
     def _routes(self) -> Iterator[Route]:
-        direction = next(iter(next(iter(self._models)).pipeline.directions))
-        failures = problem_documentation()
-        texts = translate_documentation(direction)
-        stream = {"response_class": StreamingResponse, "responses": {**stream_documentation(), **failures}}
-        detected = {"response_model": DetectResponse, "openapi_extra": detect_documentation()}
-        scored = {"response_model": ScoreResponse, "openapi_extra": score_documentation(direction)}
-        attended = {"response_model": AttentionResponse, "openapi_extra": attention_documentation(direction)}
-        translated = {"response_model": TranslationResponse, "openapi_extra": texts}
-        summary = "Translates all texts of the request"
-        yield route("POST", TRANSLATE_PATH, self.translate, summary, **translated, responses=failures)
-        summary = "Translates all texts of the request and streams the translations as they grow"
-        yield route("POST", STREAM_PATH, self.translate_stream, summary, **stream, openapi_extra=texts)
-        yield route("POST", SCORE_PATH, self.score, "Scores given translations", **scored, responses=failures)
-        summary = "Returns the cross-attention of any layer and head for given translations"
-        yield route("POST", ATTENTION_PATH, self.attend, summary, **attended, responses=failures)
-        summary = "Detects the languages of texts among the source languages of the models"
-        yield route("POST", DETECT_PATH, self.detect, summary, **detected, responses=failures)
+        yield Route("POST", TRANSLATE_PATH, self.translate)
+        yield Route("POST", STREAM_PATH, self.translate_stream)
+        yield Route("POST", SCORE_PATH, self.score)
+        yield Route("POST", ATTENTION_PATH, self.attend)
+        yield Route("POST", DETECT_PATH, self.detect)
+
+    def _probes(self) -> Iterator[Route]:
+        yield Route("GET", "/healthz", self.healthz)
+        yield Route("GET", "/readyz", self.readyz)
+        yield Route("GET", METRICS_PATH, self.read_metrics)
 
     def _guarded(self, app: ASGIApp) -> ASGIApp:
         """Returns an application behind everything that happens around a request."""

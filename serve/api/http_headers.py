@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fastapi import Request
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import Scope
 
 # Key of the request state: the `DecodedHeaders`.

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from serve.api.auth import Security
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
-from serve.api.route_table import Route, add_routes, route
+from serve.api.route_table import Route, RouteGroup, described_by_name
 from serve.errors import InvalidRequestError, UnauthorizedError
 from serve.keys.account import ask
 from serve.keys.description import describe_key, time_text
@@ -40,19 +40,19 @@ class HttpKeys:
         self._security = security
         self._reader = reader
 
-    def build(self) -> APIRouter:
-        """Returns the routes."""
-        router = APIRouter(prefix=KEYS_PATH, responses=problem_documentation(UnauthorizedError, InvalidRequestError))
-        one = "/{name}"
+    @property
+    def routes(self) -> RouteGroup:
+        """The routes."""
+        one = f"{KEYS_PATH}/{{name}}"
         routes = (
-            _route("GET", "", self.list_keys, "Lists the API keys without their secrets"),
-            _route("POST", "", self.create, "Creates an API key; only this answer ever holds it", KeyBody),
-            _route("GET", one, self.get, "Returns an API key without its secret"),
-            _route("PATCH", one, self.change, "Changes the given limits of an API key", KeyLimits),
-            _route("DELETE", one, self.revoke, "Revokes an API key for ever"),
-            _route("GET", f"{one}/usage", self.usage, "Returns the used characters of the current period"),
+            Route("GET", KEYS_PATH, self.list_keys),
+            Route("POST", KEYS_PATH, self.create),
+            Route("GET", one, self.get),
+            Route("PATCH", one, self.change),
+            Route("DELETE", one, self.revoke),
+            Route("GET", f"{one}/usage", self.usage),
         )
-        return add_routes(router, routes)
+        return RouteGroup(routes, described_by_name(_describe_routes))
 
     async def list_keys(self) -> Response:
         """Lists revoked keys too."""
@@ -119,11 +119,21 @@ def _limits(body: KeyBody) -> KeyLimits:
     return KeyLimits.model_validate(body.model_dump(exclude={"name"}))
 
 
-def _route(
-    method: str, path: str, handler: Callable[..., Any], summary: str, body: type[BaseModel] | None = None
-) -> Route:
-    if body is None:
-        return route(method, path, handler, f"{summary}{_ADMIN}")
-    content = {"application/json": {"schema": body.model_json_schema()}}
-    documentation = {"requestBody": {"required": True, "content": content}}
-    return route(method, path, handler, f"{summary}{_ADMIN}", openapi_extra=documentation)
+def _describe_routes() -> dict[str, dict[str, Any]]:
+    return {
+        "list_keys": _description("Lists the API keys without their secrets"),
+        "create": _description("Creates an API key; only this answer ever holds it", KeyBody),
+        "get": _description("Returns an API key without its secret"),
+        "change": _description("Changes the given limits of an API key", KeyLimits),
+        "revoke": _description("Revokes an API key for ever"),
+        "usage": _description("Returns the used characters of the current period"),
+    }
+
+
+def _description(summary: str, body: type[BaseModel] | None = None) -> dict[str, Any]:
+    failures = problem_documentation(UnauthorizedError, InvalidRequestError)
+    described: dict[str, Any] = {"summary": f"{summary}{_ADMIN}", "responses": failures}
+    if body is not None:
+        content = {"application/json": {"schema": body.model_json_schema()}}
+        described["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
+    return described

@@ -10,9 +10,8 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
-from fastapi import Response
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
 
 from serve.api.retry_after import retry_after_headers
 from serve.errors import (

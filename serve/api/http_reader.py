@@ -13,9 +13,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
 
-from fastapi import Request
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from serve.api.body_coding import SMALL_CONTENT_BYTES, check_coding, decompress, too_large
 from serve.api.http_exchange import EXCHANGE, Exchange

@@ -1,52 +1,53 @@
 """Calls the handlers of REST routes.
 
-FastAPI describes all routes. It serves only those with parameters in their paths, and its own pages: for the others a
-table leads to the handler, which reads its request itself.
+A table leads to the handler of a path. Starlette finds those with parameters in their paths, and answers unknown paths
+and methods.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from inspect import signature
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.routing import APIRoute
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as PathRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.api.http_headers import HttpRequest
+from serve.api.route_table import Route
 from serve.compression import COMPRESSED_FROM_BYTES, Compressed, may_be_plain
 
-# Key of the request state: the error of a route of FastAPI.
+# Key of the request state: the error of a route of Starlette.
 _ERROR = "error"
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Routes:
-    """ASGI application: calls the handler of a request, or passes the request on to FastAPI."""
+    """ASGI application: calls the handler of a request."""
 
     def __init__(
-        self,
-        app: FastAPI,
-        routers: Iterable[APIRouter],
-        write_http_error: Callable[[Request, HTTPException], Awaitable[Response]],
+        self, routes: Sequence[Route], write_http_error: Callable[[Request, HTTPException], Awaitable[Response]]
     ) -> None:
         """Collects the handlers.
 
         Args:
-            app: serves the other routes.
-            routers: of the application.
-            write_http_error: returns the response to an HTTP error of a handler.
+            routes: of the application.
+            write_http_error: returns the response to an HTTP error.
         """
-        app.add_middleware(_KeptErrors)
+        app = Starlette(
+            routes=list(map(_path_route, routes)),
+            middleware=[Middleware(_KeptErrors)],
+            exception_handlers={HTTPException: write_http_error},  # type: ignore[dict-item]  # of any exception
+        )
+        app.router.redirect_slashes = False
         self._app = app
         self._others = Compressed(app)
         self._write_http_error = write_http_error
-        routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
         self._handlers = {
-            (method, route.path): _handler(route.endpoint)
-            for route in routes
-            for method in route.methods or ()
-            if not route.param_convertors and _is_plain(route.endpoint)
+            (route.method, route.path): _handler(route.handler) for route in routes if "{" not in route.path
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +75,7 @@ class Routes:
 
 
 class _KeptErrors:
-    """ASGI middleware of FastAPI, which would answer an error with a text of its own."""
+    """ASGI middleware of Starlette, which would answer an error with a text of its own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -86,19 +87,21 @@ class _KeptErrors:
             scope.setdefault("state", {})[_ERROR] = error
 
 
-def _is_plain(endpoint: Callable[..., Awaitable[Response]]) -> bool:
-    """Returns whether an endpoint needs nothing but its request and makes its response itself."""
-    called = signature(endpoint)
-    parameters = [each.annotation for each in called.parameters.values()]
-    return called.return_annotation is Response and parameters in ([], [Request])
+def _path_route(route: Route) -> PathRoute:
+    made = PathRoute(route.path, _handler(route.handler), methods=[route.method], include_in_schema=False)
+    made.methods = {route.method}  # HEAD is served as GET
+    return made
 
 
 def _handler(endpoint: Callable[..., Awaitable[Response]]) -> Handler:
-    """Returns the handler of a route; some take no request."""
-    if signature(endpoint).parameters:
+    """Returns the handler of a route, given a function of the request and of parameters in the path and the query."""
+    parameters = signature(endpoint).parameters.values()
+    if [each.annotation for each in parameters] == [Request]:
         return endpoint
 
-    async def handle(_: Request) -> Response:
-        return await endpoint()
+    async def handle(request: Request) -> Response:
+        given = {**request.query_params, **request.path_params}
+        values = (request if each.annotation is Request else given.get(each.name, each.default) for each in parameters)
+        return await endpoint(*values)
 
     return handle

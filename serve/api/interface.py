@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from fastapi import Response
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from serve.errors import ServiceError
 from serve.observability.request_metrics import Method

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, FormParser, parse_options_header
+from starlette.requests import Request
 
 from serve.api.body_parser import SMALL_BODY_BYTES
 from serve.api.http_reader import RequestReader

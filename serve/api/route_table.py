@@ -1,31 +1,38 @@
-"""Registers the routes of an interface from a table."""
+"""The routes of the interfaces, and how FastAPI describes them. Imports no FastAPI."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter
+# For routes that the OpenAPI document leaves out.
+HIDDEN = {"include_in_schema": False}
 
 
 class Route(NamedTuple):
-    """One route.
-
-    Attributes:
-        documentation: FastAPI's further arguments, which describe the route.
-    """
+    """One route."""
 
     method: str
     path: str
     handler: Callable[..., Any]
-    documentation: dict[str, Any]
 
 
-def route(method: str, path: str, handler: Callable[..., Any], summary: str, **documentation: Any) -> Route:
-    """Returns a route with a summary."""
-    return Route(method, path, handler, {"summary": summary, **documentation})
+Describe = Callable[[Route], Mapping[str, Any]]
 
 
-def add_routes(router: APIRouter, routes: Iterable[Route]) -> APIRouter:
-    """Adds routes to a router, and returns it."""
-    for each in routes:
-        router.add_api_route(each.path, each.handler, methods=[each.method], **each.documentation)
-    return router
+def described_by_name(describe: Callable[[], Mapping[str, Mapping[str, Any]]]) -> Describe:
+    """Returns a function for a `RouteGroup`, given one that returns what describes each handler by its name."""
+    return lambda route: describe()[route.handler.__name__]
+
+
+class RouteGroup(NamedTuple):
+    """Routes that belong together.
+
+    Attributes:
+        routes: in the order of the OpenAPI document.
+        describe: returns FastAPI's further arguments for a route, as late as for the document, because they take much
+            more memory than the route.
+        options: of FastAPI's router.
+    """
+
+    routes: tuple[Route, ...]
+    describe: Describe
+    options: Mapping[str, Any] = {}

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, Self, TypeVar
 
-from fastapi import Request
-from fastapi.responses import StreamingResponse
-from fastapi.sse import format_sse_event
 from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from serve.api.http_connection import FLOW, TRANSPORT
@@ -29,7 +28,7 @@ from serve.translation.response import TranslationDelta, TranslationResponse
 MEDIA_TYPE = "text/event-stream"
 # Proxies close connections that are idle for much longer, usually a minute.
 HEARTBEAT_SECONDS = 5.0
-HEARTBEAT = format_sse_event(comment="waiting")
+HEARTBEAT = b": waiting\n\n"
 # Asks proxies not to buffer the response.
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
@@ -105,17 +104,22 @@ async def _body(
         yield form.error(error, record.request_id, next(numbers))
 
 
+def format_event(data: bytes, name: str = "", number: int | None = None) -> bytes:
+    """Returns an event of a stream; the data is JSON, which has no line break."""
+    head = f"event: {name}\n".encode() if name else b""
+    return b"%bdata: %b\n%b\n" % (head, data, b"" if number is None else b"id: %d\n" % number)
+
+
 async def _write_event(event: Event, number: int) -> bytes:
     if isinstance(event, TranslationDelta):
         name, data = "delta", _DELTAS.dump_json(event, exclude_none=True)
     else:
         name, data = "result", await write_json(event, _RESPONSES)
-    return format_sse_event(event=name, data_str=data.decode(), id=str(number))
+    return format_event(data, name, number)
 
 
 def _write_error(error: ServiceError, request_id: str, number: int) -> bytes:
-    problem = bytes(service_problem(error, request_id).body).decode()
-    return format_sse_event(event="error", data_str=problem, id=str(number))
+    return format_event(bytes(service_problem(error, request_id).body), "error", number)
 
 
 TRANSLATION_EVENTS = EventForm(_write_event, _write_error)

@@ -1,6 +1,7 @@
 """Static files of a package folder, read once and compressed once, with entity tags (RFC 9110, section 8.8.3).
 
-A thread compresses a file at its first request. Later requests neither open nor compress one.
+A thread reads and compresses a file at its first request. Later requests neither open nor compress one. A server whose
+pages nobody opens keeps no file in memory.
 """
 
 import asyncio
@@ -8,10 +9,11 @@ import gzip
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from importlib.util import find_spec
+from pathlib import Path
 
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from serve.compression import compressed_from
 from serve.kept_bytes import KeptBytes
@@ -41,19 +43,24 @@ COMPRESSION_LEVEL = 9
 
 @dataclass(frozen=True)
 class Asset:
-    """A file: content, media type and entity tag."""
+    """A file whose suffix is in `MEDIA_TYPES`."""
 
-    content: KeptBytes
-    media_type: str
-    tag: str
+    file: Path
 
-    @classmethod
-    def read(cls, file: Traversable) -> "Asset":
-        """Reads a file whose suffix is in `MEDIA_TYPES`."""
-        content = KeptBytes(file.read_bytes())
-        tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-        media_type = MEDIA_TYPES[f".{file.name.rpartition('.')[2]}"]
-        return cls(content, media_type, tag)
+    @property
+    def media_type(self) -> str:
+        """The type of the content."""
+        return MEDIA_TYPES[self.file.suffix]
+
+    @cached_property
+    def content(self) -> KeptBytes:
+        """The content."""
+        return KeptBytes(self.file.read_bytes())
+
+    @cached_property
+    def tag(self) -> str:
+        """The entity tag of the content."""
+        return f'"{hashlib.sha256(self.content).hexdigest()[:20]}"'
 
     @cached_property
     def compressed(self) -> KeptBytes:
@@ -62,7 +69,7 @@ class Asset:
 
     async def answer(self, request: Request) -> Response:
         """Returns the file, or 304 if the client has this version."""
-        headers = {**HEADERS, "etag": self.tag}
+        headers = {**HEADERS, "etag": await asyncio.to_thread(lambda: self.tag)}
         if self.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         if compressed_from(request.headers) is not None:
@@ -71,26 +78,15 @@ class Asset:
         return Response(self.content, media_type=self.media_type, headers=headers)
 
 
-def read_assets(package: str, folder: str) -> dict[str, Asset]:
-    """Returns the files below a folder of a package by their paths, as in "js/main.js"."""
-    return dict(_read(files(package).joinpath(folder), ""))
+def find_assets(package: str, folder: str) -> dict[str, Asset]:
+    """Returns the files below a folder of a package by their paths, as in "js/main.js"; does not import the package.
 
-
-def _read(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
-    found: list[tuple[str, Asset]] = []
-    for each in sorted(folder.iterdir(), key=lambda file: file.name):
-        path = f"{prefix}{each.name}"
-        if each.is_dir():
-            found += _read(each, f"{path}/")
-        elif f".{each.name.rpartition('.')[2]}" in MEDIA_TYPES:
-            found.append((path, Asset.read(each)))
-    return found
-
-
-def add_route(router: APIRouter, path: str, asset: Asset) -> None:
-    """Adds the route of a file to a router."""
-
-    async def answer(request: Request) -> Response:
-        return await asset.answer(request)
-
-    router.get(path, include_in_schema=False)(answer)
+    Raises:
+        ModuleNotFoundError: if the package is missing.
+    """
+    spec = find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        raise ModuleNotFoundError(package)
+    root = Path(spec.submodule_search_locations[0], folder)
+    found = (each for each in sorted(root.rglob("*")) if each.suffix in MEDIA_TYPES)
+    return {each.relative_to(root).as_posix(): Asset(each) for each in found}

@@ -6,8 +6,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import Request, Response
-from fastapi.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from serve.api.deepl.request import check_formality, check_names, glossary_ids, refuse, unserved
 from serve.api.documents.parts import DocumentParts

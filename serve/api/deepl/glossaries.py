@@ -5,8 +5,8 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from fastapi import Request, Response
-from fastapi.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from serve.api.deepl.languages import written_code, written_time
 from serve.api.deepl.request import checked_glossary_id, refuse, unsupported

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from serve.api.auth import Authenticator
 from serve.api.deepl.documentation import TAG, route_documentation
@@ -27,7 +27,7 @@ from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
 from serve.api.interface import json_response
 from serve.api.parameters import ParameterReader, Parameters
-from serve.api.route_table import Route, add_routes
+from serve.api.route_table import Route, RouteGroup
 from serve.api.served_languages import ServedLanguages
 from serve.errors import (
     DocumentNotReadyError,
@@ -127,13 +127,13 @@ class DeepLHttp:
             body["detail"] = error.more
         return JSONResponse(body, error.status_code, dict(error.headers or {}))
 
-    def build(self) -> APIRouter:
-        """Returns the routes."""
-        routes = (
-            Route(method, f"{self._prefix}{path}", handler, route_documentation(handler.__name__, method))
-            for method, path, handler in self._routes()
+    @property
+    def routes(self) -> RouteGroup:
+        """The routes."""
+        routes = (Route(method, f"{self._prefix}{path}", handler) for method, path, handler in self._routes())
+        return RouteGroup(
+            tuple(routes), lambda route: route_documentation(route.handler.__name__, route.method), {"tags": [TAG]}
         )
-        return add_routes(APIRouter(tags=[TAG]), routes)
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         for method in ("GET", "POST"):

@@ -6,16 +6,17 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from serve.api.documents.documentation import create_documentation, result_documentation
 from serve.api.documents.translator import SegmentTranslator, request_for
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
 from serve.api.parameters import MULTIPART, Parameters, parse_parameters
-from serve.api.route_table import add_routes, route
+from serve.api.route_table import Route, RouteGroup, described_by_name
 from serve.documents.formats import FORMATS
 from serve.documents.job import Job, JobOptions, JobStatus
 from serve.documents.jobs import DocumentJobs
@@ -88,6 +89,37 @@ class DocumentFormats:
 _JOB, _FORMATS = TypeAdapter(JobDescription), TypeAdapter(DocumentFormats)
 
 
+def _describe_routes() -> dict[str, dict[str, Any]]:
+    unknown = {"responses": problem_documentation(InvalidRequestError, DocumentNotFoundError)}
+    unready = problem_documentation(InvalidRequestError, DocumentNotFoundError, DocumentNotReadyError)
+    return {
+        "create": {
+            "summary": "Stores a document for translation",
+            "status_code": HTTPStatus.CREATED,
+            "openapi_extra": create_documentation(JobOptions),
+            "response_model": JobDescription,
+            "responses": problem_documentation(),
+        },
+        "formats": {
+            "summary": "Returns which documents the server translates",
+            "response_model": DocumentFormats,
+            **unknown,
+        },
+        "get": {"summary": "Returns the status of a document", "response_model": JobDescription, **unknown},
+        "result": {
+            "summary": "Returns the translated document",
+            "response_class": Response,
+            "responses": {**result_documentation(), **unready},
+        },
+        "delete": {
+            "summary": "Deletes a document and its translation",
+            "status_code": HTTPStatus.NO_CONTENT,
+            "response_class": Response,
+            **unknown,
+        },
+    }
+
+
 class HttpDocuments:
     """Handlers of the document routes."""
 
@@ -107,26 +139,18 @@ class HttpDocuments:
         self._reader = reader
         self._most_values = most_values
 
-    def build(self) -> APIRouter:
-        """Returns the routes."""
-        unknown = problem_documentation(InvalidRequestError, DocumentNotFoundError)
-        unready = problem_documentation(InvalidRequestError, DocumentNotFoundError, DocumentNotReadyError)
-        created = {"status_code": HTTPStatus.CREATED, "openapi_extra": create_documentation(JobOptions)}
-        described = {"response_model": JobDescription, "responses": unknown}
-        taken = {"response_class": Response, "responses": {**result_documentation(), **unready}}
-        deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_class": Response, "responses": unknown}
-        known = {"response_model": DocumentFormats, "responses": unknown}
+    @property
+    def routes(self) -> RouteGroup:
+        """The routes."""
         path, one = DOCUMENTS_PATH, f"{DOCUMENTS_PATH}/{{document_id}}"
-        summary = "Stores a document for translation"
-        failures = {"response_model": JobDescription, "responses": problem_documentation()}
         routes = (
-            route("POST", path, self.create, summary, **created, **failures),
-            route("GET", f"{path}/formats", self.formats, "Returns which documents the server translates", **known),
-            route("GET", one, self.get, "Returns the status of a document", **described),
-            route("GET", f"{one}/result", self.result, "Returns the translated document", **taken),
-            route("DELETE", one, self.delete, "Deletes a document and its translation", **deleted),
+            Route("POST", path, self.create),
+            Route("GET", f"{path}/formats", self.formats),
+            Route("GET", one, self.get),
+            Route("GET", f"{one}/result", self.result),
+            Route("DELETE", one, self.delete),
         )
-        return add_routes(APIRouter(tags=["documents"]), routes)
+        return RouteGroup(routes, described_by_name(_describe_routes), {"tags": ["documents"]})
 
     async def create(self, request: Request) -> Response:
         """Takes the file as the part `file` of a form, or as the body, with the other fields in the query.

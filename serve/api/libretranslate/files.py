@@ -6,8 +6,8 @@ from http import HTTPStatus
 from pathlib import PurePath
 from urllib.parse import quote
 
-from fastapi import Request, Response
-from fastapi.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from serve.api.documents.parts import DocumentParts
 from serve.api.documents.translator import request_for

@@ -1,14 +1,13 @@
 """The routes of LibreTranslate, and how this interface writes errors."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from serve.api.auth import Authenticator
 from serve.api.documents.parts import DocumentParts
@@ -28,6 +27,7 @@ from serve.api.libretranslate.request import (
 )
 from serve.api.libretranslate.suggestions import Suggestion, SuggestionStore
 from serve.api.parameters import ParameterReader, Parameters
+from serve.api.route_table import HIDDEN, Route, RouteGroup
 from serve.api.served_languages import ServedLanguages
 from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from serve.keys.account import ask
@@ -56,6 +56,11 @@ _PERCENT = 100
 
 class MissingKeyError(UnauthorizedError):
     """The request has no API key; this interface reports that as an invalid request."""
+
+
+def _describe_route(route: Route) -> Mapping[str, Any]:
+    name = route.handler.__name__
+    return HIDDEN if name in ("preflight", "spec") else route_documentation(name)
 
 
 class LibreTranslateHttp:
@@ -131,27 +136,26 @@ class LibreTranslateHttp:
         """Returns the response to an HTTP error."""
         return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
-    def build(self, app: FastAPI) -> APIRouter:
-        """Returns the routes for an application. `/spec` returns their part of its OpenAPI document."""
-        router = APIRouter(tags=[TAG])
+    def routes(self, document: Callable[[], Awaitable[dict[str, Any]]]) -> RouteGroup:
+        """Returns the routes. `/spec` returns their part of the OpenAPI document of the server."""
+        routes = list[Route]()
         for method, path, handler in self._routes():
-            router.add_api_route(
-                f"{self._prefix}{path}", handler, methods=[method], **route_documentation(handler.__name__)
-            )
-            router.add_api_route(f"{self._prefix}{path}", self.preflight, methods=["OPTIONS"], include_in_schema=False)
+            routes.append(Route(method, f"{self._prefix}{path}", handler))
+            routes.append(Route("OPTIONS", f"{self._prefix}{path}", self.preflight))
 
-        @cache
-        def document() -> bytes:
-            whole = app.openapi()
-            paths = {path: each for path, each in whole["paths"].items() if path in self._paths}
-            return bytes(JSONResponse({**whole, "paths": paths}).body)
+        written = b""
 
         async def spec() -> Response:
-            return Response(document(), media_type="application/json")
+            nonlocal written
+            if not written:
+                whole = await document()
+                paths = {path: each for path, each in whole["paths"].items() if path in self._paths}
+                written = bytes(JSONResponse({**whole, "paths": paths}).body)
+            return Response(written, media_type="application/json")
 
-        router.add_api_route(f"{self._prefix}/spec", spec, methods=["GET"], include_in_schema=False)
+        routes.append(Route("GET", f"{self._prefix}/spec", spec))
         self._paths.add(f"{self._prefix}/spec")
-        return router
+        return RouteGroup(tuple(routes), _describe_route, {"tags": [TAG]})
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         yield "POST", "/translate", self.translate

@@ -5,16 +5,15 @@ Errors travel as exceptions to `serve.api.http_api`, which calls `write_error` f
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
-from fastapi.sse import format_sse_event
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from serve.api.body_parser import BodyParser
 from serve.api.http_body import TIMEOUT_PARAMETER, inlined_schema
@@ -54,8 +53,8 @@ from serve.api.open_inference.protocol import (
     OpenInference,
     Parameters,
 )
-from serve.api.route_table import Route, add_routes
-from serve.api.sse import EventForm, EventStream
+from serve.api.route_table import Route, RouteGroup
+from serve.api.sse import EventForm, EventStream, format_event
 from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
 from serve.observability.logs import RequestRecord
 from serve.observability.request_metrics import Method
@@ -121,12 +120,12 @@ _ROUTES: dict[str, dict[str, Any]] = {
 }
 
 
-def route_documentation(handler: str, path: str) -> dict[str, Any]:
-    """Returns FastAPI's arguments for a route, given the name of its handler and its path with `{name}` parameters."""
-    route = _ROUTES[handler]
-    extra = route.get("openapi_extra", {})
-    parameters = [*map(_path_parameter, _PATH_PARAMETER.findall(path)), *extra.get("parameters", ())]
-    return {**route, "openapi_extra": {**extra, "parameters": parameters}}
+def describe_route(route: Route) -> dict[str, Any]:
+    """Returns FastAPI's arguments for a route, whose path has `{name}` parameters."""
+    described = _ROUTES[route.handler.__name__]
+    extra = described.get("openapi_extra", {})
+    parameters = [*map(_path_parameter, _PATH_PARAMETER.findall(route.path)), *extra.get("parameters", ())]
+    return {**described, "openapi_extra": {**extra, "parameters": parameters}}
 
 
 PREFIX = "/v2"
@@ -178,28 +177,28 @@ class OpenInferenceHttp:
         """Returns the response to an HTTP error, such as a wrong path, method or content type."""
         return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
-    def build(self) -> APIRouter:
-        """Returns the routes."""
-        routes = (
-            Route(method, path, handler, route_documentation(handler.__name__, path))
-            for method, path, handler in self._routes()
-        )
-        return add_routes(APIRouter(tags=["Open Inference Protocol"]), routes)
+    @property
+    def routes(self) -> RouteGroup:
+        """The routes."""
+        return RouteGroup(tuple(self._routes()), describe_route, {"tags": ["Open Inference Protocol"]})
 
-    def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
-        yield from (("GET", PREFIX, self.server), ("POST", f"{PREFIX}/repository/index", self.index))
-        yield from (("GET", f"{PREFIX}/health/live", self.live), ("GET", f"{PREFIX}/health/ready", self.ready))
+    def _routes(self) -> Iterator[Route]:
+        yield Route("GET", PREFIX, self.server)
+        yield Route("POST", f"{PREFIX}/repository/index", self.index)
+        yield Route("GET", f"{PREFIX}/health/live", self.live)
+        yield Route("GET", f"{PREFIX}/health/ready", self.ready)
         model = f"{PREFIX}/models/{{model}}"
         for path in (model, f"{model}/versions/{{version}}"):
-            yield "GET", path, self.model
-            yield "GET", f"{path}/ready", self.model_ready
-            yield "GET", f"{path}/config", self.config
+            yield Route("GET", path, self.model)
+            yield Route("GET", f"{path}/ready", self.model_ready)
+            yield Route("GET", f"{path}/config", self.config)
             for handler in (self.infer, self.generate, self.generate_stream):
-                yield "POST", f"{path}/{handler.__name__}", handler
+                yield Route("POST", f"{path}/{handler.__name__}", handler)
 
-    async def server(self) -> Server:
+    async def server(self) -> Response:
         """Returns name, version and extensions of the server."""
-        return Server(name=SERVER, version=self._open_inference.server_version, extensions=list(EXTENSIONS))
+        server = Server(name=SERVER, version=self._open_inference.server_version, extensions=list(EXTENSIONS))
+        return JSONResponse(server.model_dump())
 
     async def live(self) -> Response:
         """Responds with 200 while the event loop runs, also in warm-up and shutdown; with 503 if a model hangs."""
@@ -209,29 +208,30 @@ class OpenInferenceHttp:
         """Responds with 503 during warm-up, after a failure of a model, and after the stop signal."""
         return _status_response(Ready(ready=self._open_inference.ready), good=self._open_inference.ready)
 
-    async def model(self, request: Request) -> ModelMetadata:
+    async def model(self, request: Request) -> Response:
         """Returns version, inputs and outputs of a model."""
         status = self._status(request)
         tensors = [
             TensorMetadata(name=each.name, datatype=each.datatype, shape=list(SHAPE)) for each in OUTPUTS.values()
         ]
-        return ModelMetadata(
+        metadata = ModelMetadata(
             name=status.name,
             versions=[status.version],
             platform=PLATFORM,
             inputs=[TensorMetadata(name=TEXT_INPUT, datatype="BYTES", shape=list(SHAPE))],
             outputs=tensors,
         )
+        return JSONResponse(metadata.model_dump())
 
     async def model_ready(self, request: Request) -> Response:
         """Responds with 503 if the model cannot translate now."""
         status = self._status(request)
         return _status_response(ModelReady(name=status.name, ready=status.ready), good=status.ready)
 
-    async def config(self, request: Request) -> ModelConfig:
+    async def config(self, request: Request) -> Response:
         """Returns the model's inputs and outputs in Triton's configuration format."""
         status = self._status(request)
-        return ModelConfig(
+        config = ModelConfig(
             name=status.name,
             platform=PLATFORM,
             backend=SERVER,
@@ -243,13 +243,14 @@ class OpenInferenceHttp:
             ],
             model_transaction_policy={"decoupled": False},
         )
+        return JSONResponse(config.model_dump())
 
-    async def index(self, request: Request) -> list[IndexedModel]:
+    async def index(self, request: Request) -> Response:
         """Lists the models in the order in which requests select them."""
         data, deadline_seconds = await self._reader.read(request)
         wanted = await self._parser.parse(data or b"{}", IndexBody, deadline_seconds)
         statuses = [status for status in self._open_inference.statuses() if status.ready or not wanted.ready]
-        return [IndexedModel(**asdict(status)) for status in statuses]
+        return JSONResponse([IndexedModel(**asdict(status)).model_dump() for status in statuses])
 
     async def infer(self, request: Request) -> Response:
         """Translates all texts of the tensor, or none."""
@@ -335,11 +336,11 @@ def _json_length(request: Request) -> int | None:
 
 
 async def _write_event(inferred: Inferred, _: int) -> bytes:
-    return format_sse_event(data_str=bytes(_Answer(write_generated(inferred)).body).decode())
+    return format_event(bytes(_Answer(write_generated(inferred)).body))
 
 
 def _write_event_error(error: ServiceError, _request_id: str, _: int) -> bytes:
-    return format_sse_event(data_str=bytes(_write_error(error).body).decode())
+    return format_event(bytes(_write_error(error).body))
 
 
 _EVENT_FORM = EventForm(_write_event, _write_event_error)

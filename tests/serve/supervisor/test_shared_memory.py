@@ -1,0 +1,30 @@
+"""What the processes of a service share: everything that the supervisor has imported before it forks."""
+
+import json
+import subprocess
+import sys
+
+from tests.support.paths import ROOT
+
+# Starts a service in this process, and prints the modules from before and those that it imported.
+_START = """
+import asyncio, json, sys
+import serve.command, serve.supervisor.supervisor
+from serve import app, settings
+
+before = set(sys.modules)
+
+async def start():
+    async with app.open_service(settings.ServeSettings(bundle=sys.argv[1], engines=1)):
+        print(json.dumps([sorted(before), sorted(set(sys.modules) - before)]))
+
+asyncio.run(start())
+"""
+
+
+def test_a_process_imports_nothing_after_the_fork_and_nothing_for_the_openapi_document_alone() -> None:
+    command = [sys.executable, "-c", _START, str(ROOT / "bundles" / "multi30k-en-de")]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    before, after = json.loads(next(line for line in result.stdout.splitlines() if line.startswith("[[")))
+    assert after == []
+    assert not {"fastapi", "pydantic.v1"} & set(before)
