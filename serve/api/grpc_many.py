@@ -60,6 +60,7 @@ class ManyStream:
         self._draining = draining
         self._stream = FairnessKey()
         self._read = 0
+        self._reading: asyncio.Task[None] | None = None
         self._interrupted = False
         self._unanswered_texts = 0
         self._has_room = asyncio.Event()
@@ -70,15 +71,14 @@ class ManyStream:
     async def run(self) -> None:
         """Serves until the client half-closes; ends with UNAVAILABLE if the server stops reading before that."""
         started_seconds = time.monotonic()
-        closing = asyncio.create_task(self._wait_closing())
         try:
             # The client can detect its admission before it sends a request.
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
-            async with asyncio.TaskGroup() as answers:
-                while (item := await self._next(closing)) is not None:
-                    answers.create_task(self._answer(item, self._read))
+            async with asyncio.TaskGroup() as tasks:
+                reading = self._reading = tasks.create_task(self._read_items(tasks))
+                closing = tasks.create_task(self._wait_closing())
+                reading.add_done_callback(lambda _: closing.cancel())
         finally:
-            closing.cancel()
             seconds = round(time.monotonic() - started_seconds, 6)
             _log.info("stream", request_id=self._request_id, requests=self._read, duration_seconds=seconds)
         if self._interrupted:
@@ -88,29 +88,30 @@ class ManyStream:
         self._context.set_trailing_metadata(trailers(self._request_id))
 
     async def _wait_closing(self) -> None:
-        """Waits until the server drains or the maximum reading time has passed."""
+        """Ends the reading when the server drains or the maximum time has passed."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._draining.wait(), self._longest_seconds)
+        self._end_reading()
 
-    async def _next(self, closing: asyncio.Task[None]) -> Item | None:
-        """Returns the next request when there is room for it; None at the end of reading."""
-        await self._has_room.wait()
-        reading = asyncio.ensure_future(self._context.read())
-        finish = self._idle.begin(lambda _: closing.cancel())
-        try:
-            await asyncio.wait((reading, closing), return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                self._interrupted = True
-                return None
-            item = reading.result()
-        finally:
-            finish()
-            reading.cancel()
-        if not isinstance(item, Item):  # end of the stream
-            return None
-        self._read += 1
-        self._count(_texts(item))
-        return item
+    def _end_reading(self, _: object = None) -> None:
+        if self._reading is not None and not self._reading.done():
+            self._interrupted = True
+            self._reading.cancel()
+
+    async def _read_items(self, answers: asyncio.TaskGroup) -> None:
+        """Reads requests while there is room, and answers each in a task, until the end of the stream."""
+        while True:
+            await self._has_room.wait()
+            finish = self._idle.begin(self._end_reading)
+            try:
+                item = await self._context.read()
+            finally:
+                finish()
+            if not isinstance(item, Item):  # end of the stream
+                return
+            self._read += 1
+            self._count(_texts(item))
+            answers.create_task(self._answer(item, self._read))
 
     async def _answer(self, item: Item, number: int) -> None:
         request_id = f"{self._request_id}-{number}"

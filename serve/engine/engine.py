@@ -203,10 +203,10 @@ class Engine:
         leaving = [(each, error) for each, error in errors if error is not None or not each.live]
         self._running = [each for each, error in errors if error is None and each.live]
         for each, error in leaving:
-            self._finish(each.sequence, error, now_seconds)
+            self._finish(each.sequence, error)
         self._failures = 0
 
-    def _finish(self, sequence: DecodingSequence, error: ServiceError | None, now_seconds: float) -> None:
+    def _finish(self, sequence: DecodingSequence, error: ServiceError | None) -> None:
         finite = [math.isfinite(each.score) for each in sequence.hypotheses]
         if error is None and not (finite and all(finite)):
             log.error("invalid_probabilities", target_tokens=sequence.decoded_tokens)
@@ -214,12 +214,6 @@ class Engine:
         # The sort is stable: ties keep the order in which hypotheses finished.
         sequence.hypotheses.sort(key=lambda hypothesis: -hypothesis.normalized_score)
         del sequence.hypotheses[sequence.options.hypotheses :]
-        if error is None:
-            self._metrics.observe_pace(
-                first_token_seconds=sequence.first_token_seconds - sequence.submitted_seconds,
-                further_tokens=len(sequence.best.token_scores) - 1,
-                further_seconds=now_seconds - sequence.first_token_seconds,
-            )
         self._scheduler.finish(sequence, error)
 
     def _count_failure(self) -> None:

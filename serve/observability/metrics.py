@@ -5,6 +5,7 @@ No label holds a text, a request id or another value chosen by a client. Each mo
 disappear with it.
 """
 
+from collections import Counter as Tally
 from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from typing import Literal, Self
@@ -86,6 +87,7 @@ class Metrics:
         ).labels(self._model)
 
     def _register_sequences(self) -> None:
+        self._translated = Batch(self.registry, self._count_translated)
         self._queue = self._histogram(
             "request_queue_seconds", "From admission to the encoder, for each started sequence.", LATENCY_BUCKETS
         ).labels(self._model)
@@ -202,22 +204,37 @@ class Metrics:
         """Observes the queue time of a sequence that starts."""
         self._queue.observe(seconds)
 
-    def observe_pace(self, *, first_token_seconds: float, further_tokens: int, further_seconds: float) -> None:
-        """Observes the latencies of a translated sequence.
+    def observe_translated(
+        self,
+        reason: FinishReason,
+        *,
+        first_token_seconds: float,
+        further_tokens: int,
+        further_seconds: float,
+        encode_seconds: float,
+        decode_seconds: float,
+    ) -> None:
+        """Counts a translated sequence and observes its times.
 
         Args:
+            reason: why it ended.
             first_token_seconds: from admission to the first token.
             further_tokens: number of tokens after the first, the end token included.
             further_seconds: total time of the further tokens.
+            encode_seconds: from the queue to the end of the encoder.
+            decode_seconds: from the end of the encoder to the last token.
         """
-        self._first_token.observe(first_token_seconds)
-        if further_tokens:
-            self._further_token.observe(further_seconds / further_tokens)
+        pace_seconds = further_seconds / further_tokens if further_tokens else None
+        self._translated.add((reason, first_token_seconds, pace_seconds, encode_seconds, decode_seconds))
 
-    def observe_phases(self, *, encode_seconds: float, decode_seconds: float) -> None:
-        """Observes the encode and decode times of a translated sequence."""
-        self._phases["encode"].observe(encode_seconds)
-        self._phases["decode"].observe(decode_seconds)
+    def _count_translated(self, translated: Sequence[tuple[FinishReason, float, float | None, float, float]]) -> None:
+        reasons, first_tokens, paces, encodes, decodes = zip(*translated, strict=True)
+        for reason, count in Tally(reasons).items():
+            self._finished[reason].inc(count)
+        self._first_token.observe_all(first_tokens)
+        self._further_token.observe_all([each for each in paces if each is not None])
+        self._phases["encode"].observe_all(encodes)
+        self._phases["decode"].observe_all(decodes)
 
     def observe_release(self, cause: str, seconds: float) -> None:
         """Observes how long an abandoned sequence kept its slot or its place in the queue.
@@ -260,12 +277,12 @@ class Metrics:
         """Counts the padding tokens of one encoder run."""
         self._padding.inc(tokens)
 
-    def observe_finish(self, reason: str, wasted_tokens: int) -> None:
-        """Counts a finished sequence.
+    def observe_failure(self, reason: str, wasted_tokens: int) -> None:
+        """Counts a sequence that ended without a translation.
 
         Args:
-            reason: a `FinishReason`, or the `reason` of a `ServiceError`.
-            wasted_tokens: computed target tokens without a translation; 0 if there is one.
+            reason: the `reason` of a `ServiceError`.
+            wasted_tokens: computed target tokens.
         """
         self._finished[reason].inc()
         if wasted_tokens:

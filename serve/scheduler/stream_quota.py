@@ -48,6 +48,7 @@ class StreamQuota:
         self._scheduler = scheduler
         self._spare_rows = spare_rows
         self._line = asyncio.Lock()
+        self._queued = 0  # requests that wait for room
         self._states = WeakKeyDictionary[FairnessKey, _StreamState]()
 
     async def reserve(self, rows: int, stream: FairnessKey, deadline_seconds: float, priority: int) -> Reservation:
@@ -57,9 +58,12 @@ class StreamQuota:
             DeadlineExceededError: if there is no room before the deadline.
             ServiceError: as `Scheduler.reserve`, except `QueueFullError`.
         """
-        state = self._states.setdefault(stream, _StreamState())
+        state = self._states.get(stream)
+        if state is None:
+            state = self._states[stream] = _StreamState()
         reservation = self._scheduler.reserve(0, deadline_seconds, priority, patient=True)
-        await self._wait(reservation, rows, state, deadline_seconds)
+        if self._queued or not self._fits(reservation, rows, state):
+            await self._wait(reservation, rows, state, deadline_seconds)
         state.inside += 1
         reservation.on_exit = state.leave
         return reservation
@@ -80,6 +84,7 @@ class StreamQuota:
             state.inside += 1
 
     async def _wait(self, reservation: Reservation, rows: int, state: _StreamState, deadline_seconds: float) -> None:
+        self._queued += 1
         try:
             # One request per stream queues for the lock and moves to its end after a failed try. So streams take turns
             # however many requests they have, and a request that must leave room does not block one that need not.
@@ -88,12 +93,20 @@ class StreamQuota:
                     pass
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before there was room") from None
+        finally:
+            self._queued -= 1
 
     async def _try(self, reservation: Reservation, rows: int, state: _StreamState) -> bool:
         async with self._line:
-            try:
-                reservation.resize(rows, self._spare_rows if state.inside else 0)
-            except QueueFullError:
+            fits = self._fits(reservation, rows, state)
+            if not fits:
                 await asyncio.sleep(PAUSE_SECONDS)
-                return False
-            return True
+            return fits
+
+    def _fits(self, reservation: Reservation, rows: int, state: _StreamState) -> bool:
+        """Reserves the rows if there is room for them; returns whether there is."""
+        try:
+            reservation.resize(rows, self._spare_rows if state.inside else 0)
+        except QueueFullError:
+            return False
+        return True

@@ -89,9 +89,14 @@ class SegmentedText(NamedTuple):
         Raises:
             TooManySentencesError: if the text has more sentences.
         """
+        found = _sentences(text, language)
+        first = list(islice(found, 2))
+        if len(first) == 1 and most_sentences and (bare := text.strip()) and not is_blank(bare) and fits(bare):
+            head, tail = text.split(bare, 1)  # most texts
+            return cls((bare,), (head, tail), 0)
         parts = list[str]()
         sentences = cut_sentences = 0
-        for sentence in _sentences(text, language):
+        for sentence in chain(first, found):
             before = len(parts)
             for part in _parts(sentence, fits):
                 parts.append(part)

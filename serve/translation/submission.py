@@ -18,7 +18,7 @@ from serve.errors import DeadlineExceededError, ServiceError
 from serve.observability.traces import Trace, current_trace
 from serve.scheduler.admission import Reservation
 from serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from serve.scheduler.sequence import EXPIRED, DecodingSequence, SequenceSpec
 
 
 class LoopNotifier:
@@ -155,15 +155,21 @@ class Submission:
         Raises:
             ServiceError: the first one that any of them ended with.
         """
+        # The engine checks the deadline too, but a hanging engine must not block the client.
+        timer = None if self._deadline_seconds is None else self._loop.call_at(self._deadline_seconds, self._expire)
         try:
-            # The engine checks the deadline too, but a hanging engine must not block the client.
-            async with asyncio.timeout_at(self._deadline_seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            raise DeadlineExceededError("the deadline passed before the translation was complete") from None
+            await self._changed.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
         self._changed.clear()
         if self._error is not None:
             raise self._error
+
+    def _expire(self) -> None:
+        if not self._changed.is_set():
+            self._error = self._error or DeadlineExceededError(EXPIRED)
+            self._changed.set()
 
     def updates(self) -> Iterator[tuple[int, bool]]:
         """Yields the index of every sequence with a new token or its translation, and whether it is complete."""

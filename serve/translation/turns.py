@@ -99,7 +99,7 @@ async def map_texts(
 
 
 class Pace:
-    """Lets the event loop run about once per `STRETCH_SECONDS` of a loop that calls `keep` after each step."""
+    """Lets the event loop run about once per `STRETCH_SECONDS` of a loop that calls `keep` between its steps."""
 
     def __init__(self) -> None:
         self._resumed_seconds = time.monotonic()
@@ -129,9 +129,8 @@ class Steps:
         """
         if not self._short:
             return await run_turn(self._deadline_seconds, function, *args, **kwargs)
-        result = function(*args, **kwargs)
         await self._pace.keep()
-        return result
+        return function(*args, **kwargs)
 
 
 def normalized_bytes(text: str) -> int:

@@ -115,14 +115,18 @@ def unpack(data: bytes) -> Iterator[Token | End | Problem]:
             hypotheses = [reader.hypothesis() for _ in range(count)]
             yield End(ticket, _FAILURES[failure], started, encoded, first_token, finished, decoded_tokens, hypotheses)
         else:
-            (text,) = reader.take(_array("s", count))
+            (text,) = reader.take(_bytes(count))
             event, message = text.decode(errors="replace").split("\n", 1)
             yield Problem(event, message, ticket)
 
 
 @lru_cache(1024)
-def _array(code: str, size: int) -> Struct:
-    return Struct(f"={size}{code}")
+def _tokens(target_tokens: int, token_scores: int) -> Struct:
+    return Struct(f"={target_tokens}q{token_scores}f")
+
+
+def _bytes(size: int) -> Struct:
+    return Struct(f"={size}s")
 
 
 class _Reader:
@@ -137,14 +141,16 @@ class _Reader:
 
     def hypothesis(self) -> Hypothesis:
         score, normalized_score, reason, target_tokens, token_scores, aligned_tokens = self.take(_RESULT)
-        target_ids, scores = self.take(_array("q", target_tokens)), self.take(_array("f", token_scores))
-        (weights,) = self.take(_array("s", 4 * target_tokens * aligned_tokens))
-        shape = target_tokens, aligned_tokens
+        numbers = self.take(_tokens(target_tokens, token_scores))
+        alignments = None
+        if aligned_tokens:
+            (weights,) = self.take(_bytes(4 * target_tokens * aligned_tokens))
+            alignments = np.frombuffer(weights, np.float32).reshape(target_tokens, aligned_tokens)
         return Hypothesis(
-            target_ids=target_ids,
+            target_ids=numbers[:target_tokens],
             score=score,
             normalized_score=normalized_score,
             finish_reason=_REASONS[reason],
-            token_scores=scores,
-            alignments=np.frombuffer(weights, np.float32).reshape(shape) if aligned_tokens else None,
+            token_scores=numbers[target_tokens:],
+            alignments=alignments,
         )

@@ -217,12 +217,6 @@ class NativeScheduler(RequestScheduler):
                     self._throughput.run(end.finished_seconds - end.started_seconds)
         if end.failure is Failure.INVALID_PROBABILITIES:
             log.error("invalid_probabilities", target_tokens=end.decoded_tokens)
-        if end.failure is Failure.NONE:
-            self._metrics.observe_pace(
-                first_token_seconds=end.first_token_seconds - sequence.submitted_seconds,
-                further_tokens=len(sequence.best.token_scores) - 1,
-                further_seconds=end.finished_seconds - end.first_token_seconds,
-            )
         end_sequence(sequence, self._error(end), self._metrics, end.finished_seconds)
 
     def _error(self, end: End) -> ServiceError | None:

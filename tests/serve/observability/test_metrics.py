@@ -78,7 +78,7 @@ def test_the_series_do_not_depend_on_what_happened(bench: Bench) -> None:
     bench.service.observe_reload(1)
     bench.metrics.observe_response(USAGE)
     bench.metrics.observe_step("encode", 3, 0.1)
-    bench.metrics.observe_finish("cancelled", 3)
+    bench.metrics.observe_failure("cancelled", 3)
     bench.metrics.observe_queue(0.1)
     bench.metrics.observe_padding(2)
     assert names() == before

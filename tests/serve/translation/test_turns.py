@@ -160,7 +160,7 @@ async def test_other_tasks_run_while_a_long_response_is_built(
     while not task.done():
         seen.add(len(built))
         await asyncio.sleep(0)
-    assert seen >= {1, 2, 3, 4}
+    assert seen >= {1, 2, 3}
 
 
 @pytest.mark.parametrize("text", ["", "abc", "\u00e4\u4e2d", "\ufb03", "\u00bd", LIGATURE, "a" + LIGATURE, "\u3316"])
