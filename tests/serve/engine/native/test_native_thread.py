@@ -130,6 +130,39 @@ async def test_a_token_wakes_the_event_loop_though_no_other_result_follows() -> 
                 await submission.change()
 
 
+async def test_while_sequences_wait_several_results_come_with_one_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.engine.native.scheduler.BUSY_PAUSE_SECONDS", 0.2)
+    bench = make_bench(slots=1)
+    deliver, deliveries = bench.scheduler._deliver_and_pause, list[bool]()
+    monkeypatch.setattr(bench.scheduler, "_deliver_and_pause", lambda: deliveries.append(bool(deliver())))
+    async with running(bench):
+        assert_alone(*await run_sequences(bench.scheduler, specs_of(20), deadline_seconds=None))
+    assert len(deliveries) < 10
+
+
+async def test_a_result_arrives_though_others_wait_and_none_follows() -> None:
+    bench = make_bench(slots=1)
+    gate = threading.Event()
+    encoded = 0
+
+    def stand_at_the_second() -> None:
+        nonlocal encoded
+        encoded += 1
+        if encoded == 1:
+            eventually(lambda: bench.scheduler.waiting == 2)
+        assert encoded != 2 or gate.wait(WAIT_SECONDS)
+
+    bench.model.on_encode = stand_at_the_second
+    async with running(bench):
+        first, *others = [
+            asyncio.create_task(run_sequences(bench.scheduler, [spec], deadline_seconds=None)) for spec in specs_of(3)
+        ]
+        await asyncio.wait_for(first, WAIT_SECONDS)
+        assert not any(each.done() for each in others)
+        gate.set()
+        await asyncio.gather(*others)
+
+
 async def test_a_request_that_is_cancelled_frees_its_rows() -> None:
     bench = make_bench(slots=1)
     gate = threading.Event()
