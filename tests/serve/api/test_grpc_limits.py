@@ -5,7 +5,7 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,11 +231,12 @@ def test_the_memory_of_unread_responses_is_bounded(
 
 
 def test_a_flood_without_calls_is_ignored(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, *, thorough: bool
 ) -> None:
     """The kernel drops the packets, so that the client waits in vain; the server closes the connection later."""
+    if not thorough:
+        pytest.skip("gRPC may end the connection before: run with --thorough")
     monkeypatch.setattr("serve.api.grpc_connections.SPARE_BYTES", 1 << 20)
-    monkeypatch.setattr("serve.api.grpc_connections.SPARE_BYTES_PER_SECOND", 0)
     with serve(bundle_path, transport) as server:
         target = Target(server.live.service.grpc_port, transport.context)
 
@@ -243,20 +244,15 @@ def test_a_flood_without_calls_is_ignored(
             return server.live.metric("grpc_connections_ignored_total") == 1
 
         async def flood() -> None:
-            """Opens another connection if gRPC ends the last one before a look at it."""
-            while True:
-                link = await Link.open(target, http2.Http2Answers(Counter()))
-                with closing(link), suppress(OSError, EOFError):
-                    await http2.continuations(link)
+            link = await Link.open(target, http2.Http2Answers(Counter()))
+            with closing(link):
+                flooding = asyncio.create_task(http2.continuations(link))
+                await asyncio.to_thread(eventually, is_ignored)
+                assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+                assert not flooding.done()
+                flooding.cancel()
 
-        async def check() -> None:
-            flooding = asyncio.create_task(flood())
-            await asyncio.to_thread(eventually, is_ignored)
-            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
-            assert not flooding.done()
-            flooding.cancel()
-
-        asyncio.run(check())
+        asyncio.run(flood())
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
