@@ -48,7 +48,7 @@ class _Place(NamedTuple):
 
 
 class WeightFile:
-    """The file of weights of a new bundle. It takes a weight at a time, of which memory need not hold all blocks."""
+    """The file of weights of a new bundle. It writes one weight at a time, block by block."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / WEIGHTS_FILE
@@ -103,7 +103,7 @@ def save_graphs(
     states: tuple[StateSpec, ...] = (),
     cache: CacheSpec | None = None,
 ) -> ExportedGraphs:
-    """Saves graphs whose weights are written, by file name, among them encoder and decoder."""
+    """Saves graphs by file name, among them encoder and decoder. Their weights must be in the file of weights."""
     for name, graph in graphs.items():
         onnx.save(graph, folder / name)
         onnx.checker.check_model(folder / name)

@@ -61,7 +61,7 @@ Variable = StoredArray | NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model.bin, whose variables stay there. `version` is that of the format, `revision` that of the specification.
+    """A model.bin. Its variables stay in the file. `version` counts formats, `revision` specifications.
 
     An alias in `variables` is the same object as its variable.
     """

@@ -84,7 +84,7 @@ class StoredParameters(Mapping[str, NDArray[np.float32]]):
 
 
 class ArrayFile:
-    """A file whose parts are arrays. It stays open as long as one of them exists."""
+    """A file of arrays. It stays open as long as one of its arrays exists."""
 
     def __init__(self, file: BufferedReader) -> None:
         self._descriptor = os.dup(file.fileno())

@@ -60,7 +60,7 @@ def cache_of(model: TransformerWeights, precision: Precision) -> CacheSpec:
 
 
 class NativeExport:
-    """The native graphs of a model in one precision, whose weights are written first, one at a time."""
+    """Writes the native graphs of a model in one precision: first the weights, one at a time, then the graphs."""
 
     def __init__(self, model: TransformerWeights, precision: Precision, folder: Path) -> None:
         """Writes the weights into a folder."""
