@@ -31,6 +31,7 @@ COMMANDS = {
     "data": ("model.data.report:DataCommand", "describe parallel text and what cleaning removes"),
     "train": ("model.training.train:TrainCommand", "train a Transformer on parallel text"),
     "plan": ("model.training.plan:PlanCommand", "train variants of a recipe with several seeds; print a table"),
+    "consensus": ("model.consensus:ConsensusCommand", "keep the translation of each line that is most like the others"),
     "export": ("export.command:ExportCommand", "export a trained model to a bundle for serving"),
     "inspect": ("export.inspect.command:InspectCommand", "show the graphs, decoder step and memory of a bundle"),
     "verify": ("export.verify.command:VerifyCommand", "compare a bundle with its PyTorch model"),

@@ -1,0 +1,64 @@
+"""`dragoman consensus`: of several translations of each line, the one that is most like the others.
+
+This is minimum Bayes risk decoding (Kumar and Byrne 2004, "Minimum Bayes-Risk Decoding for Statistical Machine
+Translation") over the translations of several models, whose loss is 1 - sentence BLEU.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from multiprocessing import Pool
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+from sacrebleu.metrics.bleu import BLEU
+from tqdm import tqdm
+
+from model.data.corpus import CorpusError, read_lines
+
+_BLEU = BLEU(effective_order=True)
+LINES_OF_TASK = 200
+
+
+class ConsensusCommand(BaseSettings):
+    """Writes, for each line, the translation that is most like the others. Lines of all files belong together."""
+
+    model_config = SettingsConfigDict(env_prefix="DRAGOMAN_CONSENSUS_", frozen=True, extra="forbid")
+
+    translations: CliPositionalArg[list[Path]] = Field(
+        min_length=2, description="files of translations, or of references, with a sentence per line"
+    )
+    output: Path = Field(description="file of the chosen translations")
+
+    def cli_cmd(self) -> None:
+        """Reads the files, chooses line by line, and writes the output."""
+        try:
+            files = [read_lines(path) for path in self.translations]
+        except CorpusError as error:
+            raise SystemExit(f"dragoman consensus: {error}") from error
+        for path, lines in zip(self.translations, files, strict=True):
+            if len(lines) != len(files[0]):
+                raise SystemExit(
+                    f"dragoman consensus: {path}: expected {len(files[0]):,} lines, as {self.translations[0]} has, "
+                    f"got {len(lines):,}"
+                )
+        with Pool() as pool:
+            chosen = pool.imap(choose, zip(*files, strict=True), LINES_OF_TASK)
+            progress = tqdm(chosen, "choosing", len(files[0]), unit=" lines", disable=None)
+            text = "".join(f"{line}\n" for line in progress)
+        try:
+            self.output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SystemExit(f"dragoman consensus: {error}") from error
+
+
+def choose(translations: Sequence[str]) -> str:
+    """Returns the translation with the highest mean sentence BLEU against all of them, the first of equal ones."""
+    counts = Counter(translations)
+    if len(counts) == 1:
+        return translations[0]
+    return max(counts, key=lambda candidate: sum(n * _similarity(candidate, other) for other, n in counts.items()))
+
+
+def _similarity(translation: str, reference: str) -> float:
+    return 100.0 if translation == reference else _BLEU.sentence_score(translation, [reference]).score
