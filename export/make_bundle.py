@@ -114,10 +114,8 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
     try:
-        if isinstance(exportable.model, TransformerWeights):
-            contents, candidates = _write_import(exportable.model, exportable, samples, workshop, options)
-        else:
-            contents, candidates = _write_run(exportable, samples, workshop, options)
+        write = _write_import if isinstance(exportable.model, TransformerWeights) else _write_run
+        contents, candidates = write(exportable, samples, workshop, options)
         _seal(workshop, contents, choose_golden(candidates, SMALLEST_GOLDEN_GAP[options.precision]))
         workshop.chmod(0o755)
         workshop.rename(out)
@@ -238,20 +236,14 @@ def _reproduced_in(folder: Path, contents: _Contents, candidates: Sequence[Candi
     return reproduced(Bundle.open(folder))
 
 
-def _write_import(
-    model: TransformerWeights,
-    exportable: Exportable,
-    samples: Sequence[Sample],
-    folder: Path,
-    options: BundleOptions,
-) -> _Written:
+def _write_import(exportable: Exportable, samples: Sequence[Sample], folder: Path, options: BundleOptions) -> _Written:
     """Writes graphs and tokenizer of an import; returns them with the candidates that its native graphs translated."""
-    check_options(model.config, options.variant, options.precision, options.alignment_heads)
+    check_options(exportable.weights.config, options.variant, options.precision, options.alignment_heads)
     if options.variant == "cpu":
-        return _write_native(model, exportable, samples, folder, options)
+        return _write_native(exportable, samples, folder, options)
     with tempfile.TemporaryDirectory(dir=folder) as native:
-        contents, candidates = _write_native(model, exportable, samples, Path(native), BundleOptions(options.name))
-    graphs = export_model(model, options.variant, options.precision, options.alignment_heads, folder)
+        contents, candidates = _write_native(exportable, samples, Path(native), BundleOptions(options.name))
+    graphs = export_model(exportable.model, options.variant, options.precision, options.alignment_heads, folder)
     tokenizer = write_tokenizer(exportable.tokenizer, folder)
     contents = replace(contents, options=options, graphs=graphs, tokenizer=tokenizer, alignment={})
     if options.precision == "int8":
@@ -259,25 +251,19 @@ def _write_import(
     return contents, candidates
 
 
-def _write_native(
-    model: TransformerWeights,
-    exportable: Exportable,
-    samples: Sequence[Sample],
-    folder: Path,
-    options: BundleOptions,
-) -> _Written:
+def _write_native(exportable: Exportable, samples: Sequence[Sample], folder: Path, options: BundleOptions) -> _Written:
     """Writes native graphs, which translate the samples, and measures the alignment heads unless the options have some.
 
     The graphs compute alignments only for requests that ask for them, so the heads cost nothing.
     """
-    native = NativeExport(model, options.precision, folder)
+    native = NativeExport(exportable.weights, options.precision, folder)
     graphs = native.write(options.alignment_heads)
     contents = _Contents(exportable, options, graphs, write_tokenizer(exportable.tokenizer, folder), {}, None)
     bundle = Bundle(folder, _manifest(folder, contents, {}), ())
     pairs, translations = _translate(bundle, exportable, samples)
     confidence = confidence_of([each.log_probability for each in translations])
-    measure = HeadMeasure(model.config, ALIGNED_SENTENCES)
-    leads = read_translations(model, pairs, measure.add)
+    measure = HeadMeasure(exportable.weights.config, ALIGNED_SENTENCES)
+    leads = read_translations(exportable.weights, pairs, measure.add)
     kept = [each.candidate for each, lead in zip(translations, leads, strict=True) if lead > 0]
     _check_kept(bundle, kept)
     if options.alignment_heads:

@@ -90,6 +90,13 @@ class Exportable:
         )
 
     @property
+    def weights(self) -> TransformerWeights:
+        """The weights of an imported model."""
+        if not isinstance(self.model, TransformerWeights):
+            raise TypeError("expected an imported model, got one in PyTorch")
+        return self.model
+
+    @property
     def network(self) -> "TranslationModel":
         """The model in PyTorch; that of an import is built at each call."""
         if not isinstance(self.model, TransformerWeights):

@@ -21,7 +21,7 @@ from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
 from serve.api.open_inference.grpc import PROBES
 from serve.errors import InvalidRequestError, QueueFullError, ServiceError, UnauthorizedError
-from serve.observability.logs import choose_request_id
+from serve.observability.logs import caller_of, choose_request_id
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.request_metrics import NO_MODEL, Method
 
@@ -139,9 +139,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
     async def _receive(self, context: Context, method: Method, connection: Connection) -> Any:
         """Returns the message of a unary call; raises ServiceError if the call is shed or the message is late."""
-        account = ACCOUNT.get()
-        caller = connection.network if account is None else account.key.id
-        if method != "other" and not self._load_shedder.admits(caller):
+        if method != "other" and not self._load_shedder.admits(caller_of(ACCOUNT.get(), connection.network)):
             raise self._load_shedder.refuse()
         with self._messages.limit():
             message = await context.read()

@@ -71,13 +71,18 @@ class RequestRecord:
 
     @property
     def caller(self) -> str:
-        """Who takes a place in the queue: the API key, or the network of the client if no key is required."""
-        return self.account_id or self.network
+        """Who takes a place in the queue."""
+        return caller_of(self.account, self.network)
 
     @property
     def account_id(self) -> str:
         """The id of the client's API key; empty: no key is required."""
         return "" if self.account is None else self.account.key.id
+
+
+def caller_of(account: "Account | None", network: str) -> str:
+    """Returns who takes a place in the queue: the API key, or the network of the client if no key is required."""
+    return network if account is None else account.key.id
 
 
 def configure_logs(log_format: LogFormat, *, texts: bool = False, worker: int | None = None) -> None:

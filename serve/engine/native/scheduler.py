@@ -188,6 +188,7 @@ class NativeScheduler(RequestScheduler):
         load = self.loop.load()
         if load.running_rows + load.waiting_rows > self.slots:
             # The engines have work for every slot. Meanwhile more results come, which the event loop handles together.
+            # A descriptor that stays readable would call this again at once.
             self._clear_wake()
             self._watching.call_later(BUSY_PAUSE_SECONDS, self._deliver_and_pause)
         else:
