@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from hub.download import RemoteFile, download
+from hub.download import RemoteFile, describe_size, download
 from hub.names import ArgosModel, HubError
 from hub.repository import explained
 from serve.bundle.manifest import first_problem
@@ -52,13 +52,9 @@ class Package:
         """Address of the package."""
         return self.file.url
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the package; 0 if its server does not state it."""
-        return self.file.size_bytes or 0
-
     def fetch(self, folder: Path) -> None:
         """Downloads the package; raises HubError if that fails."""
+        print(f"{self.reference}: downloads {describe_size([self.file])} from {self.origin}", flush=True)
         with explained(self.reference):
             download([self.file], folder)
 
@@ -67,8 +63,9 @@ def find_package(reference: ArgosModel) -> Package:
     """Returns the newest package for a pair of languages.
 
     Raises:
-        HubError: if the index cannot be read or has no such package.
+        HubError: if the index cannot be read or has no such package; OfflineError if it must not be asked.
     """
+    _check_online(reference)
     address = f"{os.environ.get(VARIABLE) or INDEX}/index.json"
     found = [
         each
@@ -82,12 +79,21 @@ def find_package(reference: ArgosModel) -> Package:
         if urlsplit(link).scheme in WEB
     ]
     if not links:
-        raise HubError(f"{reference}: {address} has no package for these languages")
+        advice = "choose another model, `dragoman models --remote` lists some"
+        raise HubError(f"{reference}: {address} has no package for these languages: {advice}")
     name = PurePosixPath(urlsplit(links[0]).path).name
     if not name.endswith(SUFFIX):
         raise HubError(f"{reference}: {links[0]}: expected a file with the suffix {SUFFIX}")
     size_text = _request(reference, "HEAD", links[0]).headers.get("content-length", "")
     return Package(reference, RemoteFile(name, links[0], int(size_text) if size_text.isdigit() else None))
+
+
+def _check_online(reference: ArgosModel) -> None:
+    from huggingface_hub import constants, errors  # noqa: PLC0415 - the library takes long to import
+
+    with explained(reference):
+        if constants.HF_HUB_OFFLINE:
+            raise errors.OfflineModeIsEnabled
 
 
 def _read_index(reference: ArgosModel, address: str) -> tuple[IndexEntry, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from export.imports.marian_folder import SUFFIXES, is_marian_folder
+from export.imports.shards import is_index, read_index
 from hub.names import HubError
 from hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind, kind_of
 from hub.store import Store
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from export.source_model import Exportable
 
 # A change of the conversion that changes bundles gets a new number: cached bundles of the old one are not used.
-CONVERSION = 2
+CONVERSION = 3
 PRECISION: Precision = "int8"
 PACKAGE_SUFFIX = ".argosmodel"
 KEY_CHARACTERS = 32
@@ -109,7 +110,18 @@ def _files(source: Source, kind: Kind) -> Iterator[Path]:
     names = sorted({*(name for group in NEEDED[kind] for name in group), *OPTIONAL[kind]})
     # SentencePiece models may be in the folder above that of a CTranslate2 model.
     folders = (source.path, source.path.parent) if kind == "ctranslate2" else (source.path,)
-    yield from (folder / name for folder in folders for name in names if (folder / name).is_file())
+    for path in (folder / name for folder in folders for name in names):
+        if path.is_file():
+            yield path
+            yield from _shards(path) if is_index(path.name) else ()
+
+
+def _shards(index: Path) -> list[Path]:
+    """Returns the shards that exist; the import refuses an index of others."""
+    try:
+        return [index.with_name(name) for name in sorted(read_index(index)) if index.with_name(name).is_file()]
+    except ValueError as error:
+        raise HubError(f"{index}: {error}") from error
 
 
 def _write(source: Source, kind: Kind, folder: Path) -> None:

@@ -39,6 +39,13 @@ class RemoteFile:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+def describe_size(files: Sequence[RemoteFile]) -> str:
+    """Returns the size of files as a line shows it before a download."""
+    if any(each.size_bytes is None for each in files):
+        return "files of unknown size"
+    return f"{sum(each.size_bytes or 0 for each in files) / 1e6:,.0f} MB"
+
+
 def download(files: Sequence[RemoteFile], folder: Path) -> None:
     """Downloads the files that the folder lacks.
 

@@ -76,12 +76,13 @@ def _install_remote(store: Store, reference: Reference, languages: Languages, fo
     except OfflineError:
         if found is None:
             raise
+        print(f"{reference}: HF_HUB_OFFLINE is set, the installed bundle stays", flush=True)
         return found
     if found is not None and found.origin == remote.origin:
+        print(f"{reference}: the installed bundle is up to date", flush=True)
         return found
     _check_libraries(str(reference))
     print(f"{reference}: {describe_license(remote.license)}", flush=True)
-    print(f"{reference}: downloads {_size(remote)} from {remote.origin}", flush=True)
     folder = store.downloads(remote.origin)
     remote.fetch(folder)
     path = folder if isinstance(remote, Snapshot) else folder / remote.file.name
@@ -97,10 +98,6 @@ def _find(reference: Reference) -> Snapshot | Package:
     if isinstance(reference, ArgosModel):
         return find_package(reference)
     raise TypeError(f"{reference}: expected a name of a hub")
-
-
-def _size(remote: Snapshot | Package) -> str:
-    return f"{remote.size_bytes / 1e6:,.0f} MB" if remote.size_bytes else "a file of unknown size"
 
 
 def _convert(store: Store, source: Source, name: str, origin: str, license_name: str | None) -> Installed:

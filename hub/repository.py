@@ -4,13 +4,14 @@ The library `huggingface_hub` reads the environment: HF_ENDPOINT, HF_TOKEN, HF_H
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hub.download import RemoteFile, download
+from export.imports.shards import WEIGHT_FILES, is_index, read_index
+from hub.download import RemoteFile, describe_size, download
 from hub.names import HubError, RepositoryModel
 from serve.bundle.files import read_json
 
@@ -21,11 +22,10 @@ Kind = Literal["marian", "multilingual", "t5", "ctranslate2"]
 
 CONFIG = "config.json"
 # Each group holds files of which a repository needs one, the preferred one first.
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {
-    "marian": ((CONFIG,), ("vocab.json",), ("source.spm",), ("target.spm",), WEIGHTS),
-    "multilingual": ((CONFIG,), ("sentencepiece.bpe.model",), WEIGHTS),
-    "t5": ((CONFIG,), ("spiece.model",), WEIGHTS),
+    "marian": ((CONFIG,), ("vocab.json",), ("source.spm",), ("target.spm",), WEIGHT_FILES),
+    "multilingual": ((CONFIG,), ("sentencepiece.bpe.model",), WEIGHT_FILES),
+    "t5": ((CONFIG,), ("spiece.model",), WEIGHT_FILES),
     "ctranslate2": ((CONFIG,), ("model.bin",)),
 }
 OPTIONAL: dict[Kind, tuple[str, ...]] = {
@@ -56,6 +56,8 @@ SUPPORTED = (
     "MADLAD-400, or a CTranslate2 model; see docs/import.md"
 )
 
+OTHER_REVISION = "choose another revision"
+
 
 class OfflineError(HubError):
     """The hub was not asked, because HF_HUB_OFFLINE is set."""
@@ -68,7 +70,8 @@ class Snapshot:
     Attributes:
         commit: full hash.
         license: as the hub states it; None if it does not.
-        files: those that the conversion reads.
+        files: those that the conversion reads, without the shards that an index names.
+        available: all files by name.
     """
 
     reference: RepositoryModel
@@ -76,27 +79,37 @@ class Snapshot:
     commit: str
     license: str | None
     files: tuple[RemoteFile, ...]
+    available: Mapping[str, RemoteFile]
 
     @property
     def origin(self) -> str:
         """Repository and commit."""
         return f"{self.reference.repository}@{self.commit}"
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the files."""
-        return sum(each.size_bytes or 0 for each in self.files)
-
     def fetch(self, folder: Path) -> None:
         """Downloads the files, the configuration first: an unsupported model costs a few kilobytes.
 
         Raises:
-            HubError: if a download fails, or the configuration is that of another kind of model.
+            HubError: if a download fails, the configuration is that of another kind of model, or a shard is missing.
         """
         with explained(self.reference):
             download([each for each in self.files if each.name == CONFIG], folder)
             _check_type(self.reference, self.kind, folder / CONFIG)
-            download(sorted(self.files, key=lambda each: each.size_bytes or 0), folder)
+            indexes = [each for each in self.files if is_index(each.name)]
+            download(indexes, folder)
+            files = [*self.files, *(shard for index in indexes for shard in self._shards(folder / index.name))]
+            print(f"{self.reference}: downloads {describe_size(files)} from {self.origin}", flush=True)
+            download(sorted(files, key=lambda each: each.size_bytes or 0), folder)
+
+    def _shards(self, index: Path) -> Iterator[RemoteFile]:
+        try:
+            names = read_index(index)
+        except ValueError as error:
+            raise HubError(f"{self.reference}: {index.name}: {error}") from error
+        for name in sorted(names):
+            if name not in self.available:
+                raise HubError(f"{self.reference}: has no file {name}, which {index.name} names: {OTHER_REVISION}")
+            yield self.available[name]
 
 
 def find_snapshot(reference: RepositoryModel) -> Snapshot:
@@ -110,15 +123,15 @@ def find_snapshot(reference: RepositoryModel) -> Snapshot:
     hub = HfApi()
     with explained(reference):
         info = hub.model_info(reference.repository, revision=reference.revision, files_metadata=True)
-    siblings = {each.rfilename: each for each in info.siblings or ()}
-    kind = _kind(reference, siblings)
     commit = str(info.sha)
     headers = hub._build_hf_headers()  # noqa: SLF001 - the library has no public access to its token
-    files = tuple(
-        _remote_file(siblings[name], hf_hub_url(reference.repository, name, revision=commit), headers)
-        for name in _wanted(kind, siblings)
-    )
-    return Snapshot(reference, kind, commit, _license(info.card_data), files)
+    available = {
+        each.rfilename: _remote_file(each, hf_hub_url(reference.repository, each.rfilename, revision=commit), headers)
+        for each in info.siblings or ()
+    }
+    kind = _kind(reference, available)
+    files = tuple(available[name] for name in _wanted(kind, available))
+    return Snapshot(reference, kind, commit, _license(info.card_data), files, available)
 
 
 def _license(card: object) -> str | None:
@@ -180,16 +193,17 @@ def explained(reference: object) -> Iterator[None]:
         advice = f"accept its conditions on {page}, then set HF_TOKEN to a token of your account"
         raise HubError(f"{reference}: the repository is gated: {advice}") from error
     except errors.RevisionNotFoundError as error:
-        raise HubError(f"{reference}: the repository has no such revision, branch, tag or commit") from error
+        problem = "the repository has no such revision, branch, tag or commit"
+        raise HubError(f"{reference}: {problem}: correct what follows the @") from error
     except errors.RepositoryNotFoundError as error:
         problem = "neither a folder here nor a repository of the hub"
         raise HubError(f"{reference}: {problem}: correct the name; for a private repository, set HF_TOKEN") from error
     except errors.RemoteEntryNotFoundError as error:
-        raise HubError(
-            f"{reference}: a listed file is missing: {error.response.url}: choose another revision"
-        ) from error
+        raise HubError(f"{reference}: a listed file is missing: {error.response.url}: {OTHER_REVISION}") from error
     except errors.OfflineModeIsEnabled as error:
-        advice = "unset HF_HUB_OFFLINE, or pull it on a machine with network and copy its cache"
+        advice = (
+            "unset HF_HUB_OFFLINE, or copy its bundle from a machine with network: `dragoman pull --to FOLDER NAME`"
+        )
         raise OfflineError(f"{reference}: not installed, and HF_HUB_OFFLINE is set: {advice}") from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code

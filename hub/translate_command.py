@@ -2,6 +2,8 @@
 
 from serve.clients.translate import TranslateCommand
 
+NO_MODEL = "--model, --bundle, --server: expected one of them, as --model en-de"
+
 
 class TranslateByNameCommand(TranslateCommand):
     """Translate files, or standard input line by line or as one document.
@@ -16,9 +18,11 @@ class TranslateByNameCommand(TranslateCommand):
 
     def cli_cmd(self) -> None:
         """Installs the model if only its name is given, and translates."""
-        if not self.model or self.server is not None or self.bundle is not None:
+        if self.server is not None or self.bundle is not None:
             super().cli_cmd()
             return
+        if not self.model:
+            raise SystemExit(f"dragoman translate: {NO_MODEL}")
         from hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
         from hub.names import HubError  # noqa: PLC0415
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from export.imports.common import ImportedModelError, Tensors, read_fields
 from export.imports.pickled import read_pickled
 from export.imports.safe import read_safetensors
+from export.imports.shards import WEIGHT_FILES, is_index, read_index
 from export.imports.stored import StoredArray
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
@@ -21,6 +22,7 @@ from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+SAFETENSORS_SUFFIX = ".safetensors"
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
 # Search options that change the tokens and that Dragoman does not support.
@@ -155,21 +157,41 @@ def _expect(path: Path, fields: Mapping[str, object], expected: Mapping[str, obj
 
 
 def read_tensors(folder: Path) -> Tensors:
-    """Returns the parameters of a checkpoint, which stay in model.safetensors, or else in pytorch_model.bin.
+    """Returns the parameters of a checkpoint, which stay in the first file of `WEIGHT_FILES` or in its shards.
 
     Raises:
-        ImportedModelError: if neither exists or can be read.
+        ImportedModelError: if there is none, or one cannot be read.
     """
-    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
-    path = safe if safe.exists() else pickled
-    if not path.exists():
-        raise ImportedModelError(f"{folder}: expected {safe.name} or {pickled.name} in one file")
+    path = next((folder / name for name in WEIGHT_FILES if (folder / name).exists()), None)
+    if path is None:
+        raise ImportedModelError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}")
+    return Tensors(path, _read_shards(path) if is_index(path.name) else _read_file(path))
+
+
+def _read_shards(index: Path) -> dict[str, object]:
+    """Returns the tensors of all shards; each shard must have those that the index names, and no others."""
+    try:
+        shards = read_index(index)
+    except (OSError, ValueError) as error:
+        raise ImportedModelError(f"{index}: cannot be read: {error}") from error
+    found: dict[str, object] = {}
+    for name, expected in sorted(shards.items()):
+        path = index.with_name(name)
+        tensors = _read_file(path)
+        if wrong := tensors.keys() ^ expected:
+            problem = "missing in the index" if min(wrong) in tensors else "missing tensor"
+            raise ImportedModelError(f"{path}: {min(wrong)}: {problem}")
+        found |= tensors
+    return found
+
+
+def _read_file(path: Path) -> dict[str, object]:
     try:
         with open_file(path) as file:
-            if path == safe:
-                return Tensors(path, read_safetensors(file))
+            if path.suffix == SAFETENSORS_SUFFIX:
+                return dict(read_safetensors(file))
             check_compression(path, file)
-            return Tensors(path, read_pickled(file))
+            return read_pickled(file)
     except ImportedModelError:
         raise
     except Exception as error:  # damaged files raise exceptions of any type

@@ -6,11 +6,36 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
+from hub.install import install
+from hub.names import HubError
 from hub.store import Store
 from tests.support.fake_hub import FakeHub, Repository, run_hub
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
 
 NAME = "Helsinki-NLP/opus-mt-en-de"
+# What the library does before it continues a download.
+PAUSE = "huggingface_hub.file_download.time.sleep"
+
+
+def pulled_files(fake: FakeHub) -> list[str]:
+    """Returns the files that were downloaded, in order."""
+    return [path.split("/resolve/")[1].partition("/")[2] for _, path, _ in fake.requests if "/resolve/" in path]
+
+
+def refusal(store: Store, name: str = NAME) -> str:
+    """Returns why a pull is refused."""
+    with pytest.raises(HubError) as refused:
+        install(store, name)
+    return str(refused.value)
+
+
+def left(store: Store) -> list[str]:
+    """Returns the files in the cache, except locks."""
+    return sorted(
+        str(path.relative_to(store.folder))
+        for path in store.folder.rglob("*")
+        if path.is_file() and "locks" not in path.parts
+    )
 
 
 @pytest.fixture(scope="session")

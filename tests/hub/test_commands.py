@@ -200,6 +200,11 @@ def test_a_name_is_translated_with_its_model(hub: FakeHub, store: Store) -> None
     assert hub.requests == []
 
 
+def test_a_translation_without_a_model_names_the_options(call: Call) -> None:
+    with pytest.raises(SystemExit, match=r"^dragoman translate: --model, --bundle, --server: expected one of them"):
+        call("translate")
+
+
 def test_settings_with_names_are_printed_without_a_download(fake_hub: FakeHub, call: Call) -> None:
     printed = yaml.safe_load(call("serve", NAME, OTHER, "--print-config"))
     assert printed["bundle"] == NAME

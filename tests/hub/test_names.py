@@ -99,7 +99,7 @@ def test_the_newest_argos_package_of_the_languages_is_found(fake_hub: FakeHub) -
     fake_hub.packages["translate-es_en-2_0.argosmodel"] = b"other"
     package = find_package(ArgosModel("en", "es"))
     assert package.origin == f"{fake_hub.address}/argos/translate-en_es-1_10.argosmodel"
-    assert package.size_bytes == len(b"content")
+    assert package.file.size_bytes == len(b"content")
     with pytest.raises(HubError, match="has no package for these languages"):
         find_package(ArgosModel("de", "es"))
 

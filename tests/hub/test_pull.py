@@ -14,11 +14,10 @@ from benchmarks.systems import ctranslate2_system
 from hub import download
 from hub.convert import Languages
 from hub.install import find_bundle, install
-from hub.names import HubError
 from hub.store import Store
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle
-from tests.hub.conftest import NAME
+from tests.hub.conftest import NAME, PAUSE, left, pulled_files, refusal
 from tests.support.ctranslate2_models import write_model, write_package
 from tests.support.fake_hub import SMALLEST_LFS_BYTES, TOKEN, FakeHub, Repository
 from tests.support.multilingual import write_mbart50, write_nllb
@@ -28,27 +27,6 @@ from tests.support.toy import random_model
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 
 WEIGHTS = "model.safetensors"
-PAUSE = "huggingface_hub.file_download.time.sleep"
-
-
-def pulled_files(fake: FakeHub) -> list[str]:
-    """Returns the files that were downloaded, in order."""
-    return [path.split("/resolve/")[1].partition("/")[2] for _, path, _ in fake.requests if "/resolve/" in path]
-
-
-def refusal(store: Store, name: str = NAME) -> str:
-    with pytest.raises(HubError) as refused:
-        install(store, name)
-    return str(refused.value)
-
-
-def left(store: Store) -> list[str]:
-    """Returns the files in the cache, except locks."""
-    return sorted(
-        str(path.relative_to(store.folder))
-        for path in store.folder.rglob("*")
-        if path.is_file() and "locks" not in path.parts
-    )
 
 
 def test_a_pull_downloads_only_what_the_conversion_reads_and_keeps_only_the_bundle(hub: FakeHub, store: Store) -> None:
@@ -89,6 +67,12 @@ def test_offline_an_absent_model_is_refused_with_what_to_do(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refusal(store)
     assert hub.requests == []
+
+
+def test_offline_no_index_of_packages_is_read(fake_hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE is set" in refusal(store, "argos:en-de")
+    assert fake_hub.requests == []
 
 
 @pytest.mark.usefixtures("hub")
@@ -169,11 +153,20 @@ def test_a_listed_file_that_is_missing_is_named(hub: FakeHub, store: Store) -> N
     assert "vocab.json: choose another revision" in refusal(store)
 
 
-def test_a_gated_repository_needs_a_token(hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gated_repository_needs_a_token(
+    hub: FakeHub, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.repositories[NAME].gated = True
     assert f"gated: accept its conditions on {hub.address}/{NAME}, then set HF_TOKEN" in refusal(store)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    assert install(store, NAME).directions == ("en-de",)
+    with monkeypatch.context() as patch:
+        patch.setenv("HF_TOKEN", TOKEN)
+        assert install(store, NAME).directions == ("en-de",)
+    # As `hf auth login` stores it in HF_HOME.
+    (tmp_path / "token").write_text(TOKEN)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    hub.requests.clear()
+    assert install(store, NAME, update=True).directions == ("en-de",)
+    assert hub.requests
 
 
 @pytest.mark.usefixtures("hub")

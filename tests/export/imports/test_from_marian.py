@@ -304,7 +304,7 @@ def truncate(name: str) -> Callable[[Path], object]:
         (write("config.json", b"{"), "config.json: not JSON"),
         (write("config.json", b"[]"), "config.json: expected a JSON object"),
         (write("generation_config.json", b"\xff"), "generation_config.json: not JSON"),
-        (delete("model.safetensors"), "expected model.safetensors or pytorch_model.bin"),
+        (delete("model.safetensors"), "expected one of model.safetensors, model.safetensors.index.json"),
         (truncate("model.safetensors"), "model.safetensors: cannot be read: "),
         (write("model.safetensors", b""), "model.safetensors: cannot be read: "),
         (delete("vocab.json"), "vocab.json: No such file or directory"),

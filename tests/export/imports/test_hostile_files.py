@@ -22,6 +22,7 @@ from model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import model_file, write_model
 from tests.support.hostile import attack
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
+from tests.support.shards import split_checkpoint
 from tests.support.toy import random_model
 
 OPTIONS = ImportOptions("en", "de")
@@ -161,4 +162,6 @@ def test_mutated_models_are_imported_or_refused(
     spec = spec_of(random_model(1, tokenizer.vocabulary_size), tokenizer.source_pieces)
     write_model(tmp_path / "ctranslate2", spec, tokenizer=tokenizer)
     copytree(marian, tmp_path / "marian")
-    attack("import", 3000 if thorough else 50, tmp_path / "ctranslate2", tmp_path / "marian")
+    split_checkpoint(copytree(marian, tmp_path / "shards"))
+    folders = [tmp_path / name for name in ("ctranslate2", "marian", "shards")]
+    attack("import", 3000 if thorough else 50, *folders)

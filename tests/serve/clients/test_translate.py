@@ -202,7 +202,7 @@ def test_an_error_of_a_document_names_no_line(server: str) -> None:
         (("--server", "localhost:1", "--hypotheses", "3"), 2, "--options.hypotheses: "),
         (("--server", "localhost:1", "--stream", "--scores"), 1, "--stream, --scores: "),
         (("--server", "localhost:1", "--bundle", os.devnull), 1, "--server, --bundle: "),
-        ((), 1, "--server, --bundle: "),
+        ((), 1, "--model, --bundle, --server: "),
         (("--server", "localhost:1", "--tls-ca-file", "none.pem"), 1, "--tls-ca-file: none.pem: "),
         (("--bundle", "/none"), 1, "/none"),
     ],
