@@ -209,7 +209,9 @@ def generate(
     return [tuple(row[: row.index(eos_id)] if eos_id in row else row) for row in rows]
 
 
-def convert(model: Any, pieces: Sequence[str], folder: Path, *, start: str, bos: str) -> None:
+def convert(
+    model: Any, pieces: Sequence[str], folder: Path, *, start: str, bos: str, quantization: str | None = None
+) -> None:
     """Converts a model to CTranslate2's format. Its converter cannot read the tokenizer of a random vocabulary."""
     loader = _MODEL_LOADERS[type(model.config).__name__]
     spec = loader.get_model_spec(model)
@@ -219,14 +221,14 @@ def convert(model: Any, pieces: Sequence[str], folder: Path, *, start: str, bos:
     for name, token in tokens.items():
         setattr(spec.config, name, token)
     spec.validate()
-    spec.optimize()
+    spec.optimize(quantization=quantization)
     folder.mkdir()
     spec.save(str(folder))
 
 
-def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path) -> None:
+def write_ctranslate2(model: Any, pieces: Sequence[str], folder: Path, quantization: str | None = None) -> None:
     """Writes a model in CTranslate2's format, with its SentencePiece model."""
-    convert(model, pieces, folder, start="</s>", bos="<s>")
+    convert(model, pieces, folder, start="</s>", bos="<s>", quantization=quantization)
     (folder / "sentencepiece.bpe.model").write_bytes(shared_pieces())
 
 

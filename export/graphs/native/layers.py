@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from export.graphs.native.body import Body
-from export.graphs.native.layout import GROUP, LANES, LARGEST, ZERO_POINT, rounded_up
+from export.graphs.native.layout import GROUP, LANES, LARGEST, TABLES, ZERO_POINT, rounded_up
 from model.config import TransformerConfig
 from serve.bundle.manifest import CacheSpec
 
@@ -72,6 +72,16 @@ class Layers(ABC):
         """Returns a padded axis without its padding."""
         return value if outputs % LANES == 0 else self.body.first(value, outputs, axis)
 
+    def matrix(self, name: str, inputs: int, outputs: int) -> str:
+        """Returns W^T of a linear layer, [K, N]."""
+        if self.config.needs_standard_graphs and name not in TABLES:
+            return f"{name}.weight"
+        return self.cut(self.from_blocks(name, inputs, outputs), outputs, 1)
+
+    @abstractmethod
+    def from_blocks(self, name: str, inputs: int, outputs: int) -> str:
+        """Returns W^T of blocks with the padding of its outputs, [K, Np]."""
+
     @abstractmethod
     def linear(self, states: str, name: str, inputs: int, outputs: int) -> str:
         """Returns x W^T + b, [rows, inputs] -> [rows, outputs]."""
@@ -93,11 +103,13 @@ class FloatLayers(Layers):
     """Products of float32."""
 
     def linear(self, states: str, name: str, inputs: int, outputs: int) -> str:
-        """Multiplies with a matrix of blocks, float32 [Np / 16, K, 16]."""
-        body = self.body
-        matrix = body.reshape(body.transpose(f"{name}.weight", 1, 0, 2), inputs, rounded_up(outputs, LANES))
-        product = body.add("MatMul", states, self.cut(matrix, outputs, 1))
-        return body.add("Add", product, self.cut(f"{name}.bias", outputs, 0))
+        """Multiplies floats."""
+        product = self.body.add("MatMul", states, self.matrix(name, inputs, outputs))
+        return self.body.add("Add", product, self.cut(f"{name}.bias", outputs, 0))
+
+    def from_blocks(self, name: str, inputs: int, outputs: int) -> str:
+        """Reorders float32 [Np / 16, K, 16]."""
+        return self.body.reshape(self.body.transpose(f"{name}.weight", 1, 0, 2), inputs, rounded_up(outputs, LANES))
 
     def rows_of(self, table: str, ids: str) -> str:
         """Gathers blocks, [K, 16], and one output of each."""
@@ -124,20 +136,23 @@ class IntegerLayers(Layers):
     """Exact products of 8-bit integers; activations have one scale per row, matrices one per output."""
 
     def linear(self, states: str, name: str, inputs: int, outputs: int) -> str:
-        """Multiplies with a matrix of blocks, int8 [Np / 16, Kp / 4, 16, 4]."""
+        """Multiplies integers."""
         body = self.body
         rounded = round_to(body, states, LARGEST, 1)
         shifted = body.cast(body.add("Add", rounded.integers, body.number(ZERO_POINT)), TensorProto.UINT8)
-        groups = body.transpose(f"{name}.weight", 1, 3, 0, 2)  # [Kp / 4, 4, Np / 16, 16]
-        matrix = body.reshape(groups, rounded_up(inputs, GROUP), rounded_up(outputs, LANES))
-        if inputs % GROUP:
-            matrix = body.first(matrix, inputs, 0)
         zero_point = body.constant(np.array(ZERO_POINT, np.uint8))
-        product = body.add("MatMulInteger", shifted, self.cut(matrix, outputs, 1), zero_point)
+        product = body.add("MatMulInteger", shifted, self.matrix(name, inputs, outputs), zero_point)
         # One scale after the other: ONNX Runtime would fuse a product of both, and then scale the bias as well.
         scaled = body.add("Mul", body.cast(product, TensorProto.FLOAT), rounded.scale)
         scaled = body.add("Mul", scaled, self.cut(f"{name}.scale", outputs, 0))
         return body.add("Add", scaled, self.cut(f"{name}.bias", outputs, 0))
+
+    def from_blocks(self, name: str, inputs: int, outputs: int) -> str:
+        """Reorders int8 [Np / 16, Kp / 4, 16, 4]."""
+        body = self.body
+        groups = body.transpose(f"{name}.weight", 1, 3, 0, 2)  # [Kp / 4, 4, Np / 16, 16]
+        matrix = body.reshape(groups, rounded_up(inputs, GROUP), rounded_up(outputs, LANES))
+        return body.first(matrix, inputs, 0) if inputs % GROUP else matrix
 
     def rows_of(self, table: str, ids: str) -> str:
         """Gathers blocks, [Kp / 4, 16, 4], and one output of each."""

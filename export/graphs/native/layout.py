@@ -1,7 +1,8 @@
 """The order of weights in memory: blocks of 16 outputs, as the kernels read them, and back.
 
 A matrix W of y = x W^T + b is [N, K]. N is padded to a multiple of 16. In 8 bits K is padded to a multiple of 4:
-integer units multiply four pairs at once. Padding is zero.
+integer units multiply four pairs at once. Padding is zero. Graphs of standard operators alone have W^T instead, [K, N]:
+ONNX Runtime would hold every matrix that it reorders in memory. Their tables are in blocks too.
 """
 
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ GROUP = 4
 LARGEST = 127
 # The zero point of 8-bit activations: x86 integer units multiply unsigned by signed.
 ZERO_POINT = 128
+# Matrices with a row per token. A table and the matrix that makes logits may be one weight.
+TABLES = ("embedding", "target_embedding", "output")
 
 
 class Quantized(NamedTuple):

@@ -14,6 +14,7 @@ from onnx import TensorProto
 from export.graphs.graph_files import WeightFile
 from export.graphs.native.layout import (
     LANES,
+    TABLES,
     offsets,
     pack_floats,
     pack_integers,
@@ -115,8 +116,10 @@ class WeightWriter:
         self.weights[name] = self._file.write_whole(name, self._parameters[name])
 
     def _matrix(self, name: str, matrix: NDArray[np.float32], *, with_offset: bool) -> None:
-        blocks = (matrix[first : first + BLOCK_ROWS] for first in range(0, len(matrix), BLOCK_ROWS))
-        stored = f"{name}.weight"
+        if self._config.needs_standard_graphs and name not in TABLES:
+            self._transposed(name, matrix)
+            return
+        blocks, stored = _blocks(matrix), f"{name}.weight"
         if self._precision == "fp32":
             self.weights[stored] = self._file.write(stored, map(pack_floats, blocks))
             return
@@ -135,6 +138,22 @@ class WeightWriter:
         self.weights[f"{name}.scale"] = padded(np.concatenate(scales), rounded_up(len(matrix), LANES))
         if with_offset:
             self.weights[f"{name}.offset"] = np.concatenate(sums)
+
+    def _transposed(self, name: str, matrix: NDArray[np.float32]) -> None:
+        """Writes a matrix as standard operators read it, [K, N]."""
+        stored = f"{name}.weight"
+        if self._precision == "fp32":
+            self.weights[stored] = self._file.write(stored, _blocks(matrix.T))
+            return
+        quantized = [quantize(block) for block in _blocks(matrix)]
+        values, scales = (np.concatenate(parts) for parts in zip(*quantized, strict=True))
+        self.weights[stored] = self._file.write(stored, _blocks(values.T))
+        self.weights[f"{name}.scale"] = padded(scales, rounded_up(len(matrix), LANES))
+
+
+def _blocks(matrix: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yields a matrix in blocks of rows."""
+    return (matrix[first : first + BLOCK_ROWS] for first in range(0, len(matrix), BLOCK_ROWS))
 
 
 def encoder_weights(model: TransformerWeights, precision: Precision, file: WeightFile) -> WrittenWeights:

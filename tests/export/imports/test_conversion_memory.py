@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 from typing import NamedTuple
@@ -15,15 +16,19 @@ from transformers import M2M100ForConditionalGeneration
 from export.imports.common import ImportOptions
 from export.imports.hugging_face import import_checkpoint
 from serve.bundle.manifest import Precision
-from tests.support.conversion_memory import Form, write_random_m2m100
+from tests.support.large_models import Form, write_random_m2m100, write_random_madlad, write_random_npz
 from tests.support.multilingual import shared_pieces, write_ctranslate2
 from tests.support.paths import ROOT
+from tests.support.shards import split_checkpoint
 
 FORM = Form(width=512, inner=2048, layers=4, heads=8, vocabulary=512)
-# The layers of NLLB-200 1.3B, and as many tokens.
-TRUE_FORM = Form(width=1024, inner=8192, layers=24, heads=16, vocabulary=256_206)
 # Besides the bundle, which the golden sentences map, and some of the largest tensors.
 OTHER_BYTES, LARGEST_TENSORS = 300_000_000, 3
+# Names of public models and the sizes of their layers; the vocabularies have as many tokens.
+NLLB_600M = Form(width=1024, inner=4096, layers=12, heads=16, vocabulary=256_206)
+NLLB_1300M = Form(width=1024, inner=8192, layers=24, heads=16, vocabulary=256_206)
+OPUS_MT_BIG = Form(width=1024, inner=4096, layers=6, heads=16, vocabulary=58_101)
+MADLAD_3B = Form(width=1024, inner=8192, layers=32, heads=16, vocabulary=256_000)
 
 
 class Memory(NamedTuple):
@@ -53,15 +58,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folders(checkpoint: Path) -> list[Path]:
     """The model as files of each kind that may be large."""
-    pickled, legacy = (copytree(checkpoint, checkpoint.with_name(name)) for name in ("pickled", "legacy"))
+    pickled, legacy, shards = (copytree(checkpoint, checkpoint.with_name(name)) for name in ("pickled", "legacy", "s"))
     tensors = load_file(checkpoint / "model.safetensors")
     for folder in (pickled, legacy):
         (folder / "model.safetensors").unlink()
         torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=folder == pickled)
+    split_checkpoint(shards)
     pieces = import_checkpoint(checkpoint, ImportOptions()).tokenizer.source_pieces
     ctranslate2 = checkpoint.with_name("ctranslate2")
     write_ctranslate2(M2M100ForConditionalGeneration.from_pretrained(checkpoint), pieces, ctranslate2)
-    return [checkpoint, pickled, legacy, ctranslate2]
+    return [checkpoint, pickled, legacy, shards, ctranslate2]
 
 
 def test_a_conversion_to_8_bits_takes_less_memory_than_the_weights(folders: list[Path]) -> None:
@@ -74,15 +80,33 @@ def test_a_conversion_takes_little_memory_besides_its_bundle(checkpoint: Path) -
     assert converted.memory < 2 * converted.bundle
 
 
+def write_quantized(folder: Path, form: Form) -> None:
+    """Writes a model of CTranslate2 in 8 bits."""
+    write_random_m2m100(folder.with_name("floats"), shared_pieces("bpe"), form)
+    pieces = import_checkpoint(folder.with_name("floats"), ImportOptions()).tokenizer.source_pieces
+    model = M2M100ForConditionalGeneration.from_pretrained(folder.with_name("floats"))
+    write_ctranslate2(model, pieces, folder, "int8")
+
+
+LARGE: dict[str, tuple[Callable[[Path, Form], object], Form]] = {
+    "NLLB-200 1.3B": (lambda folder, form: write_random_m2m100(folder, shared_pieces("bpe"), form), NLLB_1300M),
+    "NLLB-200 600M of CTranslate2 in 8 bits": (write_quantized, NLLB_600M),
+    "OPUS-MT big as .npz": (write_random_npz, OPUS_MT_BIG),
+    "MADLAD-400 3B": (write_random_madlad, MADLAD_3B),
+}
+
+
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
+@pytest.mark.parametrize("kind", LARGE)
 def test_a_model_of_true_size_takes_the_memory_of_its_bundle_and_of_some_tensors(
-    precision: Precision, tmp_path: Path, pytestconfig: pytest.Config
+    kind: str, precision: Precision, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """Also beyond 2 GB, which no message of Protocol Buffers may have."""
     if not pytestconfig.getoption("thorough"):
-        pytest.skip("writes 5 GB: --thorough")
-    folder = tmp_path / "nllb"
-    assert write_random_m2m100(folder, shared_pieces("bpe"), TRUE_FORM) > 5 << 30
-    largest_bytes = 4 * TRUE_FORM.vocabulary * TRUE_FORM.width
-    converted = convert(precision, folder)
+        pytest.skip("writes 1 to 12 GB: --thorough")
+    write, form = LARGE[kind]
+    write(tmp_path / "m", form)
+    print(sum(path.stat().st_size for path in (tmp_path / "m").iterdir()), "bytes of files")
+    largest_bytes = 4 * form.vocabulary * form.width
+    converted = convert(precision, tmp_path / "m")
     assert converted.memory < converted.bundle + LARGEST_TENSORS * largest_bytes + OTHER_BYTES

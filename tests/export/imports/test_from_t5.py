@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from safetensors.numpy import load_file, save_file
 from sentencepiece import SentencePieceProcessor
 from transformers import T5Tokenizer
 
 import dragoman
+from export.graphs.native.layout import TABLES
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
@@ -64,6 +66,21 @@ def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], 
         ours = targets(bundle, sources, beam_size)
         assert ours == generate(model, sources, beam_size, LIMIT, (), special=SPECIAL)
         assert len(set(ours)) > len(texts) / 4, "otherwise the translations tell nothing"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_products_take_matrices_as_the_file_has_them(precision: str, tmp_path: Path) -> None:
+    """Otherwise ONNX Runtime would hold a copy of each."""
+    write_t5(tmp_path / "m", "t5-1.1")
+    bundle = write(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle", precision=precision)
+    for path in (bundle.encoder_path, bundle.decoder_path):
+        (function,) = onnx.load(path, load_external_data=False).functions
+        matrices = {name for name in function.input if name.endswith(".weight") and "norm" not in name}
+        tables = {f"{name}.weight" for name in TABLES}
+        reordered = {each for node in function.node if node.op_type in ("Transpose", "Reshape") for each in node.input}
+        products = {node.input[1] for node in function.node if node.op_type.startswith("MatMul")}
+        assert reordered & matrices <= tables
+        assert matrices - tables <= products
 
 
 @pytest.mark.parametrize("kind", ["t5", "t5-1.1", "madlad"])
@@ -150,6 +167,7 @@ def test_tasks_of_t5_are_directions_with_an_instruction(tmp_path: Path) -> None:
         ({"d_kv": 20}, "width_of_head: expected a multiple of 8, got 20"),
         ({"relative_attention_num_buckets": 9}, "shape is (8, 4), expected (9, 4)"),
         ({"relative_attention_max_distance": 4}, "relative_attention_max_distance: 4: expected more than half"),
+        ({"vocab_size": 20_000}, " pieces, expected 15000 to 20000 as in config.json"),
         ({"decoder_start_token_id": 4000}, "decoder_start_token_id: 4000: expected below"),
         ({"repetition_penalty": 1.2}, "repetition_penalty: 1.2: expected 1.0"),
     ],

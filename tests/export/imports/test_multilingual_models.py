@@ -9,6 +9,7 @@ import pytest
 from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB_CODES
 
+from benchmarks.harness.process import peak_bytes
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
@@ -23,6 +24,7 @@ from serve.bundle.tokenizer import load_tokenizer
 from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
+from serve.system import available_cpus
 from tests.support.comparisons import ignore
 from tests.support.marian import make_texts
 from tests.support.multilingual import (
@@ -47,10 +49,15 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "small100": write_small100,
     "mbart50": write_mbart50,
 }
-# The layers of nllb-200-1.3B, which has 24 on each side.
 SIDES = ("encoder", "decoder")
-# Layers of each side and their inner width, next to a width of 1024 and 16 heads.
-NLLB_SHAPES = {"600M": (12, 4096), "1.3B, two layers": (2, 8192)}
+# Width, layers of each side and their inner width; all have 16 heads.
+NLLB_SHAPES = {"600M": (1024, 12, 4096), "1.3B": (1024, 24, 8192), "3.3B, two layers": (2048, 2, 8192)}
+# Shapes, beams and texts of a test, which takes minutes.
+TRUE_CASES = [
+    *((shape, beam_size, slice(None)) for shape in ("600M", "3.3B, two layers") for beam_size in (1, 4)),
+    ("1.3B", 1, slice(None)),
+    *(("1.3B", 4, slice(first, first + 50)) for first in range(0, 200, 50)),
+]
 TRAINING_STEPS = 400
 # Codes of several standards; the second direction is named by those of FLORES.
 PAIRS = (("en", "de"), ("deu_Latn", "zh"))
@@ -70,7 +77,13 @@ class Answers(NamedTuple):
 
 
 def answers(
-    bundle: Bundle, languages: tuple[str, str], texts: tuple[str, ...], beam_size: int, *, empty: bool = True
+    bundle: Bundle,
+    languages: tuple[str, str],
+    texts: tuple[str, ...],
+    beam_size: int,
+    *,
+    empty: bool = True,
+    threads: int = 1,
 ) -> Answers:
     direction = find_direction(bundle.manifest, languages)
     tokenizer = load_tokenizer(bundle)
@@ -83,7 +96,7 @@ def answers(
         target_prefix=direction.start,
         start_tokens=starts,
     )
-    engine = SyncEngine(load_sessions(bundle, threads=1), 200)
+    engine = SyncEngine(load_sessions(bundle, threads), 200)
     found = engine.translate([SequenceSpec(source, options) for source in sources], 200 // beam_size, ignore)
     return Answers([each.target_ids[starts:] for each in found], sources, direction)
 
@@ -126,27 +139,32 @@ def test_every_token_of_a_trained_model_is_that_of_its_libraries(
             assert right > len(texts) / 2, "otherwise it has not learned the language"
 
 
-@pytest.mark.parametrize("shape", NLLB_SHAPES)
+@pytest.mark.parametrize(("shape", "beam_size", "part"), TRUE_CASES)
 def test_layers_of_true_width_generate_the_tokens_of_transformers(
-    shape: str, texts: tuple[str, ...], tmp_path: Path, pytestconfig: pytest.Config
+    shape: str, beam_size: int, part: slice, texts: tuple[str, ...], tmp_path: Path, *, thorough: bool
 ) -> None:
-    if not pytestconfig.getoption("thorough"):
+    """Only one of both models is in memory at a time."""
+    if not thorough:
         pytest.skip("computes wide layers: --thorough")
-    layers, inner_width = NLLB_SHAPES[shape]
+    width, layers, inner_width = NLLB_SHAPES[shape]
     sides: dict[str, int] = {}
     for side in SIDES:
         sides |= {f"{side}_layers": layers, f"{side}_ffn_dim": inner_width, f"{side}_attention_heads": 16}
-    model = write_nllb(tmp_path / "m", d_model=1024, **sides)
+    model = write_nllb(tmp_path / "m", d_model=width, **sides)
     exportable = import_checkpoint(tmp_path / "m", OPTIONS)
+    direction = find_direction(exportable, PAIRS[0])
+    sources = [exportable.source_ids(direction.source_prefix, text) for text in texts[part]]
+    expected = generate(model, sources, beam_size, LIMIT, direction.start)
+    del model
     options = BundleOptions("many")
     bundle = write_bundle(exportable, golden_samples(exportable)[:3], tmp_path / "bundle", options)
-    for beam_size in (1, 4):
-        ours = answers(bundle, PAIRS[0], texts, beam_size)
-        expected = generate(model, ours.sources, beam_size, LIMIT, ours.direction.start)
-        # After a token of padding in a translation, which only a random model writes, the library has other positions.
-        pairs = [pair for pair in zip(ours.targets, expected, strict=True) if PAD_ID not in pair[1]]
-        assert all(mine == theirs for mine, theirs in pairs)
-        assert len({mine for mine, _ in pairs}) > len(texts) / 4, "otherwise the translations tell nothing"
+    ours = answers(bundle, PAIRS[0], texts[part], beam_size, threads=available_cpus())
+    assert (ours.sources, ours.direction) == (sources, direction)
+    print(f"{peak_bytes() / 1e9:.1f} GB")
+    # After a token of padding in a translation, which only a random model writes, the library has other positions.
+    pairs = [pair for pair in zip(ours.targets, expected, strict=True) if PAD_ID not in pair[1]]
+    assert all(mine == theirs for mine, theirs in pairs)
+    assert len({mine for mine, _ in pairs}) > len(sources) / 4, "otherwise the translations tell nothing"
 
 
 @pytest.mark.parametrize("kind", ["m2m100", "small100", "mbart50"])
