@@ -4,7 +4,8 @@ All requests but the first get their translations from the result cache. The emp
 `grpc.aio`, in the event loop of the server, that returns bytes of the same size. A second one reads its message as the
 server does, which bounds the wait for it. A closed loop sends `CALLS` requests at once. Prints a table.
 
-With `--instructions`, the server runs in Callgrind (Valgrind), and the table has instructions instead.
+With `--instructions`, the server runs in Callgrind (Valgrind), and the table has instructions instead. With `--time`,
+it has the time of a request for its client, or the time between responses if several requests are sent at once.
 """
 
 import asyncio
@@ -131,6 +132,21 @@ class CpuTime:
         return 1000 * (cpu_seconds(process_id) - before) / REQUESTS
 
 
+class WallTime:
+    """Measures milliseconds per request, as the client sees them."""
+
+    unit = "ms"
+    command: Sequence[str] = ()
+    start_seconds = 60.0
+
+    def measure(self, _process_id: int, send: Callable[[int], None]) -> float:
+        """Returns the time of a request."""
+        send(WARM_UP)
+        started_seconds = time.perf_counter()
+        send(REQUESTS)
+        return 1000 * (time.perf_counter() - started_seconds) / REQUESTS
+
+
 class Instructions:
     """Counts thousands of instructions per request, outside of the kernel; its files are in `folder`."""
 
@@ -191,7 +207,7 @@ def empty_service(port: int, within: Sequence[str]) -> Iterator[int]:
             process.kill()
 
 
-def measure(bundle: Path, cost: CpuTime | Instructions) -> None:
+def measure(bundle: Path, cost: CpuTime | WallTime | Instructions) -> None:
     """Prints the table."""
     with ExitStack() as stack:
         http_port, grpc_port, empty_port = stack.enter_context(reserve_ports(0, 0, 0))
@@ -222,4 +238,4 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder:
             measure(Path(sys.argv[1]), Instructions(Path(folder)))
     else:
-        measure(Path(sys.argv[1]), CpuTime())
+        measure(Path(sys.argv[1]), WallTime() if "--time" in sys.argv else CpuTime())
