@@ -33,7 +33,7 @@ import dragoman
 
 # The first function of a path, and the function that queues a sequence: qualified names without their modules.
 HANDLER = "HttpApi.translate"
-QUEUE = "FairQueue.push"
+QUEUE = "NativeScheduler._push"
 # The classes that carry a request from the handler to the queue. A call that receives one of them, also as its `self`
 # or as elements of a list, hands the request on.
 CARRIERS = (
@@ -227,6 +227,8 @@ def trace_request(handler: str, queue: str) -> dict[str, list[Entry]]:
         recorder = Recorder(listener.getsockname()[1], queue)
     for name in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
         del os.environ[name]
+    # The server runs in asyncio's event loop: a profiler of Python does not see what uvloop writes.
+    sys.modules["uvloop"] = None  # type: ignore[assignment]
     recordings: list[tuple[list[Entry], int]] = []
     threading.Thread(target=_visit, args=(recorder, recordings), daemon=True).start()
     threading.setprofile(recorder)
