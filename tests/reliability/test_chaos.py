@@ -30,6 +30,8 @@ pytestmark = pytest.mark.usefixtures("forked_servers")
 
 KINDS = [(RequestKind(name=each, protocol=each, timeout_seconds=WAIT_SECONDS), frozenset({OK})) for each in PROTOCOLS]
 NAMED = {fault.name: fault for fault in FAULTS}
+# A server of the tests starts within the time between two requests.
+DOWN_SECONDS = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,14 @@ def test_a_killed_client_loses_only_its_own_requests(server: Replicas) -> None:
 
 def test_clients_reconnect_to_a_killed_server(server: Replicas) -> None:
     """They get errors. After the restart every request is answered."""
-    found = run(server, NAMED["server killed"], 2.5)
+    killed = NAMED["server killed"]
+
+    async def happen(replicas: Replicas, generators: "Generators") -> None:
+        replicas.victim.kill()
+        await asyncio.sleep(DOWN_SECONDS)
+        await killed.happen(replicas, generators)
+
+    found = run(server, replace(killed, happen=happen), 2.5)
     assert found.problems == []
     assert found.figures["lost"] == 0
     assert found.figures["ended_afterwards"] > 0

@@ -231,12 +231,11 @@ def test_the_memory_of_unread_responses_is_bounded(
 
 
 def test_a_flood_without_calls_is_ignored(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, *, thorough: bool
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel drops the packets, so that the client waits in vain; the server closes the connection later."""
-    if not thorough:
-        pytest.skip("gRPC may end the connection before: run with --thorough")
     monkeypatch.setattr("serve.api.grpc_connections.SPARE_BYTES", 1 << 20)
+    monkeypatch.setattr("serve.api.grpc_connections.PAUSE_SECONDS", 0.01)
     with serve(bundle_path, transport) as server:
         target = Target(server.live.service.grpc_port, transport.context)
 

@@ -174,7 +174,8 @@ async def streams_reset(link: Link) -> None:
 
 
 async def continuations(link: Link) -> None:
-    """Sends one header without an end."""
+    """Sends one header without an end. Any other frame, such as a reply, would end the connection."""
+    link.replies = False
     await begin(link)
     await link.send(HeadersFrame(1, header_block(TRANSLATE)).serialize())
     await _flood(link, ContinuationFrame(1, Encoder().encode([("a", "b" * 64, True)]) * BATCH).serialize())

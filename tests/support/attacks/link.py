@@ -69,13 +69,20 @@ class Http1Answers:
 
 
 class Link:
-    """An open connection. A task reads what arrives, unless the client never reads."""
+    """An open connection. A task reads what arrives, unless the client never reads.
+
+    Attributes:
+        replies: whether the client sends what the protocol requires in return.
+    """
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers, *, reads: bool
     ) -> None:
         self._reader, self._writer = reader, writer
         self.answers = answers
+        self.replies = True
+        # Sent with the first bytes, because a client of HTTP/2 must begin with the preface; afterwards None.
+        self._first_replies: bytes | None = b""
         self._way = ""
         self._ended = asyncio.Event()
         self._reading = asyncio.create_task(self._read() if reads else self._look())
@@ -119,7 +126,10 @@ class Link:
     async def _read(self) -> None:
         try:
             while data := await self._reader.read(CHUNK_BYTES):
-                if reply := self.answers.feed(data):
+                reply = self.answers.feed(data)
+                if self._first_replies is not None:
+                    self._first_replies += reply
+                elif reply and self.replies:
                     self._writer.write(reply)
             self._end("closed")
         except OSError:
@@ -144,7 +154,8 @@ class Link:
         """
         if self._ended.is_set():
             raise EndedError(self._way)
-        self._writer.write(data)
+        self._writer.write(data + (self._first_replies or b""))
+        self._first_replies = None
         draining = asyncio.ensure_future(self._writer.drain())
         ended = asyncio.ensure_future(self._ended.wait())
         try:
