@@ -19,8 +19,8 @@ from serve.api.client_address import host_of, network_of, peer_of
 from serve.api.tcp_sockets import DROP_ALL, AcceptedSockets, filter_packets, received_bytes
 from serve.system import return_memory, run_in_daemon_thread
 
-# What a connection may send without calls: once, the first 64 KiB of 256 messages, whose calls the server does not see
-# yet; and all the time, such as pings, window updates and calls of unknown methods.
+# What a connection may send without calls: once, more than the first 64 KiB of 100 messages, whose calls the server does
+# not see yet; and all the time, such as pings, window updates and calls of unknown methods.
 SPARE_BYTES = 16 << 20
 SPARE_BYTES_PER_SECOND = 256 << 10
 # The header of a call, and the part of its message that arrives also if the server never reads it.

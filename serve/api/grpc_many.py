@@ -90,7 +90,8 @@ class ManyStream:
     async def _wait_closing(self) -> None:
         """Ends the reading when the server drains or the maximum time has passed."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._draining.wait(), self._longest_seconds)
+            async with asyncio.timeout(self._longest_seconds):  # `wait_for` would keep a task more
+                await self._draining.wait()
         self._end_reading()
 
     def _end_reading(self, _: object = None) -> None:

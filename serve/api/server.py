@@ -15,8 +15,9 @@ from prometheus_client.registry import Collector
 from serve.settings import ServeSettings
 from serve.system import most_open_files
 
-# Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB.
-MAX_STREAMS = 256
+# Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB. A call of another
+# connection may wait for all of them. RFC 9113 advises at least 100.
+MAX_STREAMS = 100
 # Calls of all connections that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
 # CANCELLED, without a reason and a retry delay. A longer queue would delay the calls of all clients during a flood.
 MAX_PENDING_CALLS = 1024
