@@ -96,7 +96,7 @@ class GrpcApi:
         self._load_shedder = load_shedder
         self._stream_unanswered_texts = stream_unanswered_texts
         self._stream_seconds = stream_seconds
-        self._draining = asyncio.Event()
+        self._draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle_streams = idle_streams()
         self._health = Health()
         self._tls = tls
@@ -150,7 +150,8 @@ class GrpcApi:
 
     def drain(self) -> None:
         """Stops reading streams of requests; requests that were read still get responses."""
-        self._draining.set()
+        if not self._draining.done():
+            self._draining.set_result(None)
 
     async def stop(self, grace_seconds: float) -> None:
         """Rejects new calls and cancels calls that are still open after `grace_seconds`."""

@@ -20,15 +20,31 @@ from grpc_status.rpc_status import to_status
 
 from serve.api.grpc_connections import CONNECTION
 from serve.api.retry_after import pushback_metadata, retry_details
-from serve.errors import DeadlineExceededError, InvalidRequestError, ServiceError
+from serve.errors import (
+    DeadlineExceededError,
+    ForbiddenError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    RequestTooLargeError,
+    ServiceError,
+    UnauthorizedError,
+)
 from serve.keys.account import Account
-from serve.observability.logs import RecordedRequest, RequestRecord, choose_request_id
+from serve.observability.logs import RecordedRequest, RequestRecord, caller_of, choose_request_id
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.request_metrics import Method
 
 REQUEST_ID_KEY = "x-request-id"
 # The namespace of the reasons in ErrorInfo.
 DOMAIN = "dragoman.v1"
+# Errors of the client, whatever the load.
+CLIENT_ERRORS = (
+    InvalidRequestError,
+    ModelNotFoundError,
+    UnauthorizedError,
+    ForbiddenError,
+    RequestTooLargeError,
+)
 
 # Of the client of the running call.
 ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
@@ -129,12 +145,15 @@ class RecordedCall:
 
 
 async def abort(context: Context, error: ServiceError, metadata: Metadata) -> None:
-    """Ends a call with the status of an error.
+    """Ends a call with the status of an error, late if the caller makes many errors.
 
     Raises:
         grpc.aio.AbortError: always, except
         asyncio.CancelledError: if the client has disconnected.
     """
+    connection = CONNECTION.get()
+    if isinstance(error, CLIENT_ERRORS) and connection is not None:
+        await connection.pace.wait(caller_of(ACCOUNT.get(), connection.network))
     try:
         await context.abort(StatusCode[error.grpc_status], str(error), metadata)
     except grpc.aio.InternalError as gone:

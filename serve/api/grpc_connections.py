@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 import structlog
 
 from serve.api.client_address import host_of, network_of, peer_of
+from serve.api.grpc_pace import RefusalPace
 from serve.api.tcp_sockets import DROP_ALL, AcceptedSockets, filter_packets, received_bytes
 from serve.system import return_memory, run_in_daemon_thread
 
-# What a connection may send without calls: once, more than the first 64 KiB of 100 messages, whose calls the server does
-# not see yet; and all the time, such as pings, window updates and calls of unknown methods.
+# What a connection may send without calls: once, more than the first 64 KiB of 100 messages, whose calls the server
+# does not see yet; and all the time, such as pings, window updates and calls of unknown methods.
 SPARE_BYTES = 16 << 20
 SPARE_BYTES_PER_SECOND = 256 << 10
 # The header of a call, and the part of its message that arrives also if the server never reads it.
@@ -45,6 +46,7 @@ class Connection:
 
     Attributes:
         peer: address and port of the client, as gRPC writes them.
+        pace: of the refusals of all connections.
         network: what counts as one client.
         open_calls: calls that have not ended.
         unread_bytes: responses of unary calls that gRPC has not sent.
@@ -52,6 +54,7 @@ class Connection:
     """
 
     peer: str
+    pace: RefusalPace = field(default_factory=RefusalPace)
     network: str = field(init=False)
     open_calls: int = 0
     unread_bytes: int = 0
@@ -112,6 +115,7 @@ class Connections:
         """
         self._most_message_bytes = most_message_bytes
         self._count_ignored = count_ignored
+        self._pace = RefusalPace()
         self._by_peer = dict[str, Connection]()
         self._by_socket = dict[int, Connection]()
 
@@ -119,7 +123,7 @@ class Connections:
         """Returns the connection of a call, given what gRPC calls its peer."""
         connection = self._by_peer.get(peer)
         if connection is None:
-            connection = self._by_peer[peer] = Connection(peer)
+            connection = self._by_peer[peer] = Connection(peer, self._pace)
         return connection
 
     async def watch(self, port: int) -> None:
@@ -153,7 +157,7 @@ class Connections:
         """Returns the connection of a socket that was not seen before."""
         earlier = self._by_peer.get(peer)
         # A client may use the port of an earlier connection again.
-        return Connection(peer) if earlier is None or earlier in self._by_socket.values() else earlier
+        return Connection(peer, self._pace) if earlier is None or earlier in self._by_socket.values() else earlier
 
     def _ignore(self, connection: Connection, accepted: socket.socket) -> None:
         connection.ignored = True

@@ -42,12 +42,12 @@ class ManyStream:
         unanswered_texts: int,
         longest_seconds: float,
         idle: Waits,
-        draining: asyncio.Event,
+        draining: "asyncio.Future[None]",
     ) -> None:
         """Prepares the call; `run` serves it.
 
         The request ids start with the id in `headers`. The stream is read while fewer than `unanswered_texts` texts are
-        unanswered, for at most `longest_seconds`, until `draining` is set or the wait for a request ends by `idle`.
+        unanswered, for at most `longest_seconds`, until `draining` is done or the wait for a request ends by `idle`.
         """
         self._context = context
         self._headers = headers
@@ -71,28 +71,23 @@ class ManyStream:
     async def run(self) -> None:
         """Serves until the client half-closes; ends with UNAVAILABLE if the server stops reading before that."""
         started_seconds = time.monotonic()
+        closing = asyncio.get_running_loop().call_later(self._longest_seconds, self._end_reading)
+        self._draining.add_done_callback(self._end_reading)
         try:
             # The client can detect its admission before it sends a request.
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
             async with asyncio.TaskGroup() as tasks:
-                reading = self._reading = tasks.create_task(self._read_items(tasks))
-                closing = tasks.create_task(self._wait_closing())
-                reading.add_done_callback(lambda _: closing.cancel())
+                self._reading = tasks.create_task(self._read_items(tasks))
         finally:
+            closing.cancel()
+            self._draining.remove_done_callback(self._end_reading)
             seconds = round(time.monotonic() - started_seconds, 6)
             _log.info("stream", request_id=self._request_id, requests=self._read, duration_seconds=seconds)
         if self._interrupted:
-            why = "shutting down" if self._draining.is_set() else "the stream was idle or reached its maximum duration"
+            why = "shutting down" if self._draining.done() else "the stream was idle or reached its maximum duration"
             error = DrainingError(f"{why}; resend the unanswered requests on a new stream")
             await abort(self._context, error, trailers(self._request_id, error))
         self._context.set_trailing_metadata(trailers(self._request_id))
-
-    async def _wait_closing(self) -> None:
-        """Ends the reading when the server drains or the maximum time has passed."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._longest_seconds):  # `wait_for` would keep a task more
-                await self._draining.wait()
-        self._end_reading()
 
     def _end_reading(self, _: object = None) -> None:
         if self._reading is not None and not self._reading.done():

@@ -10,6 +10,7 @@ from serve.api import (
     grpc_connections,
     grpc_guard,
     grpc_health,
+    grpc_pace,
     grpc_reflection,
     grpc_unread,
     grpc_waits,
@@ -53,6 +54,8 @@ def statements() -> Iterator[tuple[str, str]]:
     yield "security", f"concurrent calls of a connection | {server.MAX_STREAMS} |"
     yield "security", f"| {server.MAX_PENDING_CALLS:,}, or {server.PENDING_CALLS_PER_ROW} for each row"
     yield "security", f"message of a unary call | {grpc_guard.MESSAGE_SECONDS:g} s; {grpc_guard.WAITING_CALLS:,} calls"
+    paced = f"{grpc_pace.REFUSALS_AT_ONCE} at once, then {grpc_pace.REFUSALS_PER_SECOND:g} per second"
+    yield "security", f"{paced} | an error is sent late, by at most {grpc_pace.LONGEST_SECONDS:g} s |"
     yield "security", f"| {grpc_waits.IDLE_STREAM_SECONDS:g} s; {grpc_waits.IDLE_STREAMS:,} streams per method"
     yield "security", f"health watches | {grpc_health.WATCH_SECONDS / 3600:g} h; {grpc_health.WATCHES:,} watches"
     yield "security", f"| {grpc_reflection.IDLE_SECONDS:g} s between messages; {grpc_reflection.STREAMS} streams"

@@ -198,17 +198,38 @@ def test_calls_without_messages_keep_nobody_out(
 ) -> None:
     """The longest wait ends for a new call."""
     monkeypatch.setattr("serve.api.grpc_guard.MESSAGE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr("serve.api.grpc_guard.WAITING_CALLS", 50)
+    monkeypatch.setattr("serve.api.grpc_guard.WAITING_CALLS", 20)
 
     with serve(bundle_path, transport) as server:
 
         async def attack(link: Link, counts: Counter[str]) -> None:
-            await link.send(b"".join(http2.headers(1 + 2 * number) for number in range(200)))
-            await expect(counts, RESOURCE_EXHAUSTED, 150)
+            await link.send(b"".join(http2.headers(1 + 2 * number) for number in range(80)))
+            await expect(counts, RESOURCE_EXHAUSTED, 60)
             assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
-            await expect(counts, RESOURCE_EXHAUSTED, 151)
+            await expect(counts, RESOURCE_EXHAUSTED, 61)
 
-        assert server.run(attack)[RESOURCE_EXHAUSTED] == 151
+        assert server.run(attack)[RESOURCE_EXHAUSTED] == 61
+
+
+def test_refusals_beyond_a_rate_are_late_and_delay_nobody_else(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.api.grpc_pace.REFUSALS_AT_ONCE", 4)
+    monkeypatch.setattr("serve.api.grpc_pace.REFUSALS_PER_SECOND", 1 / NEVER_SECONDS)
+    monkeypatch.setattr("serve.api.grpc_pace.LONGEST_SECONDS", NEVER_SECONDS)
+    with serve(bundle_path, transport) as server:
+
+        async def attack(link: Link, counts: Counter[str]) -> None:
+            calls = (
+                http2.headers(each) + http2.data(each, http2.prefixed(b""), end=True) for each in range(1, 2 * 10, 2)
+            )
+            await link.send(b"".join(calls))
+            await expect(counts, INVALID, 4)
+            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+            assert counts[INVALID] == 4
+            await asyncio.to_thread(server.live.leap_until, lambda: counts[INVALID] == 10, NEVER_SECONDS)
+
+        server.run(attack)
 
 
 def test_the_memory_of_unread_responses_is_bounded(

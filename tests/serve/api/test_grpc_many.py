@@ -256,7 +256,7 @@ def test_a_draining_server_responds_to_read_requests_and_ends_with_unavailable(
         many.send("read", LONG_TEXT)
         assert model.stepping.wait(WAIT_SECONDS)
         gated.stop()
-        eventually(gated.service._grpc._draining.is_set)
+        eventually(gated.service._grpc._draining.done)
         assert idle.failure() is grpc.StatusCode.UNAVAILABLE
         model.gate.set()
         assert many.receive().HasField("response")
