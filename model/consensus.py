@@ -6,7 +6,8 @@ Translation") over the translations of several models, whose loss is 1 - sentenc
 
 from collections import Counter
 from collections.abc import Sequence
-from multiprocessing import Pool
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from pydantic import Field
@@ -42,8 +43,9 @@ class ConsensusCommand(BaseSettings):
                     f"dragoman consensus: {path}: expected {len(files[0]):,} lines, as {self.translations[0]} has, "
                     f"got {len(lines):,}"
                 )
-        with Pool() as pool:
-            chosen = pool.imap(choose, zip(*files, strict=True), LINES_OF_TASK)
+        # Not forked: a fork of a process with threads can wait forever for a lock of theirs.
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
+            chosen = processes.map(choose, zip(*files, strict=True), chunksize=LINES_OF_TASK)
             progress = tqdm(chosen, "choosing", len(files[0]), unit=" lines", disable=None)
             text = "".join(f"{line}\n" for line in progress)
         try:
