@@ -131,27 +131,28 @@ class Connections:
         sockets, last_seconds = AcceptedSockets(port), time.monotonic()
         while True:
             now_seconds = time.monotonic()
-            ignored = self._look(sockets, now_seconds - last_seconds)
+            unused = self._look(sockets, now_seconds - last_seconds)
             last_seconds = now_seconds
             await asyncio.sleep(max(PAUSE_SECONDS, (time.monotonic() - now_seconds) / LOOK_SHARE))
-            if ignored:  # gRPC has read the rest
+            if unused:  # gRPC has read the rest, or closed the connection
                 await run_in_daemon_thread(return_memory)
 
     def _look(self, sockets: AcceptedSockets, seconds: float) -> bool:
-        """Ignores the connections beyond their limits; returns whether there are new ones."""
-        current, any_ignored = dict[int, Connection](), False
+        """Ignores the connections beyond their limits; returns whether gRPC needs less memory for ignored ones now."""
+        current, unused = dict[int, Connection](), False
         for number, address, accepted in sockets:
             connection = current[number] = self._by_socket.get(number) or self._of_socket(peer_of(address))
             if not connection.ignored and connection.exceeds(
                 received_bytes(accepted), seconds, self._most_message_bytes
             ):
                 self._ignore(connection, accepted)
-                any_ignored = True
+                unused = True
+        unused = unused or any(self._by_socket[number].ignored for number in self._by_socket.keys() - current.keys())
         self._by_socket = current
         # Calls may end after their connection.
         used = (each for each in self._by_peer.values() if each.open_calls or each.unread_bytes)
         self._by_peer = {each.peer: each for each in (*used, *current.values())}
-        return any_ignored
+        return unused
 
     def _of_socket(self, peer: str) -> Connection:
         """Returns the connection of a socket that was not seen before."""
