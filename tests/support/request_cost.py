@@ -49,8 +49,8 @@ def cpu_seconds(process_id: int) -> float:
     return time.clock_gettime((~process_id << 3) | 2)
 
 
-def _answers(connection: socket.socket) -> None:
-    """Reads one response."""
+def read_answer(connection: socket.socket) -> bytes:
+    """Returns the body of a response with status 200."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(1 << 16)
@@ -60,6 +60,7 @@ def _answers(connection: socket.socket) -> None:
     (length,) = (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
     while len(body) < length:
         body += connection.recv(1 << 16)
+    return body
 
 
 def send_rest(port: int, calls: int) -> Callable[[int], None]:
@@ -71,7 +72,7 @@ def send_rest(port: int, calls: int) -> Callable[[int], None]:
             for each in connections:
                 each.sendall(REST_REQUEST)
             for each in connections:
-                _answers(each)
+                read_answer(each)
 
     return send
 
