@@ -43,6 +43,9 @@ def channel_options(settings: ServeSettings, *, shared: bool = False) -> Channel
         "grpc.so_reuseport": int(shared),
         "grpc.max_receive_message_length": settings.max_body_bytes,
         "grpc.max_concurrent_streams": MAX_STREAMS,
+        # Answered calls that are not released yet: a client often starts as many new ones before. By default, gRPC
+        # would count them among the concurrent calls and refuse the new ones.
+        "grpc.http2.max_deallocating_streams": MAX_STREAMS,
         "grpc.max_allowed_incoming_connections": _max_connections(),
         "grpc.server_handshake_timeout_ms": _milliseconds(HANDSHAKE_SECONDS),
         "grpc.server.max_pending_requests": pending_calls,

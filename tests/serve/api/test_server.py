@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grpc import StatusCode
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from protos.translation_pb2 import TranslateRequest
@@ -96,6 +97,14 @@ def test_the_calls_of_a_connection_are_limited(bundle_path: Path) -> None:
     with run_service(bundle_path) as live, connect(live) as connection:
         announced = next(payload for kind, _, payload in frames(connection) if kind == SETTINGS)
     assert dict(struct.iter_unpack(">HI", announced))[MAX_CONCURRENT_STREAMS] == MAX_STREAMS
+
+
+def test_a_client_may_start_far_more_calls_of_a_connection_than_run_at_once(bundle_path: Path) -> None:
+    """A client starts its next call when it has an answer, often before the server has released the answered call."""
+    with run_service(bundle_path) as live, live.grpc_channel() as channel:
+        method: Any = channel.unary_unary("/dragoman.v1.TranslationService/ListModels")
+        calls = [method.future(b"", timeout=WAIT_SECONDS) for _ in range(10 * MAX_STREAMS)]
+        assert [each for each in calls if each.code() is not StatusCode.OK] == []
 
 
 def test_frequent_pings_are_answered(bundle_path: Path) -> None:
