@@ -16,6 +16,7 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from serve.api.auth import Authenticator
 from serve.api.grpc_call import ACCOUNT, REQUEST_ID_KEY, Context, RecordedCall, abort, call_headers, error_trailers
 from serve.api.grpc_connections import CONNECTION, Connection, Connections
+from serve.api.grpc_turns import NewCalls
 from serve.api.grpc_unread import UnreadResponses
 from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
@@ -33,7 +34,11 @@ WAITING_CALLS = 1024
 
 
 class RequestGuard(grpc.aio.ServerInterceptor):
-    """Replaces each handler with one that refuses or bounds its calls."""
+    """Replaces each handler with one that refuses or bounds its calls.
+
+    Attributes:
+        new_calls: counts all calls.
+    """
 
     def __init__(
         self,
@@ -57,6 +62,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         self._metrics = metrics
         self._methods = methods
         self._connections = connections
+        self.new_calls = NewCalls()
         self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
         self._unread = UnreadResponses()
         self._guarded: dict[str, Any] = {}
@@ -102,6 +108,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         is_open = path in PROBES or path.startswith(f"/{HEALTH_SERVICE}/")
 
         async def guarded(messages: object, context: Context) -> Any:
+            self.new_calls.note()
             connection = self._connections.of_call(context.peer())
             # Each call has its own context.
             CONNECTION.set(connection)

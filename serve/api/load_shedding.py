@@ -48,10 +48,6 @@ ENDINGS = 32
 SEVERAL_LATE = 3
 STRAINED_SECONDS = 10.0
 SLOTS_PER_WAITING = 8
-# If MOST_LATE of them are late, no request is admitted for SHUT_SECONDS. Requests that waited in network buffers and
-# have no time left are rejected in that interval; later ones have time left.
-MOST_LATE = 17
-SHUT_SECONDS = 0.1
 
 # Key of the request state: the request's `Admission`.
 ADMISSION = "admission"
@@ -81,13 +77,17 @@ class LoadShedder:
         self._refused = 0
         self._late = deque[bool](maxlen=ENDINGS)
         self._strained_until_seconds = -math.inf
-        self._shut_until_seconds = -math.inf
+
+    @property
+    def busy(self) -> bool:
+        """Whether the CPUs were busy at the last look."""
+        return self._busy
 
     def admits(self, caller: str) -> bool:
         """Returns whether one more request of a caller is admitted now."""
         self._shares.note(caller)
         capacity, (_, without_queue) = self._capacity(), self._capacities
-        if self._clock() < self._shut_until_seconds or self._inside >= capacity:
+        if self._inside >= capacity:
             return False
         return self._inside < without_queue or self._shares.allow(caller, capacity)
 
@@ -162,14 +162,9 @@ class LoadShedder:
     def _record_missed_deadline(self) -> None:
         if not self._busy:  # the deadline was too short; other requests are not at risk
             return
-        now_seconds = self._clock()
         self._late.append(True)
-        late = sum(self._late)
-        if late >= SEVERAL_LATE:
-            self._strained_until_seconds = now_seconds + STRAINED_SECONDS
-        if late >= MOST_LATE:
-            self._late.clear()
-            self._shut_until_seconds = now_seconds + SHUT_SECONDS
+        if sum(self._late) >= SEVERAL_LATE:
+            self._strained_until_seconds = self._clock() + STRAINED_SECONDS
 
 
 class Admission:

@@ -1,0 +1,86 @@
+"""New gRPC calls come before the work of earlier ones: counted by hand, and over a real connection."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protos.translation_pb2 import TranslateRequest
+from serve.api.grpc_call import answer
+from serve.api.grpc_turns import MOST_WAITS, TURNS, NewCalls
+from serve.api.load_shedding import LoadShedder
+from tests.support.fakes import FakeModel
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
+
+CALLS = 60
+SECONDS_OF_WORK = 0.01
+
+
+async def turns_until(calls: NewCalls, notes: list[int]) -> int:
+    """Returns after how many turns `come_first` returns, if calls come in the turns of `notes`."""
+    waiting = asyncio.create_task(calls.come_first())
+    for turn in range(10_000):
+        if waiting.done():
+            return turn
+        if turn in notes:
+            calls.note()
+        await asyncio.sleep(0)
+    raise AssertionError("it never returned")
+
+
+@pytest.mark.parametrize("last", [0, TURNS // 2, 2 * TURNS])
+def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
+    async def check() -> None:
+        turns = await turns_until(NewCalls(), list(range(0, last + 1, TURNS // 2)))
+        assert last + 1 < turns <= last + 2 * TURNS + 2
+
+    asyncio.run(check())
+
+
+def test_endless_new_calls_do_not_stop_the_work() -> None:
+    async def check() -> None:
+        turns = await turns_until(NewCalls(), list(range(10_000)))
+        assert turns <= MOST_WAITS * TURNS + 2
+
+    asyncio.run(check())
+
+
+def test_a_canceled_call_lets_the_next_one_pass() -> None:
+    async def check() -> None:
+        calls = NewCalls()
+        canceled, next_one = (asyncio.create_task(calls.come_first()) for _ in range(2))
+        await asyncio.sleep(0)
+        canceled.cancel()
+        await asyncio.wait_for(next_one, WAIT_SECONDS)
+
+    asyncio.run(check())
+
+
+@pytest.fixture
+def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
+    """A busy service with few places, where each call takes time of the event loop."""
+
+    def answer_slowly(*arguments: Any) -> Any:
+        time.sleep(SECONDS_OF_WORK)
+        return answer(*arguments)
+
+    monkeypatch.setattr("serve.api.grpc_api.answer", answer_slowly)
+    monkeypatch.setattr(LoadShedder, "busy", True)
+    with run_service(bundle_path, [FakeModel(slots=2)], queue_limit=3) as live:
+        yield live
+
+
+def test_under_load_calls_beyond_the_places_are_rejected_instead_of_waiting_in_grpc(live: LiveService) -> None:
+    """In the order of their arrival, each call would find a place: the work of the calls before it has ended."""
+    request = TranslateRequest(text=["a"])
+    with live.grpc_channel() as channel:
+        call: Any = channel.unary_unary(TRANSLATE_METHOD, TranslateRequest.SerializeToString)
+        call(request, timeout=WAIT_SECONDS)  # connects
+        answers = [call.future(request, timeout=WAIT_SECONDS) for _ in range(CALLS)]
+        codes = Counter(each.code().name for each in answers)
+    assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
+    assert codes["RESOURCE_EXHAUSTED"] > CALLS / 2
