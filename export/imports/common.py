@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from export.imports.stored import StoredArray, StoredParameters
 from model.config import TransformerConfig
 from model.imported_config import ImportedConfig
-from model.tokenizer.tokenizer import TokenizerError
+from model.tokenizer.tokenizer import TokenizerError, open_processor
 from model.weights import TransformerWeights, parameter_shapes
 from serve.bundle import files
 from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection, first_problem
@@ -232,12 +232,10 @@ def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
 
 def stored_pieces(path: Path, model_file: bytes) -> tuple[str, ...]:
     """Returns the pieces of a SentencePiece model by id; raises ImportedModelError if it is none."""
-    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
-
     try:
-        model = SentencePieceProcessor(model_proto=model_file)
-    except (RuntimeError, ValueError) as error:
-        raise ImportedModelError(f"{path}: not a SentencePiece model") from error
+        model = open_processor(model_file)
+    except TokenizerError as error:
+        raise ImportedModelError(f"{path}: {error}") from error
     return check_pieces(path, [str(model.id_to_piece(number)) for number in range(model.vocab_size())])
 
 

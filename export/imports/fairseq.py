@@ -14,7 +14,7 @@ from export.imports.checkpoint import (
     first_stored,
     read_linear,
 )
-from export.imports.common import ImportedModelError, Tensors, tokenizer_refused
+from export.imports.common import ImportedModelError, Tensors, stored_pieces, tokenizer_refused
 from export.imports.stored import StoredArray
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
@@ -26,13 +26,9 @@ FAIRSEQ_PIECES = ("<s>", "<pad>", EOS, UNKNOWN)
 SENTENCEPIECE_SPECIAL = 3
 
 
-def fairseq_pieces(model_file: bytes) -> list[str]:
-    """Returns the pieces of a SentencePiece model in the order of fairseq."""
-    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
-
-    processor = SentencePieceProcessor(model_proto=model_file)
-    pieces = [str(processor.id_to_piece(number)) for number in range(processor.vocab_size())]
-    return [*FAIRSEQ_PIECES, *pieces[SENTENCEPIECE_SPECIAL:]]
+def fairseq_pieces(path: Path, model_file: bytes) -> list[str]:
+    """Returns the pieces of a SentencePiece model in the order of fairseq; raises ImportedModelError if it is none."""
+    return [*FAIRSEQ_PIECES, *stored_pieces(path, model_file)[SENTENCEPIECE_SPECIAL:]]
 
 
 def multilingual_tokenizer(

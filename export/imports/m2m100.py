@@ -127,7 +127,7 @@ def _read_vocabulary(folder: Path, config: CheckpointConfig, model_file: bytes) 
         small = (folder / SMALL100_FILE).exists() or settings.get("tokenizer_class") == SMALL100_CLASS
         return _Vocabulary(filled(path, pieces, config.vocab_size), languages, FROM_TARGET if small else FROM_SOURCE)
     path = folder / SENTENCEPIECE_FILE
-    pieces = [*fairseq_pieces(model_file), *flores_codes(), MASK]
+    pieces = [*fairseq_pieces(path, model_file), *flores_codes(), MASK]
     pieces = filled(path, with_added(pieces, settings), config.vocab_size)
     return _Vocabulary(pieces, find_languages(pieces), FROM_SOURCE)
 

@@ -80,7 +80,7 @@ def import_mbart(folder: Path, options: ImportOptions) -> Exportable:
         config = read_config(folder, MBartConfig, EXPECTED_FIELDS, EXPECTED_MULTILINGUAL_SEARCH)
         _check_tokenizer(folder, config)
         path, model_file = folder / SENTENCEPIECE_FILE, read_bytes(folder / SENTENCEPIECE_FILE)
-        pieces = filled(path, [*fairseq_pieces(model_file), *MBART50_TOKENS, MASK], config.vocab_size)
+        pieces = filled(path, [*fairseq_pieces(path, model_file), *MBART50_TOKENS, MASK], config.vocab_size)
         languages = find_languages(pieces)
         only = next((name for name, token in languages.items() if token == config.forced_bos_token_id), None)
         if options.target_language is None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import sentencepiece
 
-from model.tokenizer.tokenizer import WORD_START, Offsets, TokenizerError, offsets_of
+from model.tokenizer.tokenizer import WORD_START, Offsets, TokenizerError, offsets_of, open_processor
 
 
 class PieceTokenizer:
@@ -101,6 +101,6 @@ def _text_ids(side: str, pieces: Sequence[str], special: Collection[str], unknow
 
 def _processor(side: str, model: bytes) -> sentencepiece.SentencePieceProcessor:
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except (RuntimeError, ValueError) as error:
-        raise TokenizerError(f"{side}: not a SentencePiece model") from error
+        return open_processor(model)
+    except TokenizerError as error:
+        raise TokenizerError(f"{side}: {error}") from error

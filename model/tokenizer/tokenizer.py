@@ -57,6 +57,20 @@ class TokenizerError(Exception):
     """The file is not a SentencePiece model, has other special ids, or lacks a language's token."""
 
 
+def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Returns SentencePiece with a model.
+
+    Raises:
+        TokenizerError: if the bytes are no model. SentencePiece accepts an empty file and fails at the first text.
+    """
+    try:
+        if model:
+            return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except (RuntimeError, ValueError) as error:
+        raise TokenizerError("not a SentencePiece model") from error
+    raise TokenizerError("not a SentencePiece model: the file is empty")
+
+
 class ScoredTokens(NamedTuple):
     """A segmentation of a text.
 
@@ -74,10 +88,7 @@ class Tokenizer:
 
     def __init__(self, model: bytes) -> None:
         self.model = model
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except (RuntimeError, ValueError) as error:
-            raise TokenizerError("not a SentencePiece model") from error
+        self._processor = open_processor(model)
         ids = (self._processor.pad_id(), self._processor.unk_id(), self._processor.bos_id(), self._processor.eos_id())
         if ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
             raise TokenizerError(f"special ids: expected {(PAD_ID, UNK_ID, BOS_ID, EOS_ID)}, got {ids}")

@@ -95,7 +95,7 @@ def write_random_m2m100(folder: Path, pieces: bytes, form: Form) -> int:
     }
     (folder / "config.json").write_text(json.dumps(config))
     count = form.vocabulary - len(M2M100_LANGUAGES)
-    names = [*fairseq_pieces(pieces), *(f"word{number}" for number in range(count))][:count]
+    names = [*fairseq_pieces(folder, pieces), *(f"word{number}" for number in range(count))][:count]
     vocabulary = {piece: number for number, piece in enumerate(names)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "sentencepiece.bpe.model").write_bytes(pieces)

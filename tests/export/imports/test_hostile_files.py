@@ -17,11 +17,13 @@ from benchmarks.systems.ctranslate2_system import spec_of
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.ctranslate2_files import open_package
+from export.imports.hugging_face import import_checkpoint
 from export.imports.marian import import_marian
 from model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import model_file, write_model
 from tests.support.hostile import attack
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
+from tests.support.multilingual import write_mbart50, write_nllb
 from tests.support.shards import split_checkpoint
 from tests.support.toy import random_model
 
@@ -98,6 +100,17 @@ def test_a_pipe_in_place_of_a_file_is_named_at_once(folder: Path, name: str) -> 
     (folder / name).unlink()
     os.mkfifo(folder / name)
     assert refusal(import_marian, folder).startswith(f"{folder / name}: ")
+
+
+@pytest.mark.parametrize("write", [write_nllb, write_mbart50])
+@pytest.mark.parametrize("content", [b"", b"no model"])
+def test_a_file_that_is_no_sentencepiece_model_is_named(
+    write: Callable[[Path], object], content: bytes, tmp_path: Path
+) -> None:
+    write(tmp_path / "m")
+    path = tmp_path / "m" / "sentencepiece.bpe.model"
+    path.write_bytes(content)
+    assert refusal(import_checkpoint, tmp_path / "m").startswith(f"{path}: not a SentencePiece model")
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json", "tokenizer_config.json"])

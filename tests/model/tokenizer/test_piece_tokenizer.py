@@ -94,6 +94,7 @@ def test_what_does_not_fit_together_is_refused(trained: Tokenizer, pieces: list[
     for model, target, problem in (
         (trained.model, known, "target vocabulary has no piece <unk>"),
         (b"none", pieces, "target: not a SentencePiece model"),
+        (b"", pieces, "target: not a SentencePiece model: the file is empty"),
     ):
         with pytest.raises(TokenizerError, match=problem):
             PieceTokenizer(trained.model, model, pieces, target, unknown_piece="<unk>", special_pieces=())
