@@ -41,6 +41,7 @@ RUN pip wheel --no-build-isolation --wheel-dir /wheels . \
   && pip --python /opt/dragoman/bin/python install --prefix /code /wheels/*.whl
 
 # MODELS: names as of `dragoman pull`. The image holds their bundles and serves them without a network; empty: none.
+# LICENSES.txt: the license of each, as the hub states it.
 FROM base AS pulled
 ARG MODELS=
 ARG HF_ENDPOINT=https://huggingface.co
@@ -49,7 +50,8 @@ COPY --from=code /code /opt/dragoman
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_CACHE=/tmp/cache HF_HOME=/tmp/hub
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 RUN mkdir /pulled && read -ra names <<< "$MODELS" \
-  && if [ ${#names[@]} -gt 0 ]; then dragoman pull --to /pulled "${names[@]}"; fi \
+  && if [ ${#names[@]} -gt 0 ]; then \
+    dragoman pull --to /pulled "${names[@]}" | tee /tmp/log && sed -n '/: license: /p' /tmp/log > /pulled/LICENSES.txt; fi \
   && rm -rf /tmp/cache /tmp/hub
 
 # The base of both serving images; bundles change least often and are the lowest layer.
@@ -59,7 +61,7 @@ ARG LICENSES="Apache-2.0 AND LicenseRef-Multi30k-non-commercial"
 LABEL org.opencontainers.image.title="Dragoman" \
   org.opencontainers.image.description="Neural machine translation with continuous batching, over gRPC and REST" \
   org.opencontainers.image.licenses="${LICENSES}" \
-  org.opencontainers.image.documentation="Models have terms of their own. The shipped ones are for non-commercial research and education only: see /bundles/README.md"
+  org.opencontainers.image.documentation="Models have terms of their own. The shipped ones are for non-commercial research and education only: see /bundles/README.md. Those of MODELS: see /models/LICENSES.txt"
 # BUNDLES: folder of the build context to include. BUNDLE: its bundle to serve by default.
 ARG BUNDLES=bundles
 ARG BUNDLE=multi30k
@@ -76,6 +78,8 @@ CMD ["serve"]
 FROM serving AS cpu
 ARG MODELS=
 ARG SERVED=${MODELS:+/models}
+ARG TERMS="${MODELS:+ AND LicenseRef-models}"
+LABEL org.opencontainers.image.licenses="${LICENSES}${TERMS}"
 COPY --from=pulled --chmod=755 /pulled/ /models/
 ENV DRAGOMAN_BUNDLE=${SERVED:-${DRAGOMAN_BUNDLE}}
 COPY --from=cpu-dependencies /opt/dragoman /opt/dragoman

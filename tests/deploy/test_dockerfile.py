@@ -204,6 +204,15 @@ def test_the_license_label_is_an_argument_with_the_terms_of_the_shipped_models_b
     assert licenses == ['LICENSES="Apache-2.0 AND LicenseRef-Multi30k-non-commercial"']
 
 
+def test_the_terms_of_pulled_models_are_in_the_label_and_in_a_file() -> None:
+    assert 'TERMS="${MODELS:+ AND LicenseRef-models}"' in arguments_of(STAGES["cpu"], "ARG")
+    assert arguments_of(STAGES["cpu"], "LABEL") == ['org.opencontainers.image.licenses="${LICENSES}${TERMS}"']
+    (run,) = arguments_of(STAGES["pulled"], "RUN")
+    assert "> /pulled/LICENSES.txt" in run
+    (label,) = arguments_of(STAGES["serving"], "LABEL")
+    assert "/models/LICENSES.txt" in label
+
+
 def test_included_bundles_are_readable_by_every_user() -> None:
     """The build context may hold files that only their owner can read."""
     assert [copy for copy in arguments_of(STAGES["serving"], "COPY") if "/bundles/" in copy] == [
