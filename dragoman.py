@@ -8,7 +8,7 @@ import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version
 from inspect import getdoc
@@ -106,6 +106,7 @@ def main() -> None:
         SystemExit: with status 0 after --help and --version, 1 after a reported failure, 2 after wrong usage.
     """
     _open_standard_streams()
+    _give_a_size_to_progress_bars()
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
@@ -135,6 +136,14 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         if getattr(sys, name) is None:
             setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - as Python's own
+
+
+def _give_a_size_to_progress_bars() -> None:
+    """Sets the size of progress bars for a terminal without a size, where tqdm would print blank lines."""
+    with suppress(OSError):  # no terminal
+        if 0 in os.get_terminal_size(sys.stderr.fileno()):
+            os.environ.setdefault("TQDM_NCOLS", "80")
+            os.environ.setdefault("TQDM_NROWS", "24")
 
 
 def usage() -> str:

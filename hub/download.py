@@ -98,8 +98,6 @@ def _fetch(file: RemoteFile, part: Path) -> None:
     """Downloads what `part` lacks."""
     from huggingface_hub.file_download import http_get  # noqa: PLC0415 - the library takes long to import
 
-    from hub.progress_bar import ProgressBar  # noqa: PLC0415 - see above
-
     with part.open("ab") as target:
         http_get(
             file.url,
@@ -108,7 +106,6 @@ def _fetch(file: RemoteFile, part: Path) -> None:
             headers=dict(file.headers),
             expected_size=file.size_bytes,
             displayed_filename=file.name,
-            tqdm_class=ProgressBar,
         )
 
 

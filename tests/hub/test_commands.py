@@ -1,8 +1,10 @@
 """The commands that take names of models, as processes and in this process."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -198,6 +200,21 @@ def test_a_name_is_translated_with_its_model(hub: FakeHub, store: Store) -> None
     )
     assert len(result.stdout.splitlines()) == 2
     assert hub.requests == []
+
+
+def test_a_terminal_without_a_size_shows_the_progress(hub: FakeHub, store: Store) -> None:
+    reader, terminal = os.openpty()
+    environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
+    with os.fdopen(terminal, "wb", 0) as stream:
+        pull = subprocess.Popen(
+            [sys.executable, "-m", "dragoman", "pull", NAME], cwd=ROOT, env=environment, stderr=stream
+        )
+    shown = b""
+    with os.fdopen(reader, "rb", 0) as progress, pull, suppress(OSError):  # Linux ends a terminal with an error
+        while piece := progress.read(1 << 16):
+            shown += piece
+    assert pull.returncode == 0
+    assert b"model.safetensors: 100%" in shown
 
 
 def test_a_translation_without_a_model_names_the_options(call: Call) -> None:

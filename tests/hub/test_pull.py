@@ -1,9 +1,7 @@
 """Pulls from a hub on this machine: what is downloaded, what is kept, and what each failure leaves behind."""
 
 import errno
-import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,15 +101,6 @@ def test_a_pull_updates_and_an_equal_bundle_is_not_converted_again(
     updated = install(store, NAME, update=True)
     assert (updated.origin, updated.key) == (f"{NAME}@{newer}", first.key)
     assert (store.bundle(first.key) / "manifest.json").stat().st_mtime_ns == created
-
-
-@pytest.mark.usefixtures("hub")
-def test_a_terminal_without_a_size_shows_the_progress(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, terminal = os.openpty()
-    with os.fdopen(reader, "rb", 0) as shown, os.fdopen(terminal, "w") as stream, monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", stream)
-        install(store, NAME)
-        assert b"model.safetensors: 100%" in shown.read(1 << 16)
 
 
 def test_a_broken_connection_is_resumed_where_it_stopped(
