@@ -7,6 +7,7 @@ from export.imports.common import ImportedModelError
 from export.imports.multilingual import FROM_TARGET, LanguageRules
 from export.source_model import ImportedTokenizer
 from model.tokenizer.piece_tokenizer import PieceTokenizer
+from model.tokenizer.tokenizer import open_processor
 
 # The languages into which T5 was trained to translate from English (Raffel et al. 2020, appendix D).
 TARGETS = {"de": "German", "fr": "French", "ro": "Romanian"}
@@ -25,12 +26,10 @@ def madlad_rules(path: Path, tokenizer: ImportedTokenizer, languages: Mapping[st
     Raises:
         ImportedModelError: if SentencePiece does not read the token of a language as one piece.
     """
-    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415
-
     piece = tokenizer.source_pieces[min(languages.values())]
     if not isinstance(tokenizer, PieceTokenizer):
         raise ImportedModelError(f"{path}: {piece}: expected a SentencePiece model with this piece")
-    read = SentencePieceProcessor(model_proto=tokenizer.source_model).encode(f"{piece} a", out_type=str)
+    read = open_processor(tokenizer.source_model).encode(f"{piece} a", out_type=str)
     if piece not in read:
         raise ImportedModelError(f"{path}: {piece}: expected one piece, SentencePiece reads {' '.join(read)}")
     prefix = tuple(tokenizer.source_pieces.index(each) for each in read[: read.index(piece)])

@@ -58,17 +58,17 @@ class TokenizerError(Exception):
 
 
 def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Returns SentencePiece with a model.
+    """Loads a SentencePiece model.
 
     Raises:
         TokenizerError: if the bytes are no model. SentencePiece accepts an empty file and fails at the first text.
     """
+    if not model:
+        raise TokenizerError("not a SentencePiece model: the file is empty")
     try:
-        if model:
-            return sentencepiece.SentencePieceProcessor(model_proto=model)
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
     except (RuntimeError, ValueError) as error:
         raise TokenizerError("not a SentencePiece model") from error
-    raise TokenizerError("not a SentencePiece model: the file is empty")
 
 
 class ScoredTokens(NamedTuple):

@@ -173,8 +173,8 @@ class GrpcApi:
         async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
             async with RecordedCall(self._metrics, method, context) as record:
                 with self._load_shedder.enter(record, method):
-                    if method != "other" and self._load_shedder.busy:
-                        await self._guard.new_calls.come_first()
+                    if method != "other":
+                        await self._guard.let_new_calls_in()
                     return await answer(message, serve, context, record)
 
         return grpc.unary_unary_rpc_method_handler(
@@ -199,8 +199,7 @@ class GrpcApi:
 
             async with RecordedCall(self._metrics, "translate_stream", context) as record:
                 with self._load_shedder.enter(record, "translate_stream") as admission:
-                    if self._load_shedder.busy:
-                        await self._guard.new_calls.come_first()
+                    await self._guard.let_new_calls_in()
                     await answer(message, serve, context, record)
 
         return grpc.unary_stream_rpc_method_handler(

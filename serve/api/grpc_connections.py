@@ -131,28 +131,30 @@ class Connections:
         sockets, last_seconds = AcceptedSockets(port), time.monotonic()
         while True:
             now_seconds = time.monotonic()
-            unused = self._look(sockets, now_seconds - last_seconds)
+            changed = self._look(sockets, now_seconds - last_seconds)
             last_seconds = now_seconds
             await asyncio.sleep(max(PAUSE_SECONDS, (time.monotonic() - now_seconds) / LOOK_SHARE))
-            if unused:  # gRPC has read the rest, or closed the connection
+            if changed:  # gRPC has read the rest, or closed the connection
                 await run_in_daemon_thread(return_memory)
 
     def _look(self, sockets: AcceptedSockets, seconds: float) -> bool:
-        """Ignores the connections beyond their limits; returns whether gRPC needs less memory for ignored ones now."""
-        current, unused = dict[int, Connection](), False
+        """Ignores the connections beyond their limits; returns whether others are ignored than before."""
+        current, ignored = dict[int, Connection](), self._ignored()
         for number, address, accepted in sockets:
             connection = current[number] = self._by_socket.get(number) or self._of_socket(peer_of(address))
             if not connection.ignored and connection.exceeds(
                 received_bytes(accepted), seconds, self._most_message_bytes
             ):
                 self._ignore(connection, accepted)
-                unused = True
-        unused = unused or any(self._by_socket[number].ignored for number in self._by_socket.keys() - current.keys())
         self._by_socket = current
         # Calls may end after their connection.
         used = (each for each in self._by_peer.values() if each.open_calls or each.unread_bytes)
         self._by_peer = {each.peer: each for each in (*used, *current.values())}
-        return unused
+        return self._ignored() != ignored
+
+    def _ignored(self) -> set[int]:
+        """Returns the numbers of the ignored sockets."""
+        return {number for number, each in self._by_socket.items() if each.ignored}
 
     def _of_socket(self, peer: str) -> Connection:
         """Returns the connection of a socket that was not seen before."""

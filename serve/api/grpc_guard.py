@@ -34,11 +34,7 @@ WAITING_CALLS = 1024
 
 
 class RequestGuard(grpc.aio.ServerInterceptor):
-    """Replaces each handler with one that refuses or bounds its calls.
-
-    Attributes:
-        new_calls: counts all calls.
-    """
+    """Replaces each handler with one that refuses or bounds its calls."""
 
     def __init__(
         self,
@@ -62,7 +58,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         self._metrics = metrics
         self._methods = methods
         self._connections = connections
-        self.new_calls = NewCalls()
+        self._new_calls = NewCalls()
         self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
         self._unread = UnreadResponses()
         self._guarded: dict[str, Any] = {}
@@ -99,6 +95,11 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
         return handler if account is None else handler._replace(**{kind: serve_account})
 
+    async def let_new_calls_in(self) -> None:
+        """Lets new calls come before the work of an admitted one, if the server is busy."""
+        if self._load_shedder.busy:
+            await self._new_calls.come_first()
+
     def _guard(self, handler: Any, path: str) -> Any:
         """Returns a handler that checks the call, then reads the message of a unary call within the limits.
 
@@ -108,7 +109,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         is_open = path in PROBES or path.startswith(f"/{HEALTH_SERVICE}/")
 
         async def guarded(messages: object, context: Context) -> Any:
-            self.new_calls.note()
+            self._new_calls.note()
             connection = self._connections.of_call(context.peer())
             # Each call has its own context.
             CONNECTION.set(connection)

@@ -12,7 +12,7 @@ import yaml
 from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2
 
-from export.imports.fairseq import fairseq_pieces
+from export.imports.fairseq import SENTENCEPIECE_FILE, fairseq_pieces
 from export.imports.multilingual import M2M100_LANGUAGES
 from tests.support.marian import marian_vocabulary, train_pieces
 from tests.support.t5 import MADLAD_LANGUAGES, t5_pieces
@@ -95,10 +95,11 @@ def write_random_m2m100(folder: Path, pieces: bytes, form: Form) -> int:
     }
     (folder / "config.json").write_text(json.dumps(config))
     count = form.vocabulary - len(M2M100_LANGUAGES)
-    names = [*fairseq_pieces(folder, pieces), *(f"word{number}" for number in range(count))][:count]
+    model = folder / SENTENCEPIECE_FILE
+    model.write_bytes(pieces)
+    names = [*fairseq_pieces(model, pieces), *(f"word{number}" for number in range(count))][:count]
     vocabulary = {piece: number for number, piece in enumerate(names)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "sentencepiece.bpe.model").write_bytes(pieces)
     path = folder / "model.safetensors"
     write_safetensors(path, m2m100_shapes(form))
     return path.stat().st_size

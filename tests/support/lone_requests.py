@@ -1,8 +1,8 @@
-"""`python -m tests.support.lone_requests BUNDLE DATA ROUNDS`: what one client waits for beside the engine.
+"""`python -m tests.support.lone_requests BUNDLE DATA ROUNDS`: the time of a request of a lone client.
 
-It asks as `dragoman bench service` does, and in turn with that also by a REST client that only writes to a socket. Then
-it calls an empty method of gRPC as often. So the time of a client is seen apart from the server's. Prints medians, and
-their range over the rounds, in ms.
+The bare engine and the clients of `dragoman bench service` translate the same sentences in turn. So does a REST client
+that uses only a socket. Then a gRPC client calls an empty method as often. The last two show how much time a client
+itself takes. The table has medians in ms, and their range over the rounds.
 """
 
 import json
@@ -22,22 +22,18 @@ from benchmarks.served import ServedSentence, command_of, read_sentences, servin
 from benchmarks.service import TIMEOUT_SECONDS, Answer, LoneClient, ServicePlan, lone_clients, measure_lone
 from serve.bundle.bundle import Bundle
 from serve.server_process import HOST, reserve_ports
-from tests.support.request_cost import LANGUAGES, MESSAGE, empty_service, read_answer
+from tests.support.request_cost import MESSAGE, empty_service, read_answer, rest_request
 
 
 @contextmanager
 def socket_client(rest: str) -> Iterator[LoneClient]:
-    """Keeps a connection of a REST client that does little, until the block ends."""
+    """Keeps a connection of a REST client that uses only a socket, until the block ends."""
     host, port = rest.removeprefix("http://").split(":")
     with closing(socket.create_connection((host, int(port)))) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def ask(sentence: ServedSentence) -> Answer:
-            body = json.dumps({"text": [sentence.text], **LANGUAGES}).encode()
-            connection.sendall(
-                b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-            )
+            connection.sendall(rest_request(sentence.text))
             content = read_answer(connection)
             return lambda: str(json.loads(content)["translations"][0]["text"])
 

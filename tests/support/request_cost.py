@@ -34,11 +34,7 @@ REQUESTS = 4000
 COUNTED = 160
 TEXT = "A man is riding a bicycle down the street."
 LANGUAGES: dict[str, Any] = {"source_language": "en", "target_language": "de"}
-REST_BODY = json.dumps({"text": [TEXT], **LANGUAGES}).encode()
-REST_REQUEST = (
-    b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
-    b"User-Agent: cost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(REST_BODY), REST_BODY)
-)
+REST_HEADERS = b"Accept: */*\r\nAccept-Encoding: gzip, deflate\r\nUser-Agent: cost\r\n"
 SERVICE = "/dragoman.v1.TranslationService"
 MESSAGE = TranslateRequest(text=[TEXT], **LANGUAGES)
 
@@ -47,6 +43,15 @@ def cpu_seconds(process_id: int) -> float:
     """Returns the CPU time of a process so far."""
     # The CPU clock of a process (clock_getcpuclockid): its inverted number above three bits that name the clock.
     return time.clock_gettime((~process_id << 3) | 2)
+
+
+def rest_request(text: str, headers: bytes = b"") -> bytes:
+    """Returns a request of `/v1/translate`, with further lines of headers."""
+    body = json.dumps({"text": [text], **LANGUAGES}).encode()
+    return (
+        b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\n%bContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (headers, len(body), body)
+    )
 
 
 def read_answer(connection: socket.socket) -> bytes:
@@ -66,11 +71,12 @@ def read_answer(connection: socket.socket) -> bytes:
 def send_rest(port: int, calls: int) -> Callable[[int], None]:
     """Returns a function that sends a number of REST requests, `calls` at once, each over its connection."""
     connections = [socket.create_connection((HOST, port)) for _ in range(calls)]
+    request = rest_request(TEXT, REST_HEADERS)
 
     def send(count: int) -> None:
         for _ in range(count // calls):
             for each in connections:
-                each.sendall(REST_REQUEST)
+                each.sendall(request)
             for each in connections:
                 read_answer(each)
 
