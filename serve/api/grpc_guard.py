@@ -96,7 +96,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         return handler if account is None else handler._replace(**{kind: serve_account})
 
     async def let_new_calls_in(self) -> None:
-        """Lets new calls come before the work of an admitted one, if the server is busy."""
+        """Lets new calls come before the work of admitted ones, if the server is busy."""
         if self._load_shedder.busy:
             await self._new_calls.come_first()
 

@@ -1,7 +1,8 @@
-"""Under load, new gRPC calls come before the work of earlier ones.
+"""Under load, new gRPC calls come before the work of earlier ones, and the work of several calls begins together.
 
 gRPC hands over one waiting call in several turns of the event loop, and every call in work takes its part of a turn. So
-a busy loop would leave new calls in gRPC's queue until their deadlines, and nothing rejects them there.
+a busy loop would leave new calls in gRPC's queue until their deadlines, and nothing rejects them there. Work that
+begins together shares turns, and rows of the engine's batch.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import asyncio
 # Turns of the event loop in which gRPC surely hands over a waiting call. On one CPU, it takes four.
 TURNS = 6
 # A flood of rejected calls must not stop the work.
-MOST_WAITS = 8
+LONGEST_SECONDS = 0.05
 
 
 class NewCalls:
@@ -17,18 +18,23 @@ class NewCalls:
 
     def __init__(self) -> None:
         self._count = 0
-        self._turn = asyncio.Lock()
+        self._pause: asyncio.Task[None] | None = None
 
     def note(self) -> None:
         """Counts a call that gRPC has handed over."""
         self._count += 1
 
     async def come_first(self) -> None:
-        """Returns once gRPC hands over no more calls, or after several; to one waiting call after the other."""
-        async with self._turn:
-            for _ in range(MOST_WAITS):
-                seen = self._count
-                for _ in range(TURNS):
-                    await asyncio.sleep(0)
-                if seen == self._count:
-                    return
+        """Returns once gRPC hands over no more calls, or after `LONGEST_SECONDS`; to all waiting calls in one turn."""
+        if self._pause is None:
+            self._pause = asyncio.create_task(self._wait())
+        await asyncio.shield(self._pause)
+
+    async def _wait(self) -> None:
+        loop, seen = asyncio.get_running_loop(), -1
+        until_seconds = loop.time() + LONGEST_SECONDS
+        while seen != self._count and loop.time() < until_seconds:
+            seen = self._count
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+        self._pause = None

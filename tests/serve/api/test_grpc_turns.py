@@ -11,7 +11,7 @@ import pytest
 
 from protos.translation_pb2 import TranslateRequest
 from serve.api.grpc_call import answer
-from serve.api.grpc_turns import MOST_WAITS, TURNS, NewCalls
+from serve.api.grpc_turns import LONGEST_SECONDS, TURNS, NewCalls
 from serve.api.load_shedding import LoadShedder
 from tests.support.fakes import FakeModel
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
@@ -41,21 +41,37 @@ def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
     asyncio.run(check())
 
 
-def test_endless_new_calls_do_not_stop_the_work() -> None:
+def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
     async def check() -> None:
-        turns = await turns_until(NewCalls(), list(range(10_000)))
-        assert turns <= MOST_WAITS * TURNS + 2
+        calls, loop = NewCalls(), asyncio.get_running_loop()
+        started_seconds = loop.time()
+        waiting = asyncio.create_task(calls.come_first())
+        while not waiting.done() and loop.time() < started_seconds + WAIT_SECONDS:
+            calls.note()
+            await asyncio.sleep(0)
+        assert waiting.done()
+        assert loop.time() >= started_seconds + LONGEST_SECONDS
 
     asyncio.run(check())
 
 
-def test_a_canceled_call_lets_the_next_one_pass() -> None:
+def test_the_work_of_calls_that_wait_begins_in_one_turn_but_for_a_canceled_call() -> None:
     async def check() -> None:
         calls = NewCalls()
-        canceled, next_one = (asyncio.create_task(calls.come_first()) for _ in range(2))
+        first, canceled, *others = (asyncio.create_task(calls.come_first()) for _ in range(4))
         await asyncio.sleep(0)
         canceled.cancel()
-        await asyncio.wait_for(next_one, WAIT_SECONDS)
+        await asyncio.wait_for(first, WAIT_SECONDS)
+        assert [each.done() for each in others] == [True, True]
+
+    asyncio.run(check())
+
+
+def test_a_call_after_the_wait_of_others_waits_itself() -> None:
+    async def check() -> None:
+        calls = NewCalls()
+        await calls.come_first()
+        assert await turns_until(calls, []) > TURNS
 
     asyncio.run(check())
 
