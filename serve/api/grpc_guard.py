@@ -147,8 +147,10 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
     async def _receive(self, context: Context, method: Method, connection: Connection) -> Any:
         """Returns the message of a unary call; raises ServiceError if the call is shed or the message is late."""
-        if method != "other" and not self._load_shedder.admits(caller_of(ACCOUNT.get(), connection.network)):
-            raise self._load_shedder.refuse()
+        if method != "other":
+            caller = caller_of(ACCOUNT.get(), connection.network)
+            if not self._load_shedder.admits(caller, context.time_remaining()):
+                raise self._load_shedder.refuse()
         with self._messages.limit():
             message = await context.read()
         if message is grpc.aio.EOF:  # often, the client has canceled the call

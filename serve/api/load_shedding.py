@@ -76,6 +76,7 @@ class LoadShedder:
         self._shares = CallerShares(clock)
         self._refused = 0
         self._late = deque[bool](maxlen=ENDINGS)
+        self._in_time_seconds = deque[float](maxlen=ENDINGS)
         self._strained_until_seconds = -math.inf
 
     @property
@@ -83,9 +84,11 @@ class LoadShedder:
         """Whether the CPUs were busy at the last look."""
         return self._busy
 
-    def admits(self, caller: str) -> bool:
-        """Returns whether one more request of a caller is admitted now."""
+    def admits(self, caller: str, remaining_seconds: float | None = None) -> bool:
+        """Returns whether one more request of a caller is admitted now, with this time until its deadline."""
         self._shares.note(caller)
+        if self.busy and remaining_seconds is not None and remaining_seconds < self._least_seconds():
+            return False
         capacity, (_, without_queue) = self._capacity(), self._capacities
         if self._inside >= capacity:
             return False
@@ -117,12 +120,13 @@ class LoadShedder:
             raise self.refuse()
         return admission
 
-    def admit(self, caller: str) -> None:
-        """Counts a request in flight; raises QueueFullError if there is no room for its caller."""
+    def admit(self, caller: str) -> float:
+        """Counts a request in flight and returns the time; raises QueueFullError if there is no room for its caller."""
         if not self.admits(caller):
             raise self.refuse()
         self._inside += 1
         self._shares.take(caller)
+        return self._clock()
 
     def release(self, caller: str) -> None:
         """Ends the count of a request."""
@@ -152,12 +156,18 @@ class LoadShedder:
         few = max(1, slots // SLOTS_PER_WAITING)
         return sum(scheduler.capacity_rows for scheduler in schedulers) + few, slots + few
 
-    def record_end(self, *, late: bool) -> None:
-        """Takes note of the end of a request that was in flight."""
+    def _least_seconds(self) -> float:
+        """Returns a time that three of four requests exceeded lately. With less, a request would probably be late."""
+        durations = sorted(self._in_time_seconds)
+        return durations[len(durations) // 4] if durations else 0.0
+
+    def record_end(self, since_seconds: float, *, late: bool) -> None:
+        """Takes note of the end of a request that was in flight since a time."""
         if late:
             self._record_missed_deadline()
         else:
             self._late.append(False)
+            self._in_time_seconds.append(self._clock() - since_seconds)
 
     def _record_missed_deadline(self) -> None:
         if not self._busy:  # the deadline was too short; other requests are not at risk
@@ -183,6 +193,7 @@ class Admission:
         self._caller = record.caller
         self.counted = counted
         self.inside = False
+        self._since_seconds = 0.0
         self._at_end: Callable[[], object] | None = None
 
     def __enter__(self) -> Self:
@@ -197,17 +208,17 @@ class Admission:
         if not self.inside:
             return
         if error is None:
-            self._load_shedder.record_end(late=_missed_deadline(self._record))
+            self._load_shedder.record_end(self._since_seconds, late=_missed_deadline(self._record))
         elif isinstance(error, DeadlineExceededError) or (
             isinstance(error, asyncio.CancelledError) and _missed_deadline(self._record)
         ):
-            self._load_shedder.record_end(late=True)
+            self._load_shedder.record_end(self._since_seconds, late=True)
         self.leave()
 
     def enter(self) -> None:
         """Takes the place once the request is complete; raises QueueFullError if there is none."""
         if self.counted and not self.inside:
-            self._load_shedder.admit(self._caller)
+            self._since_seconds = self._load_shedder.admit(self._caller)
             self.inside = True
 
     def at_end(self, function: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""New gRPC calls come before the work of earlier ones: counted by hand, and over a real connection."""
+"""Busy gRPC servers: new calls come before the work of earlier ones, and none begins work that would be late."""
 
 import asyncio
 import time
@@ -17,7 +17,8 @@ from tests.support.fakes import FakeModel
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 
 CALLS = 60
-SECONDS_OF_WORK = 0.01
+SECONDS_OF_WORK = 0.05
+LONG_SECONDS = 0.5
 
 
 async def turns_until(calls: NewCalls, notes: list[int]) -> int:
@@ -78,10 +79,10 @@ def test_a_call_after_the_wait_of_others_waits_itself() -> None:
 
 @pytest.fixture
 def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
-    """A busy service with few places, where each call takes time of the event loop."""
+    """A busy service with few places, where each call takes time of the event loop: `long` ones much."""
 
     def answer_slowly(*arguments: Any) -> Any:
-        time.sleep(SECONDS_OF_WORK)
+        time.sleep(LONG_SECONDS if arguments[0].text == ["long"] else SECONDS_OF_WORK)
         return answer(*arguments)
 
     monkeypatch.setattr("serve.api.grpc_api.answer", answer_slowly)
@@ -99,4 +100,14 @@ def test_under_load_calls_beyond_the_places_are_rejected_instead_of_waiting_in_g
         answers = [call.future(request, timeout=WAIT_SECONDS) for _ in range(CALLS)]
         codes = Counter(each.code().name for each in answers)
     assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
-    assert codes["RESOURCE_EXHAUSTED"] > CALLS / 2
+    assert codes["RESOURCE_EXHAUSTED"] > CALLS / 6
+
+
+def test_under_load_a_call_that_would_be_late_is_rejected_at_once(live: LiveService) -> None:
+    with live.grpc_channel() as channel:
+        call: Any = channel.unary_unary(TRANSLATE_METHOD, TranslateRequest.SerializeToString)
+        for _ in range(2):
+            call(TranslateRequest(text=["long"]), timeout=WAIT_SECONDS)
+        short: Any = call.future(TranslateRequest(text=["a"]), timeout=LONG_SECONDS / 2)
+        assert short.code().name == "RESOURCE_EXHAUSTED"
+        call(TranslateRequest(text=["a"]), timeout=WAIT_SECONDS)

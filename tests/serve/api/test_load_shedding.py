@@ -78,6 +78,12 @@ class ShedderUnderTest:
         except (InvalidRequestError, DeadlineExceededError, asyncio.CancelledError):
             pass
 
+    def take(self, *seconds: float) -> None:
+        """Admits requests that end after these times."""
+        for each in seconds:
+            with self.load_shedder.enter(RequestRecord("id"), "translate"):
+                self.clock.seconds += each
+
     def be_late(self, times: int = 1) -> None:
         """Admits requests that miss their deadlines."""
         for _ in range(times):
@@ -104,6 +110,23 @@ def test_several_late_requests_shorten_the_queue(error: BaseException | None, ou
     assert shedder.room() == SLOTS + FEW
     shedder.clock.seconds += STRAINED_SECONDS
     assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
+
+
+def test_under_load_a_request_needs_the_time_that_the_fastest_quarter_took() -> None:
+    shedder = ShedderUnderTest()
+    assert shedder.load_shedder.admits("", 0.001)
+    shedder.take(0.4, 0.1, 0.2, 0.3)
+    assert not shedder.load_shedder.admits("", 0.19)
+    assert shedder.load_shedder.admits("", 0.21)
+    assert shedder.load_shedder.admits("", None)
+    shedder.take(*[0.05] * ENDINGS)
+    assert shedder.load_shedder.admits("", 0.06)
+
+
+def test_without_load_a_request_needs_no_time() -> None:
+    shedder = ShedderUnderTest(busy_share=BUSY_SHARE / 2)
+    shedder.take(0.1)
+    assert shedder.load_shedder.admits("", 0.0)
 
 
 @pytest.mark.parametrize(
