@@ -174,7 +174,7 @@ class GrpcApi:
             async with RecordedCall(self._metrics, method, context) as record:
                 with self._load_shedder.enter(record, method):
                     if method != "other":
-                        await self._guard.let_new_calls_in()
+                        await self._guard.let_new_ones_in()
                     return await answer(message, serve, context, record)
 
         return grpc.unary_unary_rpc_method_handler(
@@ -199,7 +199,7 @@ class GrpcApi:
 
             async with RecordedCall(self._metrics, "translate_stream", context) as record:
                 with self._load_shedder.enter(record, "translate_stream") as admission:
-                    await self._guard.let_new_calls_in()
+                    await self._guard.let_new_ones_in()
                     await answer(message, serve, context, record)
 
         return grpc.unary_stream_rpc_method_handler(
@@ -221,7 +221,7 @@ class GrpcApi:
             stream = ManyStream(
                 context,
                 call_headers(context),
-                self._translate,
+                self._translate_item,
                 self._metrics,
                 unanswered_texts=self._stream_unanswered_texts,
                 longest_seconds=self._stream_seconds,
@@ -243,6 +243,10 @@ class GrpcApi:
     ) -> TranslationResponse:
         request = read_translate_request(message, deadline_seconds, fairness_key)
         return await self._dispatcher.translate(request, record)
+
+    async def _translate_item(self, *asked: Any) -> TranslationResponse:
+        await self._guard.let_new_ones_in()
+        return await self._translate(*asked)
 
     async def _answer_texts(self, *asked: Any) -> Message:
         return await write_translation_message(await self._translate(*asked))

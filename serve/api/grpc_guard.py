@@ -16,7 +16,7 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from serve.api.auth import Authenticator
 from serve.api.grpc_call import ACCOUNT, REQUEST_ID_KEY, Context, RecordedCall, abort, call_headers, error_trailers
 from serve.api.grpc_connections import CONNECTION, Connection, Connections
-from serve.api.grpc_turns import NewCalls
+from serve.api.grpc_turns import Arrivals
 from serve.api.grpc_unread import UnreadResponses
 from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
@@ -58,7 +58,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         self._metrics = metrics
         self._methods = methods
         self._connections = connections
-        self._new_calls = NewCalls()
+        self._arrivals = Arrivals()
         self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
         self._unread = UnreadResponses()
         self._guarded: dict[str, Any] = {}
@@ -95,10 +95,10 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
         return handler if account is None else handler._replace(**{kind: serve_account})
 
-    async def let_new_calls_in(self) -> None:
-        """Lets new calls come before the work of admitted ones, if the server is busy."""
+    async def let_new_ones_in(self) -> None:
+        """Lets new calls and messages come before the work of earlier ones, if the server is busy."""
         if self._load_shedder.busy:
-            await self._new_calls.come_first()
+            await self._arrivals.come_first()
 
     def _guard(self, handler: Any, path: str) -> Any:
         """Returns a handler that checks the call, then reads the message of a unary call within the limits.
@@ -109,7 +109,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         is_open = path in PROBES or path.startswith(f"/{HEALTH_SERVICE}/")
 
         async def guarded(messages: object, context: Context) -> Any:
-            self._new_calls.note()
+            self._arrivals.note()
             connection = self._connections.of_call(context.peer())
             # Each call has its own context.
             CONNECTION.set(connection)
@@ -130,6 +130,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
                 connection.end_call()
 
         def read(data: bytes) -> Any:
+            self._arrivals.note()
             if (connection := CONNECTION.get()) is not None:
                 connection.count_message(len(data))
             return handler.request_deserializer(data)

@@ -11,7 +11,7 @@ import pytest
 
 from protos.translation_pb2 import TranslateRequest
 from serve.api.grpc_call import answer
-from serve.api.grpc_turns import LONGEST_SECONDS, TURNS, NewCalls
+from serve.api.grpc_turns import LONGEST_SECONDS, TURNS, Arrivals
 from serve.api.load_shedding import LoadShedder
 from tests.support.fakes import FakeModel
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
@@ -21,7 +21,7 @@ SECONDS_OF_WORK = 0.05
 LONG_SECONDS = 0.5
 
 
-async def turns_until(calls: NewCalls, notes: list[int]) -> int:
+async def turns_until(calls: Arrivals, notes: list[int]) -> int:
     """Returns after how many turns `come_first` returns, if calls come in the turns of `notes`."""
     waiting = asyncio.create_task(calls.come_first())
     for turn in range(10_000):
@@ -36,7 +36,7 @@ async def turns_until(calls: NewCalls, notes: list[int]) -> int:
 @pytest.mark.parametrize("last", [0, TURNS // 2, 2 * TURNS])
 def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
     async def check() -> None:
-        turns = await turns_until(NewCalls(), list(range(0, last + 1, TURNS // 2)))
+        turns = await turns_until(Arrivals(), list(range(0, last + 1, TURNS // 2)))
         assert last + 1 < turns <= last + 2 * TURNS + 2
 
     asyncio.run(check())
@@ -44,7 +44,7 @@ def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
 
 def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
     async def check() -> None:
-        calls, loop = NewCalls(), asyncio.get_running_loop()
+        calls, loop = Arrivals(), asyncio.get_running_loop()
         started_seconds = loop.time()
         waiting = asyncio.create_task(calls.come_first())
         while not waiting.done() and loop.time() < started_seconds + WAIT_SECONDS:
@@ -58,7 +58,7 @@ def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
 
 def test_the_work_of_calls_that_wait_begins_in_one_turn_but_for_a_canceled_call() -> None:
     async def check() -> None:
-        calls = NewCalls()
+        calls = Arrivals()
         first, canceled, *others = (asyncio.create_task(calls.come_first()) for _ in range(4))
         await asyncio.sleep(0)
         canceled.cancel()
@@ -70,7 +70,7 @@ def test_the_work_of_calls_that_wait_begins_in_one_turn_but_for_a_canceled_call(
 
 def test_a_call_after_the_wait_of_others_waits_itself() -> None:
     async def check() -> None:
-        calls = NewCalls()
+        calls = Arrivals()
         await calls.come_first()
         assert await turns_until(calls, []) > TURNS
 
