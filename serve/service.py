@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
+from serve.api.arrivals import HTTP_TURNS, Arrivals
 from serve.api.auth import Security
 from serve.api.body_parser import BodyParser
 from serve.api.deepl.http import DeepLHttp
@@ -148,8 +149,9 @@ class Service:
             stream_seconds=settings.grpc_max_connection_age_seconds,
         )
         limits = http_limits or HttpLimits(affordable_connections(), settings.http_max_connections_per_address)
+        arrivals = Arrivals(HTTP_TURNS, lambda: self._load_shedder.busy)
         reader = RequestReader(
-            settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections
+            settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections, arrivals
         )
         parser, parameters = BodyParser(values), ParameterReader(reader, values)
         translator = SegmentTranslator(dispatcher, models, self._security.authenticator)
@@ -160,6 +162,7 @@ class Service:
             settings.request_timeout_seconds,
             limits,
             metrics.http_connections,
+            arrivals,
             most_largest=MOST_LARGEST_DOCUMENTS,
         )
         jobs = None if self._documents is None else self._documents.jobs

@@ -19,6 +19,7 @@ from protos.translation_pb2 import (
     ScoreRequest,
     TranslateRequest,
 )
+from serve.api.arrivals import GRPC_TURNS, Arrivals
 from serve.api.auth import Authenticator, Tls
 from serve.api.grpc_call import Context, RecordedCall, answer, call_headers, send
 from serve.api.grpc_connections import Connections
@@ -102,7 +103,10 @@ class GrpcApi:
         self._tls = tls
         self._connections = Connections(most_message_bytes, metrics.grpc_connections_ignored.inc)
         self._watching: asyncio.Task[None] | None = None
-        self._guard = RequestGuard(authenticator, load_shedder, metrics, METHODS, self._connections)
+        self._arrivals = Arrivals(GRPC_TURNS, lambda: load_shedder.busy)
+        self._guard = RequestGuard(
+            authenticator, load_shedder, metrics, METHODS, connections=self._connections, arrivals=self._arrivals
+        )
         self._server = grpc.aio.server(interceptors=[self._guard], options=options)
         self._handlers = {
             "Translate": self._handler("translate", TranslateRequest, self._answer_texts),
@@ -174,7 +178,7 @@ class GrpcApi:
             async with RecordedCall(self._metrics, method, context) as record:
                 with self._load_shedder.enter(record, method):
                     if method != "other":
-                        await self._guard.let_new_ones_in()
+                        await self._arrivals.come_first()
                     return await answer(message, serve, context, record)
 
         return grpc.unary_unary_rpc_method_handler(
@@ -199,7 +203,7 @@ class GrpcApi:
 
             async with RecordedCall(self._metrics, "translate_stream", context) as record:
                 with self._load_shedder.enter(record, "translate_stream") as admission:
-                    await self._guard.let_new_ones_in()
+                    await self._arrivals.come_first()
                     await answer(message, serve, context, record)
 
         return grpc.unary_stream_rpc_method_handler(
@@ -245,7 +249,7 @@ class GrpcApi:
         return await self._dispatcher.translate(request, record)
 
     async def _translate_item(self, *asked: Any) -> TranslationResponse:
-        await self._guard.let_new_ones_in()
+        await self._arrivals.come_first()
         return await self._translate(*asked)
 
     async def _answer_texts(self, *asked: Any) -> Message:

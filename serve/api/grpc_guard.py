@@ -13,10 +13,10 @@ import grpc
 import grpc.aio
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
+from serve.api.arrivals import Arrivals
 from serve.api.auth import Authenticator
 from serve.api.grpc_call import ACCOUNT, REQUEST_ID_KEY, Context, RecordedCall, abort, call_headers, error_trailers
 from serve.api.grpc_connections import CONNECTION, Connection, Connections
-from serve.api.grpc_turns import Arrivals
 from serve.api.grpc_unread import UnreadResponses
 from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
@@ -42,7 +42,9 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         load_shedder: LoadShedder,
         metrics: ServiceMetrics,
         methods: Mapping[str, Method],
+        *,
         connections: Connections,
+        arrivals: Arrivals,
     ) -> None:
         """Creates the guard.
 
@@ -52,13 +54,14 @@ class RequestGuard(grpc.aio.ServerInterceptor):
             metrics: counts refused calls.
             methods: metrics labels of the paths of shed methods; other paths are `other`.
             connections: count the calls and their messages.
+            arrivals: are told of each call and message.
         """
         self._authenticator = authenticator
         self._load_shedder = load_shedder
         self._metrics = metrics
         self._methods = methods
         self._connections = connections
-        self._arrivals = Arrivals()
+        self._arrivals = arrivals
         self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
         self._unread = UnreadResponses()
         self._guarded: dict[str, Any] = {}
@@ -94,11 +97,6 @@ class RequestGuard(grpc.aio.ServerInterceptor):
             return await serve(request, context)
 
         return handler if account is None else handler._replace(**{kind: serve_account})
-
-    async def let_new_ones_in(self) -> None:
-        """Lets new calls and messages come before the work of earlier ones, if the server is busy."""
-        if self._load_shedder.busy:
-            await self._arrivals.come_first()
 
     def _guard(self, handler: Any, path: str) -> Any:
         """Returns a handler that checks the call, then reads the message of a unary call within the limits.

@@ -16,6 +16,7 @@ from typing import TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+from serve.api.arrivals import Arrivals
 from serve.api.body_coding import SMALL_CONTENT_BYTES, check_coding, decompress, too_large
 from serve.api.http_exchange import EXCHANGE, Exchange
 from serve.api.http_limits import HttpLimits
@@ -51,10 +52,11 @@ class RequestReader:
         default_timeout_seconds: float,
         limits: HttpLimits,
         metrics: ConnectionMetrics,
+        arrivals: Arrivals,
         *,
         most_largest: int = MAX_LARGEST_BODIES,
     ) -> None:
-        """Creates the reader.
+        """Creates the reader, which tells `arrivals` of each request.
 
         Bodies that are being read take at most as much memory as `most_largest` largest ones. So do large complete
         bodies until their requests end.
@@ -65,6 +67,7 @@ class RequestReader:
         self._limits = limits
         self._max_bodies = max(1, int(MAX_BODIES_SHARE * limits.connections))
         self._metrics = metrics
+        self._arrivals = arrivals
         self._readings: dict[_Reading, None] = {}  # the oldest first
         self._bytes = 0
         self._held = dict[Admission, int]()  # bytes of large complete bodies
@@ -76,6 +79,7 @@ class RequestReader:
             ServiceError: if the body is invalid, too large, late or incomplete, or the request is not admitted.
             HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
         """
+        self._arrivals.note()
         deadline_seconds = time.monotonic() + self._timeout_seconds(request)
         headers = request.headers
         coding = check_coding(", ".join(headers.getlist("content-encoding")))
@@ -97,6 +101,8 @@ class RequestReader:
             body = await decompress(body, coding, self._max_body_bytes, deadline_seconds, reserve)
             if admission in self._held:
                 self._hold(len(body), admission)
+        if admission.counted:
+            await self._arrivals.come_first()
         return body, deadline_seconds
 
     def _hold(self, size: int, admission: Admission) -> None:

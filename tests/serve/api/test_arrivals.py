@@ -1,4 +1,4 @@
-"""Busy gRPC servers: new calls come before the work of earlier ones, and none begins work that would be late."""
+"""Busy servers: new requests come before the work of earlier ones, and none begins work that would be late."""
 
 import asyncio
 import time
@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from protos.translation_pb2 import TranslateRequest
+from serve.api.arrivals import LONGEST_SECONDS, Arrivals
 from serve.api.grpc_call import answer
-from serve.api.grpc_turns import LONGEST_SECONDS, TURNS, Arrivals
 from serve.api.load_shedding import LoadShedder
 from tests.support.fakes import FakeModel
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 
+TURNS = 6
 CALLS = 60
 SECONDS_OF_WORK = 0.05
 LONG_SECONDS = 0.5
@@ -36,7 +37,7 @@ async def turns_until(calls: Arrivals, notes: list[int]) -> int:
 @pytest.mark.parametrize("last", [0, TURNS // 2, 2 * TURNS])
 def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
     async def check() -> None:
-        turns = await turns_until(Arrivals(), list(range(0, last + 1, TURNS // 2)))
+        turns = await turns_until(Arrivals(TURNS, lambda: True), list(range(0, last + 1, TURNS // 2)))
         assert last + 1 < turns <= last + 2 * TURNS + 2
 
     asyncio.run(check())
@@ -44,7 +45,7 @@ def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
 
 def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
     async def check() -> None:
-        calls, loop = Arrivals(), asyncio.get_running_loop()
+        calls, loop = Arrivals(TURNS, lambda: True), asyncio.get_running_loop()
         started_seconds = loop.time()
         waiting = asyncio.create_task(calls.come_first())
         while not waiting.done() and loop.time() < started_seconds + WAIT_SECONDS:
@@ -58,7 +59,7 @@ def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
 
 def test_the_work_of_calls_that_wait_begins_in_one_turn_but_for_a_canceled_call() -> None:
     async def check() -> None:
-        calls = Arrivals()
+        calls = Arrivals(TURNS, lambda: True)
         first, canceled, *others = (asyncio.create_task(calls.come_first()) for _ in range(4))
         await asyncio.sleep(0)
         canceled.cancel()
@@ -68,9 +69,17 @@ def test_the_work_of_calls_that_wait_begins_in_one_turn_but_for_a_canceled_call(
     asyncio.run(check())
 
 
+def test_without_load_nothing_waits() -> None:
+    async def check() -> None:
+        calls = Arrivals(TURNS, lambda: False)
+        assert await turns_until(calls, list(range(10_000))) <= 2
+
+    asyncio.run(check())
+
+
 def test_a_call_after_the_wait_of_others_waits_itself() -> None:
     async def check() -> None:
-        calls = Arrivals()
+        calls = Arrivals(TURNS, lambda: True)
         await calls.come_first()
         assert await turns_until(calls, []) > TURNS
 
