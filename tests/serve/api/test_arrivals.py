@@ -13,6 +13,7 @@ from protos.translation_pb2 import TranslateRequest
 from serve.api.arrivals import LONGEST_SECONDS, Arrivals
 from serve.api.grpc_call import answer
 from serve.api.load_shedding import LoadShedder
+from tests.support.conversation import converse
 from tests.support.fakes import FakeModel
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 
@@ -120,3 +121,28 @@ def test_under_load_a_call_that_would_be_late_is_rejected_at_once(live: LiveServ
         short: Any = call.future(TranslateRequest(text=["a"]), timeout=LONG_SECONDS / 2)
         assert short.code().name == "RESOURCE_EXHAUSTED"
         call(TranslateRequest(text=["a"]), timeout=WAIT_SECONDS)
+
+
+def test_work_of_every_interface_waits_for_arrivals_once(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted, waited = Counter[int](), Counter[int]()
+    note, come_first = Arrivals.note, Arrivals.come_first
+
+    def count_note(arrivals: Arrivals) -> None:
+        noted[id(arrivals)] += 1
+        note(arrivals)
+
+    async def count_wait(arrivals: Arrivals) -> None:
+        waited[id(arrivals)] += 1
+        await come_first(arrivals)
+
+    monkeypatch.setattr(Arrivals, "note", count_note)
+    monkeypatch.setattr(Arrivals, "come_first", count_wait)
+    assert live.post({"text": ["a"]}).is_success
+    assert (list(noted.values()), list(waited.values())) == ([1], [1])
+    live.call(TranslateRequest(text=["a"]))
+    with converse(live) as many:
+        many.send("1", "a")
+        many.send("2", "a")
+        assert many.rest().keys() == {"1", "2"}
+    # Two calls and three messages: the stream's work is that of its messages.
+    assert (sorted(noted.values()), sorted(waited.values())) == ([1, 5], [1, 3])
