@@ -18,6 +18,8 @@ from serve.system import most_open_files
 # Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB. A call of another
 # connection may wait for all of them. RFC 9113 advises at least 100.
 MAX_STREAMS = 100
+# Answered calls of a connection that gRPC has not released yet.
+MAX_UNRELEASED_CALLS = 32
 # Calls of all connections that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
 # CANCELLED, without a reason and a retry delay. A longer queue would delay the calls of all clients during a flood.
 MAX_PENDING_CALLS = 1024
@@ -45,7 +47,7 @@ def channel_options(settings: ServeSettings, *, shared: bool = False) -> Channel
         "grpc.max_concurrent_streams": MAX_STREAMS,
         # Answered calls that are not released yet: a client often starts as many new ones before. By default, gRPC
         # would count them among the concurrent calls and refuse the new ones.
-        "grpc.http2.max_deallocating_streams": MAX_STREAMS,
+        "grpc.http2.max_deallocating_streams": MAX_UNRELEASED_CALLS,
         "grpc.max_allowed_incoming_connections": _max_connections(),
         "grpc.server_handshake_timeout_ms": _milliseconds(HANDSHAKE_SECONDS),
         "grpc.server.max_pending_requests": pending_calls,
