@@ -54,7 +54,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
             metrics: counts refused calls.
             methods: metrics labels of the paths of shed methods; other paths are `other`.
             connections: count the calls and their messages.
-            arrivals: are told of each call and message.
+            arrivals: counts the calls and their messages, so that new ones come first.
         """
         self._authenticator = authenticator
         self._load_shedder = load_shedder

@@ -56,7 +56,7 @@ class RequestReader:
         *,
         most_largest: int = MAX_LARGEST_BODIES,
     ) -> None:
-        """Creates the reader, which tells `arrivals` of each request.
+        """Creates the reader; `arrivals` counts its requests.
 
         Bodies that are being read take at most as much memory as `most_largest` largest ones. So do large complete
         bodies until their requests end.

@@ -87,10 +87,10 @@ class LoadShedder:
     def admits(self, caller: str, remaining_seconds: float | None = None) -> bool:
         """Returns whether one more request of a caller is admitted now, with this time until its deadline."""
         self._shares.note(caller)
-        if self.busy and remaining_seconds is not None and remaining_seconds < self._least_seconds():
-            return False
         capacity, (_, without_queue) = self._capacity(), self._capacities
         if self._inside >= capacity:
+            return False
+        if self.busy and remaining_seconds is not None and remaining_seconds < self._least_seconds():
             return False
         return self._inside < without_queue or self._shares.allow(caller, capacity)
 

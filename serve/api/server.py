@@ -18,7 +18,8 @@ from serve.system import most_open_files
 # Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB. A call of another
 # connection may wait for all of them. RFC 9113 advises at least 100.
 MAX_STREAMS = 100
-# Answered calls of a connection that gRPC has not released yet.
+# Ended calls of a connection that gRPC has not released yet: a client often starts as many new ones before. gRPC would
+# by default count them among the concurrent calls and refuse the new ones. With more, floods of resets delay others.
 MAX_UNRELEASED_CALLS = 32
 # Calls of all connections that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
 # CANCELLED, without a reason and a retry delay. A longer queue would delay the calls of all clients during a flood.
@@ -45,8 +46,6 @@ def channel_options(settings: ServeSettings, *, shared: bool = False) -> Channel
         "grpc.so_reuseport": int(shared),
         "grpc.max_receive_message_length": settings.max_body_bytes,
         "grpc.max_concurrent_streams": MAX_STREAMS,
-        # Answered calls that are not released yet: a client often starts as many new ones before. By default, gRPC
-        # would count them among the concurrent calls and refuse the new ones.
         "grpc.http2.max_deallocating_streams": MAX_UNRELEASED_CALLS,
         "grpc.max_allowed_incoming_connections": _max_connections(),
         "grpc.server_handshake_timeout_ms": _milliseconds(HANDSHAKE_SECONDS),
