@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.tokenizer.tokenizer import PAD_ID
-from model.training.loss import CPU_CHUNK_ROWS, alignment_loss, translation_loss
+from model.training.loss import CPU_CHUNK_ROWS, CPU_GROUP_ROWS, alignment_loss, translation_loss
 
 WIDTH, VOCABULARY = 8, 11
-POSITIONS = [1, 5, CPU_CHUNK_ROWS, 2 * CPU_CHUNK_ROWS + 3]
+POSITIONS = [1, 5, CPU_CHUNK_ROWS, 2 * CPU_CHUNK_ROWS + 3, CPU_GROUP_ROWS + CPU_CHUNK_ROWS + 3]
 
 
 def make_inputs(passes: int, positions: int) -> tuple[Tensor, Tensor, Tensor]:
