@@ -95,7 +95,7 @@ class OnlinePlan(ServersPlan):
 
     run: Path | None = Field(
         None,
-        description="training run or fp32 bundle with the model of all servers; null: a random model and made-up "
+        description="training run or bundle with the model of all servers; null: a random model and made-up "
         "sentences of the data's lengths",
     )
     random: TransformerConfig = Field(BASE, description="shape of the random model")

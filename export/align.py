@@ -33,7 +33,7 @@ class AlignCommand(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_ALIGN_", frozen=True, extra="forbid")
 
-    run: CliPositionalArg[Path] = Field(description="training run (its best checkpoint) or fp32 bundle")
+    run: CliPositionalArg[Path] = Field(description="training run (its best checkpoint) or bundle of one")
     data: str = Field(description="sentence pairs: multi30k:en-de, files:a.en,a.de, tsv:FILE or hf:NAME:en-de")
     split: Literal["train", "validation", "test"] = Field("train", description="part of the data set, if it has parts")
     multi30k_folder: Path | None = Field(None, description="folder of Multi30k; if omitted, $DRAGOMAN_MULTI30K")

@@ -34,7 +34,7 @@ OF_IMPORTS = ("source_language", "target_language", "sentences", "max_source_tok
 class ExportCommand(BaseSettings):
     """Converts a trained model to a bundle for `dragoman serve`.
 
-    The source is a training run, an fp32 bundle, or a model from --from-marian or --from-ctranslate2. The bundle is a
+    The source is a training run, a bundle of one, or a model from --from-marian or --from-ctranslate2. The bundle is a
     folder with ONNX graphs of encoder and decoder step, weights, tokenizer, golden sentences and a manifest. The
     manifest holds checksums and provenance. A server translates the golden sentences before it becomes ready.
     """
@@ -42,7 +42,7 @@ class ExportCommand(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_EXPORT_", frozen=True, extra="forbid")
 
     run: CliPositionalArg[Path | None] = Field(
-        None, description="training run (its best checkpoint) or fp32 bundle to export"
+        None, description="training run (its best checkpoint) or bundle of one to export"
     )
     from_marian: Path | None = Field(
         None, description="folder of a Marian model, in Hugging Face's or its own format, for example OPUS-MT"

@@ -1,7 +1,8 @@
-"""Reads the model to export: a training run, or an fp32 bundle of Dragoman.
+"""Reads the model to export: a training run, or a bundle of Dragoman in fp32 or, with native graphs, in int8.
 
 The weights in a bundle's graphs are sufficient to rebuild the Transformer. A bundle can therefore be exported again
-with another precision or variant, verified and evaluated without its training run.
+with another precision or variant, verified and evaluated without its training run. Weights in 8 bits give the model
+whose weights they are, rounded.
 """
 
 import re
@@ -25,7 +26,7 @@ from model.network.transformer import Transformer
 from model.run import RunFolder
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError
 from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
-from serve.bundle.manifest import first_problem
+from serve.bundle.manifest import CacheSpec, first_problem
 from serve.bundle.tokenizer import load_tokenizer
 
 # Parameter names in the graph and in the model. The exporter renames `positions` where it collides with an input.
@@ -64,8 +65,8 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
 
 def _read_bundle(bundle: Bundle) -> tuple[Exportable, list[Sample]]:
     path, manifest = bundle.folder, bundle.manifest
-    if manifest.precision != "fp32":
-        raise RunError(f"{path}: precision: {manifest.precision}: expected fp32, as in training")
+    if manifest.precision != "fp32" and (manifest.precision != "int8" or manifest.cache is None):
+        raise RunError(f"{path}: precision: {manifest.precision}: expected fp32, or int8 with variant cpu")
     tokenizer = load_tokenizer(bundle)
     if not isinstance(tokenizer, Tokenizer):
         raise RunError(f"{path}: tokenizer: imported, expected the bundle of a training run")
@@ -95,8 +96,12 @@ def _read_transformer(bundle: Bundle) -> Transformer:
         config, manifest.vocabulary_size, manifest.pad_id, bos_id=manifest.bos_id, eos_id=manifest.eos_id
     )
     known = model.state_dict()
-    # Blocks of outputs may end with padding.
-    parameters = {name: value[: len(known[name])] for name, value in read_parameters(bundle) if name in known}
+    parameters = {
+        # Blocks may end with padding.
+        name: value[tuple(map(slice, known[name].shape))]
+        for name, value in read_parameters(bundle)
+        if name in known
+    }
     for name in known:
         if name not in parameters:
             problem = "no graph has this weight, expected a bundle of the current `dragoman export`"
@@ -108,16 +113,17 @@ def _read_transformer(bundle: Bundle) -> Transformer:
 def read_parameters(bundle: Bundle) -> Iterator[tuple[str, Tensor]]:
     """Yields the float32 weights of both graphs, with parameter names of `Transformer` where they match.
 
-    Weights of native graphs have up to 15 more rows.
+    Weights of native graphs may have more rows and columns.
     """
-    read = _read_states_graphs if bundle.manifest.cache is None else _read_native_graphs
-    for name, array in read(bundle):
+    cache = bundle.manifest.cache
+    arrays = _read_states_graphs(bundle) if cache is None else _read_native_graphs(bundle, cache)
+    for name, array in arrays:
         yield name, torch.from_numpy(array.copy())
 
 
-def _read_native_graphs(bundle: Bundle) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def _read_native_graphs(bundle: Bundle, cache: CacheSpec) -> Iterator[tuple[str, NDArray[np.float32]]]:
     for path in (bundle.encoder_path, bundle.decoder_path):
-        yield from float_parameters(read_native(path))
+        yield from float_parameters(read_native(path), cache.heads * cache.head_size)
 
 
 def _read_states_graphs(bundle: Bundle) -> Iterator[tuple[str, NDArray[np.float32]]]:
@@ -140,7 +146,7 @@ def _read_states_graphs(bundle: Bundle) -> Iterator[tuple[str, NDArray[np.float3
 
 
 def read_origin(path: Path) -> tuple[Exportable, list[Sample]]:
-    """Returns the model of a training run or fp32 bundle, and texts for its golden sentences.
+    """Returns the model of a training run or bundle, and texts for its golden sentences.
 
     Raises:
         RunError: if the folder is neither, or the model cannot be loaded.

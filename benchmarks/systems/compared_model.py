@@ -163,7 +163,7 @@ def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedMod
 class ModelsPlan(Plan):
     """The models and the sentences of a benchmark."""
 
-    run: Path | None = Field(None, description="training run or fp32 bundle of a second, trained model")
+    run: Path | None = Field(None, description="training run or bundle of a second, trained model")
     data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
     random: TransformerConfig = Field(BASE, description="shape of the random model")
     vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")

@@ -38,7 +38,7 @@ class AttentionCommand(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_ATTENTION_", frozen=True, extra="forbid")
 
-    models: CliPositionalArg[list[Path]] = Field([SHIPPED], description="folders of training runs or fp32 bundles")
+    models: CliPositionalArg[list[Path]] = Field([SHIPPED], description="folders of training runs or bundles")
     out: Path = Field(Path("build/attention"), description="folder for pictures, tables and figures")
     data: str = Field("multi30k:en-de", description="sentence pairs as in `dragoman train --data`")
     split: Literal["train", "validation", "test"] = Field("test", description="part of the data set, if it has parts")

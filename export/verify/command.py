@@ -48,7 +48,7 @@ class VerifyCommand(BaseSettings):
     bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
     run: Path | None = Field(
         None,
-        description="training run or fp32 bundle of the model; if omitted, no PyTorch comparison",
+        description="training run or bundle of the model; if omitted, no PyTorch comparison",
     )
     original: Path | None = Field(
         None,

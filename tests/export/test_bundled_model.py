@@ -1,15 +1,20 @@
-"""`dragoman export BUNDLE`: an fp32 bundle contains the model and can be exported again with other options."""
+"""`dragoman export BUNDLE`: a bundle contains the model and can be exported again with other options."""
 
 from pathlib import Path
 from shutil import copytree
 
+import numpy as np
 import onnx
 import pytest
+import torch
 
 import dragoman
+from export.graphs.native.models import read_native
 from export.graphs.to_onnx import TRANSPOSED
 from export.origin import read_bundle
+from export.verify.reference import rounded
 from model.errors import RunError
+from model.network.transformer import Transformer
 from serve.bundle.bundle import (
     DECODER_FILE,
     ENCODER_FILE,
@@ -63,9 +68,31 @@ def test_the_models_of_the_shipped_bundles_can_be_read(path: Path) -> None:
     assert exportable.model.vocabulary_size == len(exportable.tokenizer.source_pieces)
 
 
-def test_an_8_bit_bundle_is_refused(int8_bundle: Bundle) -> None:
-    with pytest.raises(RunError, match="precision: int8: expected fp32"):
-        read_bundle(int8_bundle.folder)
+def test_a_bundle_in_8_bits_has_the_model_with_rounded_weights(in_8_bits: Path, toy_bundle: Path) -> None:
+    exact, of_integers = (read_bundle(path)[0].model for path in (toy_bundle, in_8_bits))
+    assert isinstance(exact, Transformer)
+    assert isinstance(of_integers, Transformer)
+    expected = rounded(exact, caches=False).state_dict()
+    for name, value in of_integers.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=0, msg=name)
+
+
+def test_a_bundle_in_8_bits_can_be_exported_again(in_8_bits: Path, tmp_path: Path) -> None:
+    """In 8 bits with the same integers, and with other operators."""
+    dragoman.run("export", [str(in_8_bits), "--precision", "int8", "--out", str(tmp_path / "again")])
+    first, again = Bundle.open(in_8_bits), Bundle.open(tmp_path / "again")
+    before, after = (read_native(bundle.decoder_path) for bundle in (first, again))
+    integers = [name for name, value in before.items() if value.dtype == np.int8]
+    assert integers
+    for name in integers:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    dragoman.run("export", [str(in_8_bits), "--variant", "portable", "--out", str(tmp_path / "portable")])
+    assert Bundle.open(tmp_path / "portable").manifest.precision == "fp32"
+
+
+def test_the_integers_of_other_operators_are_refused(toy_bundles: ToyBundles) -> None:
+    with pytest.raises(RunError, match="precision: int8: expected fp32, or int8 with variant cpu"):
+        read_bundle(toy_bundles("portable", "int8"))
 
 
 def test_recurrent_models_are_refused(recurrent_bundle: Bundle) -> None:

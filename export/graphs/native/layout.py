@@ -66,6 +66,11 @@ def unpack_floats(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
     return blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1])
 
 
+def unpack_integers(blocks: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Returns the matrix of `pack_integers` with its padding, int8 [Np, Kp]."""
+    return blocks.transpose(0, 2, 1, 3).reshape(-1, blocks.shape[1] * GROUP)
+
+
 def offsets(packed: NDArray[np.int8]) -> NDArray[np.int32]:
     """Returns what the zero point of the activations adds to the product of each output, int32 [Np]."""
     sums: NDArray[np.int32] = packed.sum(axis=(1, 3), dtype=np.int32).reshape(-1)

@@ -22,6 +22,7 @@ from export.graphs.native.layout import (
     quantize,
     rounded_up,
     unpack_floats,
+    unpack_integers,
 )
 from model.weights import DISTANCE_TABLES, TransformerWeights
 from serve.bundle.manifest import Precision
@@ -192,19 +193,36 @@ def decoder_weights(model: TransformerWeights, precision: Precision, file: Weigh
     return writer.weights
 
 
-OUTPUT_BIAS, BLOCK_AXES = "output.bias", 3
+OUTPUT_BIAS = "output.bias"
+# Axes of a packed matrix, in fp32 and in 8 bits.
+FLOAT_AXES, INTEGER_AXES = 3, 4
+# What a matrix in 8 bits has beside its integers.
+OF_INTEGERS = ("scale", "offset")
 
 
-def float_parameters(weights: Weights) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yields the parameters of float32 weights, named as in `Transformer`, with padded outputs."""
+def float_parameters(weights: Weights, width: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yields the parameters of weights in float32, named as in `Transformer`, with padded outputs and inputs.
+
+    Each part of a packed matrix has `width` outputs. Matrices in 8 bits have the rounded values.
+    """
     for name, value in weights.items():
         owner, _, kind = name.rpartition(".")
-        array = unpack_floats(value) if value.ndim == BLOCK_AXES else value
         module, _, packed = owner.rpartition(".")
+        if kind in OF_INTEGERS:
+            continue
+        array = _unpacked(value, weights.get(f"{owner}.scale"))
         if packed not in PARTS:
             yield ("output_bias" if name == OUTPUT_BIAS else name), array
             continue
         parts = PARTS[packed]
-        width = weights[f"{owner}.weight"].shape[1]
         for part, split in zip(parts, np.split(array[: width * len(parts)], len(parts)), strict=True):
             yield f"{module}.{part}.{kind}", split
+
+
+def _unpacked(value: NDArray[Any], scales: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """Returns a weight in float32; `scales` are those of a matrix in 8 bits, one per output."""
+    if value.ndim == FLOAT_AXES:
+        return unpack_floats(value)
+    if value.ndim == INTEGER_AXES and scales is not None:
+        return unpack_integers(value) * scales[:, np.newaxis]
+    return value

@@ -64,6 +64,13 @@ def test_the_parameters_can_be_read_back_bitwise(model: Transformer, floats: Bun
         assert torch.equal(read[name][: len(value)], value), name
 
 
+def test_the_rounded_parameters_can_be_read_back(model: Transformer, integers: Bundle) -> None:
+    read = dict(read_parameters(integers))
+    for name, value in rounded(model, caches=False).state_dict().items():
+        trimmed = read[name][tuple(map(slice, value.shape))]
+        torch.testing.assert_close(trimmed, value, rtol=1e-6, atol=0, msg=name)
+
+
 def test_the_logits_in_fp32_are_those_of_pytorch(model: Transformer, floats: Bundle, mode: str) -> None:
     decoded = decoded_logits(model, open_sessions(floats, "cpu"))
     assert np.abs(decoded - expected_logits(model)).max() < 1e-4, mode
