@@ -102,7 +102,8 @@ def test_a_deadline_and_a_disconnect_free_their_rows(native: LiveService) -> Non
             events.cancel()
     with pytest.raises(grpc.RpcError) as late:
         native.call(TranslateRequest(text=TEXTS * 4), 0.001)
-    assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    # While the CPUs are busy, the server rejects a call with so little time.
+    assert late.value.code() in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
     native.settle()
     eventually(lambda: native.pipeline.scheduler.idle)
     eventually(lambda: native.metric("rows_running") == native.metric("sequences_waiting") == 0)
