@@ -61,10 +61,10 @@ def cooldown(step: int, max_steps: int, cooldown_steps: int) -> float:
 
 # Rows of logits computed at once. On a CPU, 128 of 5,000 floats are 2.5 MB; a GPU needs many rows at once.
 CPU_CHUNK_ROWS = 128
-GPU_CHUNK_ROWS = 16_384
 # Rows of gradients multiplied at once.
 CPU_GROUP_ROWS = 512
-GPU_GROUP_ROWS = GPU_CHUNK_ROWS
+# Rows of both on a GPU.
+GPU_ROWS = 16_384
 
 
 def translation_loss(
@@ -106,9 +106,7 @@ class _ProjectedLoss(torch.autograd.Function):
         states_gradient = torch.empty_like(states, dtype=torch.float32)
         weight_gradient = torch.zeros_like(output_weight)
         loss = torch.zeros((), device=states.device)
-        chunk_rows, group_rows = (
-            (CPU_CHUNK_ROWS, CPU_GROUP_ROWS) if device == "cpu" else (GPU_CHUNK_ROWS, GPU_GROUP_ROWS)
-        )
+        chunk_rows, group_rows = (CPU_CHUNK_ROWS, CPU_GROUP_ROWS) if device == "cpu" else (GPU_ROWS, GPU_ROWS)
         with torch.autocast(device, enabled=False):
             for group in _slices(len(labels), group_rows // len(states)):
                 inputs, expected = states[:, group].to(dtype), labels[group]  # [P, g, D], [g]

@@ -196,7 +196,7 @@ def decoder_weights(model: TransformerWeights, precision: Precision, file: Weigh
 OUTPUT_BIAS = "output.bias"
 # Axes of a packed matrix, in fp32 and in 8 bits.
 FLOAT_AXES, INTEGER_AXES = 3, 4
-# What a matrix in 8 bits has beside its integers.
+# Vectors that belong to the integers of a matrix in 8 bits.
 OF_INTEGERS = ("scale", "offset")
 
 
@@ -205,12 +205,12 @@ def float_parameters(weights: Weights, width: int) -> Iterator[tuple[str, NDArra
 
     Each part of a packed matrix has `width` outputs. Matrices in 8 bits have the rounded values.
     """
-    for name, value in weights.items():
+    for name in weights:
         owner, _, kind = name.rpartition(".")
         module, _, packed = owner.rpartition(".")
         if kind in OF_INTEGERS:
             continue
-        array = _unpacked(value, weights.get(f"{owner}.scale"))
+        array = _unpacked(weights, name)
         if packed not in PARTS:
             yield ("output_bias" if name == OUTPUT_BIAS else name), array
             continue
@@ -219,10 +219,12 @@ def float_parameters(weights: Weights, width: int) -> Iterator[tuple[str, NDArra
             yield f"{module}.{part}.{kind}", split
 
 
-def _unpacked(value: NDArray[Any], scales: NDArray[np.float32] | None) -> NDArray[np.float32]:
-    """Returns a weight in float32; `scales` are those of a matrix in 8 bits, one per output."""
+def _unpacked(weights: Weights, name: str) -> NDArray[np.float32]:
+    """Returns a weight in float32, in rows if it is a packed matrix."""
+    value = weights[name]
     if value.ndim == FLOAT_AXES:
         return unpack_floats(value)
-    if value.ndim == INTEGER_AXES and scales is not None:
+    if value.ndim == INTEGER_AXES:
+        scales: NDArray[np.float32] = weights[f"{name.removesuffix('.weight')}.scale"]  # one per output
         return unpack_integers(value) * scales[:, np.newaxis]
     return value
