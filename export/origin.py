@@ -1,8 +1,8 @@
 """Reads the model to export: a training run, or a bundle of Dragoman in fp32 or, with native graphs, in int8.
 
 The weights in a bundle's graphs are sufficient to rebuild the Transformer. A bundle can therefore be exported again
-with another precision or variant, verified and evaluated without its training run. Weights in 8 bits give the model
-whose weights they are, rounded.
+with another precision or variant, verified and evaluated without its training run. The model of an int8
+bundle has the rounded weights.
 """
 
 import re
