@@ -362,7 +362,7 @@ class Service:
             ready = self.lifecycle.own_unready_reason() is None
             await self._worker.report(WorkerState(self._listening, ready, self.lifecycle.live))
         models = {each.name: each.pipeline.readiness.ready for each in self.models}
-        await self._grpc.set_serving(self.lifecycle.refresh(), models)
+        await self._grpc.set_serving(self.lifecycle.unready_reason() is None, models)
 
     async def _read_metrics(self) -> bytes:
         self.lifecycle.refresh()

@@ -55,12 +55,10 @@ class Lifecycle:
         self._stage = stage
         self.refresh()
 
-    def refresh(self) -> bool:
-        """Updates the gauges and returns whether the service is ready."""
-        ready = self.unready_reason() is None
-        self._metrics.set_state(ready=ready, draining=self.leaving)
+    def refresh(self) -> None:
+        """Updates the gauges."""
+        self._metrics.set_state(ready=self.unready_reason() is None, draining=self.leaving)
         self._models.refresh()
-        return ready
 
     def unready_reason(self) -> ServiceError | None:
         """Returns the reason of a failing readiness probe; None: ready."""

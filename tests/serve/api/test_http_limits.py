@@ -207,7 +207,7 @@ def test_waiting_requests_at_the_limit_of_connections_shut_no_door(
     monkeypatch.setattr("serve.service.open_port", open_narrow_port)
     with run_service(bundle_path, http_limits=HttpLimits(connections=8)) as live, ExitStack() as stack:
         connect = connect_to(stack, live)
-        # The document is written for the first request. That takes long, and a request in progress keeps its connection.
+        # The first request waits for the document to be written, and a request in progress keeps its connection.
         assert live.get("/openapi.json").status_code == 200
         for _ in range(20):
             connect(SMALL_BUFFER_BYTES).send(request_)
