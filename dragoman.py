@@ -29,7 +29,7 @@ CLIENTS = {"AsyncTranslationClient": "serve.clients.aio", "TranslationClient": "
 COMMANDS = {
     "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus, English-German sentence pairs"),
     "data": ("model.data.report:DataCommand", "describe parallel text and what cleaning removes"),
-    "train": ("model.training.train:TrainCommand", "train a Transformer on parallel text"),
+    "train": ("export.train_command:TrainFromBundleCommand", "train a Transformer on parallel text"),
     "plan": ("model.training.plan:PlanCommand", "train variants of a recipe with several seeds; print a table"),
     "consensus": ("model.consensus:ConsensusCommand", "keep the translation of each line that is most like the others"),
     "export": ("export.command:ExportCommand", "export a trained model to a bundle for serving"),

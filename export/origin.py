@@ -7,6 +7,7 @@ bundle has the rounded weights.
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from export.source_model import Exportable
 from model.config import Direction, RunConfig, TransformerConfig
 from model.errors import RunError
 from model.network.transformer import Transformer
-from model.run import RunFolder
+from model.run import RunFolder, TrainedModel
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError
 from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
 from serve.bundle.manifest import CacheSpec, first_problem
@@ -56,42 +57,53 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
         RunError: if the folder is no bundle, or its graphs lack parameters of a trained Transformer.
         TokenizerError: if the tokenizer cannot be loaded.
     """
+    with _opened(path) as bundle:
+        return _read_bundle(bundle)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Bundle]:
     try:
         with damage_explained(path, RunError, TokenizerError):
-            return _read_bundle(Bundle.open(path))
+            yield Bundle.open(path)
     except BundleError as error:
         raise RunError(str(error)) from error
 
 
 def _read_bundle(bundle: Bundle) -> tuple[Exportable, list[Sample]]:
-    path, manifest = bundle.folder, bundle.manifest
-    if manifest.precision != "fp32" and (manifest.precision != "int8" or manifest.cache is None):
-        raise RunError(f"{path}: precision: {manifest.precision}: expected fp32, or int8 with variant cpu")
-    tokenizer = load_tokenizer(bundle)
-    if not isinstance(tokenizer, Tokenizer):
-        raise RunError(f"{path}: tokenizer: imported, expected the bundle of a training run")
+    manifest, trained = bundle.manifest, _read_trained(bundle)
     exportable = Exportable(
-        model=_read_transformer(bundle),
-        tokenizer=tokenizer,
+        model=trained.model,
+        tokenizer=trained.tokenizer,
         directions=manifest.directions,
         source_suffix=manifest.source_suffix,
         unk_id=manifest.unk_id,
         training=manifest.provenance.training,
-        steps=manifest.provenance.steps,
+        steps=trained.steps,
     )
     return exportable, [
         Sample(Direction(source=s.source_language, target=s.target_language), s.source) for s in bundle.golden
     ]
 
 
-def _read_transformer(bundle: Bundle) -> Transformer:
-    manifest = bundle.manifest
+def _read_trained(bundle: Bundle) -> TrainedModel:
+    path, manifest = bundle.folder, bundle.manifest
+    if manifest.precision != "fp32" and (manifest.precision != "int8" or manifest.cache is None):
+        raise RunError(f"{path}: precision: {manifest.precision}: expected fp32, or int8 with variant cpu")
+    tokenizer = load_tokenizer(bundle)
+    if not isinstance(tokenizer, Tokenizer):
+        raise RunError(f"{path}: tokenizer: imported, expected the bundle of a training run")
     try:
-        config = RunConfig.model_validate(manifest.provenance.training).model
+        config = RunConfig.model_validate(manifest.provenance.training)
     except ValidationError as error:
-        raise RunError(f"{bundle.folder}: provenance: training: {first_problem(error)}") from error
-    if not isinstance(config, TransformerConfig):
-        raise RunError(f"{bundle.folder}: {config.architecture}: expected a Transformer")
+        raise RunError(f"{path}: provenance: training: {first_problem(error)}") from error
+    if not isinstance(config.model, TransformerConfig):
+        raise RunError(f"{path}: {config.model.architecture}: expected a Transformer")
+    return TrainedModel(config, tokenizer, _read_transformer(bundle, config.model), manifest.provenance.steps)
+
+
+def _read_transformer(bundle: Bundle, config: TransformerConfig) -> Transformer:
+    manifest = bundle.manifest
     model = Transformer(
         config, manifest.vocabulary_size, manifest.pad_id, bos_id=manifest.bos_id, eos_id=manifest.eos_id
     )
@@ -143,6 +155,19 @@ def _read_states_graphs(bundle: Bundle) -> Iterator[tuple[str, NDArray[np.float3
                 yield f"{side}_{name}", value
             else:
                 yield names.get(name, name), value
+
+
+def read_trained(path: Path) -> TrainedModel:
+    """Returns the model of a training run or bundle, to train it further.
+
+    Raises:
+        RunError: if the folder is neither, or the model cannot be loaded.
+        TokenizerError: if the tokenizer cannot be loaded.
+    """
+    if (path / MANIFEST_FILE).is_file():
+        with _opened(path) as bundle:
+            return _read_trained(bundle)
+    return RunFolder(path).load()
 
 
 def read_origin(path: Path) -> tuple[Exportable, list[Sample]]:

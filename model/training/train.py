@@ -22,9 +22,11 @@ from model.data.cleaning import TrainingData, read_training_data
 from model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines
 from model.data.report import describe_corpora
 from model.data.segmentation import Segmentation
-from model.run import RunFolder, write_whole
-from model.tokenizer.tokenizer import Tokenizer, tagged_languages, train_tokenizer
+from model.errors import RunError
+from model.run import RunFolder, TrainedModel, write_whole
+from model.tokenizer.tokenizer import Tokenizer, TokenizerError, tagged_languages, train_tokenizer
 from model.training.curves import plot_curves
+from model.training.initial import continued
 from model.training.module import DivergedError, TranslationData, TranslationModule
 from model.training.trainer import HardwareConfig, ValidationTranslation, make_trainer
 
@@ -57,7 +59,8 @@ class TrainCommand(BaseSettings):
     """Trains a Transformer on parallel text.
 
     Reads sentence pairs, trains a SentencePiece tokenizer and the model, and writes both with checkpoints and
-    TensorBoard logs into a folder. Run the same command again to go on after an interruption.
+    TensorBoard logs into a folder. With --initial, trains a model further. Run the same command again to go on after
+    an interruption.
     """
 
     model_config = SettingsConfigDict(
@@ -77,6 +80,10 @@ class TrainCommand(BaseSettings):
     )
     multi30k_folder: Path | None = Field(
         None, description="folder of the Multi30k files, downloaded if missing; else $DRAGOMAN_MULTI30K"
+    )
+    initial: Path | None = Field(
+        None,
+        description="run or bundle to train further; model and tokenizer options must be the same",
     )
     recipe: str | None = Field(None, description="name in model/recipes/ or YAML file with the sections below")
     model: ModelConfig = Field(TransformerConfig(), description="shape of the model")
@@ -105,11 +112,40 @@ class TrainCommand(BaseSettings):
             tokenizer=self.tokenizer,
             training=self.training,
         )
-        train(RunFolder(self.out), config, data, self.hardware)
+        initial = None
+        if self.initial is not None:
+            try:
+                initial = self.read_initial(self.initial)
+                config = continued(initial, config)
+            except (RunError, TokenizerError, ValueError) as error:
+                raise SystemExit(f"dragoman train: {error}") from error
+        train(RunFolder(self.out), config, data, self.hardware, initial)
+
+    def read_initial(self, path: Path) -> TrainedModel:
+        """Reads the model that the training starts with.
+
+        Raises:
+            RunError: if it cannot be read.
+            TokenizerError: if its tokenizer cannot be loaded.
+        """
+        return RunFolder(path).load()
 
 
-def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: HardwareConfig | None = None) -> None:
+def train(
+    folder: RunFolder,
+    config: RunConfig,
+    data: TrainingData,
+    hardware: HardwareConfig | None = None,
+    initial: TrainedModel | None = None,
+) -> None:
     """Trains until the last step, from the last checkpoint if there is one.
+
+    Args:
+        folder: of the run.
+        config: of the run.
+        data: training and validation pairs.
+        hardware: to train on.
+        initial: has tokenizer and parameters of a new run; None: both are made.
 
     Raises:
         SystemExit: if training ends early; the message has the reason.
@@ -126,7 +162,7 @@ def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: Ha
         print(f"{folder.path}: already trained")
         return
     training = [part.corpus for part in data.training]
-    tokenizer = _make_tokenizer(folder, config, training)
+    tokenizer = _make_tokenizer(folder, config, training) if initial is None else _keep_tokenizer(folder, initial)
     segmentation = Segmentation(tokenizer, config, training)
     watched = Segmentation(tokenizer, config, data.validation)
     print(describe_corpora(data.training, segmentation.encoded, tokenizer.vocabulary_size))
@@ -138,6 +174,8 @@ def train(folder: RunFolder, config: RunConfig, data: TrainingData, hardware: Ha
     callbacks = [] if config.training.selection == "loss" else [ValidationTranslation(watched)]
     trainer = make_trainer(folder, config.training, hardware or HardwareConfig(), callbacks)
     module = TranslationModule(config, tokenizer.vocabulary_size)
+    if initial is not None:
+        module.model.load_state_dict(initial.model.state_dict())
     parameters = sum(parameter.numel() for parameter in module.parameters())
     print(f"{parameters:,} parameters, {tokenizer.vocabulary_size:,} tokens")
     last = folder.last_checkpoint
@@ -187,6 +225,11 @@ def _keep_samples(folder: RunFolder, validation: Sequence[Corpus]) -> None:
         languages = "\t".join(corpus.languages)
         lines += [f"{languages}\t{text}\n" for text in corpus.sources[::stride][:SAMPLES]]
     write_whole(folder.samples, "".join(lines).encode())
+
+
+def _keep_tokenizer(folder: RunFolder, initial: TrainedModel) -> Tokenizer:
+    write_whole(folder.tokenizer, initial.tokenizer.model)
+    return initial.tokenizer
 
 
 def _make_tokenizer(folder: RunFolder, config: RunConfig, corpora: Sequence[Corpus]) -> Tokenizer:

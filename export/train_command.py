@@ -1,0 +1,21 @@
+"""`dragoman train` from a bundle."""
+
+from pathlib import Path
+
+from model.run import TrainedModel
+from model.training.train import TrainCommand
+
+
+class TrainFromBundleCommand(TrainCommand):  # noqa: D101 - as TrainCommand
+    __doc__ = TrainCommand.__doc__
+
+    def read_initial(self, path: Path) -> TrainedModel:
+        """Reads the run or bundle that the training starts with.
+
+        Raises:
+            RunError: if it cannot be read.
+            TokenizerError: if its tokenizer cannot be loaded.
+        """
+        from export.origin import read_trained  # noqa: PLC0415 - needs the libraries of an export
+
+        return read_trained(path)

@@ -1,0 +1,132 @@
+"""`dragoman train --initial`: a trained model is trained further, from its run or from a bundle."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+import dragoman
+from export.origin import read_trained
+from model.data.batches import Batch
+from model.run import RunFolder, TrainedModel
+from model.search import generate_greedy
+from model.training.module import TranslationModule
+from tests.support.toy import TOY_CONFIG, ToyBundles, toy_sentences, translate_toy
+
+DIRECTION = TOY_CONFIG.directions[0]
+Train = Callable[..., TrainedModel]
+# Steps so small that the parameters stay the same to some digits.
+STILL = ("--training.max-steps=1", "--training.learning-rate=1e-9")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The recipe of the toy model."""
+    path = tmp_path_factory.mktemp("recipe") / "toy.yaml"
+    sections = TOY_CONFIG.model_dump(mode="json", include={"model", "tokenizer", "training"})
+    path.write_text(yaml.safe_dump(sections), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(name="train")
+def _train(recipe: str, tmp_path: Path) -> Train:
+    """Trains on data into a folder of this name, with more options."""
+
+    def train(data: str, name: str, *more: str) -> TrainedModel:
+        out = tmp_path / name
+        dragoman.run("train", ["--data", data, "--recipe", recipe, "--out", str(out), *more])
+        return RunFolder(out).load()
+
+    return train
+
+
+def assert_same_parameters(ours: TrainedModel, theirs: TrainedModel) -> None:
+    left, right = ours.model.state_dict(), theirs.model.state_dict()
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        torch.testing.assert_close(value, right[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["run", "fp32", "int8"])
+def test_training_starts_with_parameters_and_tokenizer_of_a_run_or_bundle(
+    toy_run: RunFolder, toy_bundles: ToyBundles, toy_data: str, train: Train, kind: str
+) -> None:
+    initial = {
+        "run": lambda: toy_run.path,
+        "fp32": lambda: toy_bundles("cpu", "fp32"),
+        "int8": lambda: toy_bundles("cpu", "int8"),
+    }[kind]()
+    trained = train(toy_data, "run", "--initial", str(initial), *STILL)
+    assert_same_parameters(trained, read_trained(initial))
+    assert trained.tokenizer.model == read_trained(initial).tokenizer.model
+    assert trained.config.directions == (DIRECTION,)
+
+
+def test_a_model_learns_new_translations(toy_run: RunFolder, train: Train, tmp_path: Path) -> None:
+    """The data call the moon a bird."""
+
+    def renamed(sentence: str) -> str:
+        return translate_toy(sentence.replace("moon", "bird"))
+
+    sentences = [each for each in toy_sentences() if "moon" in each]
+    learned, others = sentences[:300], sentences[-50:]
+    source, target = tmp_path / "moon.en", tmp_path / "moon.de"
+    source.write_text("".join(f"{each}\n" for each in learned), encoding="utf-8")
+    target.write_text("".join(f"{renamed(each)}\n" for each in learned), encoding="utf-8")
+    data = f"files:{source},{target}"
+    trained = train(data, "run", "--initial", str(toy_run.path), "--training.max-steps=150")
+
+    def count_renamed(model: TrainedModel) -> int:
+        answers = generate_greedy(model.model, model.source_ids(DIRECTION, others))
+        translations = [model.tokenizer.decode(each.target_ids) for each in answers]
+        return sum(ours == renamed(each) for ours, each in zip(translations, others, strict=True))
+
+    assert count_renamed(toy_run.load()) == 0
+    assert count_renamed(trained) >= 45
+
+
+def test_an_interrupted_run_goes_on_from_its_checkpoint_and_not_from_the_initial_model(
+    toy_run: RunFolder, toy_data: str, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--initial", str(toy_run.path), "--training.max-steps=4", "--training.validation-every-steps=2")
+    unbroken = train(toy_data, "unbroken", *options)
+    step = TranslationModule.training_step
+
+    def fail_late(module: TranslationModule, batch: Batch, index: int) -> Tensor:
+        if module.trainer.global_step == 3:
+            raise RuntimeError("out of memory")
+        return step(module, batch, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationModule, "training_step", fail_late)
+        with pytest.raises(RuntimeError):
+            train(toy_data, "broken", *options)
+    assert_same_parameters(train(toy_data, "broken", *options), unbroken)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--model.d-ff=64"], "model.d-ff: expected 128 as in the initial model, got 64"),
+        (["--tokenizer.vocabulary-size=99"], "tokenizer.vocabulary-size: expected 100 as in the initial model, got 99"),
+        (["--initial", "no-such"], "no-such: "),
+    ],
+    ids=str,
+)
+def test_options_that_differ_from_those_of_the_initial_model_are_refused(
+    toy_run: RunFolder, toy_data: str, train: Train, options: list[str], problem: str
+) -> None:
+    with pytest.raises(SystemExit, match=f"^dragoman train: {re.escape(problem)}"):
+        train(toy_data, "run", "--initial", str(toy_run.path), *options)
+
+
+def test_a_direction_that_the_initial_model_lacks_is_refused(toy_run: RunFolder, train: Train, tmp_path: Path) -> None:
+    for name in ("few.de", "few.en"):
+        (tmp_path / name).write_text("".join(f"{each}\n" for each in toy_sentences()[:20]), encoding="utf-8")
+    data = f"files:{tmp_path / 'few.de'},{tmp_path / 'few.en'}"
+    with pytest.raises(SystemExit, match=r"^dragoman train: data: expected directions .*, en-de, got de-en$"):
+        train(data, "run", "--initial", str(toy_run.path))
