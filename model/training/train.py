@@ -26,7 +26,7 @@ from model.errors import RunError
 from model.run import RunFolder, TrainedModel, write_whole
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError, tagged_languages, train_tokenizer
 from model.training.curves import plot_curves
-from model.training.initial import continued
+from model.training.initial import continued, initial_parameters
 from model.training.module import DivergedError, TranslationData, TranslationModule
 from model.training.trainer import HardwareConfig, ValidationTranslation, make_trainer
 
@@ -83,7 +83,7 @@ class TrainCommand(BaseSettings):
     )
     initial: Path | None = Field(
         None,
-        description="run or bundle to train further; model and tokenizer options must be the same",
+        description="run or bundle to train further; its model options must be the same",
     )
     recipe: str | None = Field(None, description="name in model/recipes/ or YAML file with the sections below")
     model: ModelConfig = Field(TransformerConfig(), description="shape of the model")
@@ -145,7 +145,7 @@ def train(
         config: of the run.
         data: training and validation pairs.
         hardware: to train on.
-        initial: has tokenizer and parameters of a new run; None: both are made.
+        initial: has the first parameters of a new run; None: they are drawn.
 
     Raises:
         SystemExit: if training ends early; the message has the reason.
@@ -162,7 +162,9 @@ def train(
         print(f"{folder.path}: already trained")
         return
     training = [part.corpus for part in data.training]
-    tokenizer = _make_tokenizer(folder, config, training) if initial is None else _keep_tokenizer(folder, initial)
+    if initial is not None and initial.config.tokenizer == config.tokenizer:
+        write_whole(folder.tokenizer, initial.tokenizer.model)
+    tokenizer = _make_tokenizer(folder, config, training)
     segmentation = Segmentation(tokenizer, config, training)
     watched = Segmentation(tokenizer, config, data.validation)
     print(describe_corpora(data.training, segmentation.encoded, tokenizer.vocabulary_size))
@@ -175,7 +177,7 @@ def train(
     trainer = make_trainer(folder, config.training, hardware or HardwareConfig(), callbacks)
     module = TranslationModule(config, tokenizer.vocabulary_size)
     if initial is not None:
-        module.model.load_state_dict(initial.model.state_dict())
+        module.model.load_state_dict(initial_parameters(initial, tokenizer))
     parameters = sum(parameter.numel() for parameter in module.parameters())
     print(f"{parameters:,} parameters, {tokenizer.vocabulary_size:,} tokens")
     last = folder.last_checkpoint
@@ -225,11 +227,6 @@ def _keep_samples(folder: RunFolder, validation: Sequence[Corpus]) -> None:
         languages = "\t".join(corpus.languages)
         lines += [f"{languages}\t{text}\n" for text in corpus.sources[::stride][:SAMPLES]]
     write_whole(folder.samples, "".join(lines).encode())
-
-
-def _keep_tokenizer(folder: RunFolder, initial: TrainedModel) -> Tokenizer:
-    write_whole(folder.tokenizer, initial.tokenizer.model)
-    return initial.tokenizer
 
 
 def _make_tokenizer(folder: RunFolder, config: RunConfig, corpora: Sequence[Corpus]) -> Tokenizer:
