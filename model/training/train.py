@@ -162,9 +162,7 @@ def train(
         print(f"{folder.path}: already trained")
         return
     training = [part.corpus for part in data.training]
-    if initial is not None and initial.config.tokenizer == config.tokenizer:
-        write_whole(folder.tokenizer, initial.tokenizer.model)
-    tokenizer = _make_tokenizer(folder, config, training)
+    tokenizer = _make_tokenizer(folder, config, training, initial)
     segmentation = Segmentation(tokenizer, config, training)
     watched = Segmentation(tokenizer, config, data.validation)
     print(describe_corpora(data.training, segmentation.encoded, tokenizer.vocabulary_size))
@@ -229,8 +227,14 @@ def _keep_samples(folder: RunFolder, validation: Sequence[Corpus]) -> None:
     write_whole(folder.samples, "".join(lines).encode())
 
 
-def _make_tokenizer(folder: RunFolder, config: RunConfig, corpora: Sequence[Corpus]) -> Tokenizer:
-    if not folder.tokenizer.exists():
+def _make_tokenizer(
+    folder: RunFolder, config: RunConfig, corpora: Sequence[Corpus], initial: TrainedModel | None
+) -> Tokenizer:
+    if folder.tokenizer.exists():
+        return Tokenizer.load(folder.tokenizer)
+    if initial is not None and initial.config.tokenizer == config.tokenizer:
+        tokenizer = initial.tokenizer
+    else:
         print("training the tokenizer")
         tokenizer = train_tokenizer(
             balanced_lines(corpora, config.tokenizer.training_lines),
@@ -239,5 +243,5 @@ def _make_tokenizer(folder: RunFolder, config: RunConfig, corpora: Sequence[Corp
             character_coverage=config.tokenizer.character_coverage,
             target_languages=tagged_languages(config.directions),
         )
-        write_whole(folder.tokenizer, tokenizer.model)
-    return Tokenizer.load(folder.tokenizer)
+    write_whole(folder.tokenizer, tokenizer.model)
+    return tokenizer

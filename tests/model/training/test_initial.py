@@ -134,6 +134,13 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_and_not_from_the_initial
     assert_same_parameters(train(toy_data, "broken", *options), unbroken)
 
 
+def test_an_existing_run_goes_on_with_its_own_tokenizer(toy_run: RunFolder, toy_data: str, train: Train) -> None:
+    earlier = train(toy_data, "run", *STILL)
+    again = train(toy_data, "run", "--initial", str(toy_run.path), *STILL)
+    assert again.tokenizer.model == earlier.tokenizer.model != toy_run.load().tokenizer.model
+    assert_same_parameters(again, earlier)
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
