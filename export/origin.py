@@ -58,7 +58,30 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
         TokenizerError: if the tokenizer cannot be loaded.
     """
     with _opened(path) as bundle:
-        return _read_bundle(bundle)
+        manifest, trained = bundle.manifest, _read_trained(bundle)
+        exportable = Exportable(
+            model=trained.model,
+            tokenizer=trained.tokenizer,
+            directions=manifest.directions,
+            source_suffix=manifest.source_suffix,
+            unk_id=manifest.unk_id,
+            training=manifest.provenance.training,
+            steps=trained.steps,
+        )
+        return exportable, [
+            Sample(Direction(source=s.source_language, target=s.target_language), s.source) for s in bundle.golden
+        ]
+
+
+def read_trained(path: Path) -> TrainedModel:
+    """Returns the model of a bundle, to train it further.
+
+    Raises:
+        RunError: as `read_bundle`.
+        TokenizerError: as `read_bundle`.
+    """
+    with _opened(path) as bundle:
+        return _read_trained(bundle)
 
 
 @contextmanager
@@ -68,22 +91,6 @@ def _opened(path: Path) -> Iterator[Bundle]:
             yield Bundle.open(path)
     except BundleError as error:
         raise RunError(str(error)) from error
-
-
-def _read_bundle(bundle: Bundle) -> tuple[Exportable, list[Sample]]:
-    manifest, trained = bundle.manifest, _read_trained(bundle)
-    exportable = Exportable(
-        model=trained.model,
-        tokenizer=trained.tokenizer,
-        directions=manifest.directions,
-        source_suffix=manifest.source_suffix,
-        unk_id=manifest.unk_id,
-        training=manifest.provenance.training,
-        steps=trained.steps,
-    )
-    return exportable, [
-        Sample(Direction(source=s.source_language, target=s.target_language), s.source) for s in bundle.golden
-    ]
 
 
 def _read_trained(bundle: Bundle) -> TrainedModel:
@@ -155,19 +162,6 @@ def _read_states_graphs(bundle: Bundle) -> Iterator[tuple[str, NDArray[np.float3
                 yield f"{side}_{name}", value
             else:
                 yield names.get(name, name), value
-
-
-def read_trained(path: Path) -> TrainedModel:
-    """Returns the model of a training run or bundle, to train it further.
-
-    Raises:
-        RunError: if the folder is neither, or the model cannot be loaded.
-        TokenizerError: if the tokenizer cannot be loaded.
-    """
-    if (path / MANIFEST_FILE).is_file():
-        with _opened(path) as bundle:
-            return _read_trained(bundle)
-    return RunFolder(path).load()
 
 
 def read_origin(path: Path) -> tuple[Exportable, list[Sample]]:

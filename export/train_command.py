@@ -16,6 +16,10 @@ class TrainFromBundleCommand(TrainCommand):  # noqa: D101 - as TrainCommand
             RunError: if it cannot be read.
             TokenizerError: if its tokenizer cannot be loaded.
         """
+        from serve.bundle.bundle import MANIFEST_FILE  # noqa: PLC0415 - keeps --help quick
+
+        if not (path / MANIFEST_FILE).is_file():
+            return super().read_initial(path)
         from export.origin import read_trained  # noqa: PLC0415 - needs the libraries of an export
 
         return read_trained(path)

@@ -4,7 +4,7 @@ In the toy language every source word has one translation and the order stays, s
 random model shows rare behavior: it ends at once, late or never.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from shutil import copytree
@@ -27,6 +27,7 @@ from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
 from model.run import RunFolder, TrainedModel
 from model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from model.training.module import TranslationModule
 from model.training.train import train
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle
 from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
@@ -126,11 +127,13 @@ def toy_test_sentences() -> tuple[str, ...]:
     return toy_sentences()[-TEST_SENTENCES:]
 
 
-def write_pairs(folder: Path, name: str, sentences: tuple[str, ...]) -> str:
+def write_pairs(
+    folder: Path, name: str, sentences: Sequence[str], translate: Callable[[str], str] = translate_toy
+) -> str:
     """Writes sentences and their translations as two files; returns their data specification."""
     source, target = folder / f"{name}.en", folder / f"{name}.de"
     source.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
-    target.write_text("".join(f"{translate_toy(sentence)}\n" for sentence in sentences), encoding="utf-8")
+    target.write_text("".join(f"{translate(sentence)}\n" for sentence in sentences), encoding="utf-8")
     return f"files:{source},{target}"
 
 
@@ -142,6 +145,20 @@ def train_toy(folder: Path) -> RunFolder:
     data = TrainingData([clean(training, TOY_CONFIG.cleaning)], [held_out.select(range(100))])
     train(run, TOY_CONFIG, data)
     return run
+
+
+def fail_once(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
+    """Makes a method of the training module fail at one call, counted from 1."""
+    step = getattr(TranslationModule, method)
+    calls: list[int] = []
+
+    def step_or_fail(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == call:
+            raise RuntimeError("out of memory")
+        return step(*arguments)
+
+    patch.setattr(TranslationModule, method, step_or_fail)
 
 
 def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transformer:

@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from torch import Tensor
 
 import dragoman
 from export.origin import read_trained
-from model.data.batches import Batch
 from model.run import RunFolder, TrainedModel
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import UNK_ID
 from model.training.initial import spell
-from model.training.module import TranslationModule
-from tests.support.toy import TOY_CONFIG, ToyBundles, toy_sentences, translate_toy
+from tests.support.toy import TOY_CONFIG, ToyBundles, fail_once, toy_sentences, translate_toy, write_pairs
 
 DIRECTION = TOY_CONFIG.directions[0]
 Train = Callable[..., TrainedModel]
@@ -57,14 +54,14 @@ def assert_same_parameters(ours: TrainedModel, theirs: TrainedModel) -> None:
 def test_training_starts_with_parameters_and_tokenizer_of_a_run_or_bundle(
     toy_run: RunFolder, toy_bundles: ToyBundles, toy_data: str, train: Train, kind: str
 ) -> None:
-    initial = {
-        "run": lambda: toy_run.path,
-        "fp32": lambda: toy_bundles("cpu", "fp32"),
-        "int8": lambda: toy_bundles("cpu", "int8"),
+    path, initial = {
+        "run": lambda: (toy_run.path, toy_run.load()),
+        "fp32": lambda: (toy_bundles("cpu", "fp32"), read_trained(toy_bundles("cpu", "fp32"))),
+        "int8": lambda: (toy_bundles("cpu", "int8"), read_trained(toy_bundles("cpu", "int8"))),
     }[kind]()
-    trained = train(toy_data, "run", "--initial", str(initial), *STILL)
-    assert_same_parameters(trained, read_trained(initial))
-    assert trained.tokenizer.model == read_trained(initial).tokenizer.model
+    trained = train(toy_data, "run", "--initial", str(path), *STILL)
+    assert_same_parameters(trained, initial)
+    assert trained.tokenizer.model == initial.tokenizer.model
     assert trained.config.directions == (DIRECTION,)
 
 
@@ -76,10 +73,7 @@ def test_a_model_learns_new_translations(toy_run: RunFolder, train: Train, tmp_p
 
     sentences = [each for each in toy_sentences() if "moon" in each]
     learned, others = sentences[:300], sentences[-50:]
-    source, target = tmp_path / "moon.en", tmp_path / "moon.de"
-    source.write_text("".join(f"{each}\n" for each in learned), encoding="utf-8")
-    target.write_text("".join(f"{renamed(each)}\n" for each in learned), encoding="utf-8")
-    data = f"files:{source},{target}"
+    data = write_pairs(tmp_path, "moon", learned, renamed)
     trained = train(data, "run", "--initial", str(toy_run.path), "--training.max-steps=150")
 
     def count_renamed(model: TrainedModel) -> int:
@@ -120,15 +114,8 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_and_not_from_the_initial
 ) -> None:
     options = ("--initial", str(toy_run.path), "--training.max-steps=4", "--training.validation-every-steps=2")
     unbroken = train(toy_data, "unbroken", *options)
-    step = TranslationModule.training_step
-
-    def fail_late(module: TranslationModule, batch: Batch, index: int) -> Tensor:
-        if module.trainer.global_step == 3:
-            raise RuntimeError("out of memory")
-        return step(module, batch, index)
-
     with monkeypatch.context() as patch:
-        patch.setattr(TranslationModule, "training_step", fail_late)
+        fail_once(patch, "training_step", 4)
         with pytest.raises(RuntimeError):
             train(toy_data, "broken", *options)
     assert_same_parameters(train(toy_data, "broken", *options), unbroken)
@@ -157,8 +144,7 @@ def test_another_shape_and_a_missing_model_are_refused(
 
 
 def test_a_direction_that_the_initial_model_lacks_is_refused(toy_run: RunFolder, train: Train, tmp_path: Path) -> None:
-    for name in ("few.de", "few.en"):
-        (tmp_path / name).write_text("".join(f"{each}\n" for each in toy_sentences()[:20]), encoding="utf-8")
+    write_pairs(tmp_path, "few", toy_sentences()[:20])
     data = f"files:{tmp_path / 'few.de'},{tmp_path / 'few.en'}"
     with pytest.raises(SystemExit, match=r"^dragoman train: data: expected directions .*, en-de, got de-en$"):
         train(data, "run", "--initial", str(toy_run.path))

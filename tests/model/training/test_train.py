@@ -21,7 +21,7 @@ from model.tokenizer.tokenizer import EOS_ID
 from model.training.module import TranslationModule
 from model.training.train import TrainCommand
 from tests.support.paths import ROOT
-from tests.support.toy import toy_sentences, toy_test_sentences, translate_toy, write_pairs
+from tests.support.toy import fail_once, toy_sentences, toy_test_sentences, translate_toy, write_pairs
 
 WAIT_SECONDS = 240.0
 MAX_STEPS = 12
@@ -112,20 +112,6 @@ def assert_same_end(ours: RunFolder, theirs: RunFolder) -> None:
         left, right = parameters(one), parameters(other)
         assert left.keys() == right.keys()
         assert [name for name in left if not torch.equal(left[name], right[name])] == []
-
-
-def fail_once(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
-    """Makes a method of the training module fail at one call, counted from 1."""
-    step = getattr(TranslationModule, method)
-    calls: list[int] = []
-
-    def step_or_fail(*arguments: Any) -> Any:
-        calls.append(len(calls))
-        if len(calls) == call:
-            raise RuntimeError("out of memory")
-        return step(*arguments)
-
-    patch.setattr(TranslationModule, method, step_or_fail)
 
 
 def refusal(start_it: Callable[[], object]) -> str:
