@@ -18,9 +18,9 @@ from serve.system import most_open_files
 # Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB. A call of another
 # connection may wait for all of them. RFC 9113 advises at least 100.
 MAX_STREAMS = 100
-# Ended calls of a connection that gRPC has not released yet: a client often starts as many new ones before. gRPC would
-# by default count them among the concurrent calls and refuse the new ones. With more, floods of resets delay others.
-MAX_UNRELEASED_CALLS = 32
+# Ended calls of a connection that gRPC has not released yet. A client that got its answers may start as many new ones
+# before. gRPC would by default count both among the concurrent calls and refuse the new ones.
+MAX_UNRELEASED_CALLS = MAX_STREAMS
 # Calls of all connections that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
 # CANCELLED, without a reason and a retry delay. A longer queue would delay the calls of all clients during a flood.
 MAX_PENDING_CALLS = 1024
