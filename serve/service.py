@@ -12,7 +12,7 @@ import asyncio
 import platform
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -346,16 +346,14 @@ class Service:
         self.ready.set()
 
     async def _watch(self) -> None:
-        """Publishes the health of the models and reloads changed certificates and keys."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                self._security.refresh()
-                await self._security.synchronize()
-                self._load_shedder.watch()
-                await self._publish_health()
-            except Exception:  # if the watch ended, the published health would never change
-                log.exception("watch_failed")
+        """Looks regularly after what changes. A database that does not answer delays only its own work."""
+        await asyncio.gather(_repeat(self._look), _repeat(self._security.synchronize))
+
+    async def _look(self) -> None:
+        """Publishes the health of the models and reloads changed files of certificates and keys."""
+        self._security.refresh()
+        self._load_shedder.watch()
+        await self._publish_health()
 
     async def _publish_health(self) -> None:
         if self._worker is not None:
@@ -381,9 +379,11 @@ class Service:
         await asyncio.sleep(max(HAND_OVER_SECONDS, self._settings.lame_duck_seconds))
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
-                await asyncio.gather(stopping, self.models.wait_unused())
+                await asyncio.gather(stopping, self.lifecycle.wait_idle())
         except TimeoutError:
             log.warning("drain_timed_out")
+        # While the models still run: a connection that was idle until now may send its next request.
+        await self._http.shut_down()
 
     async def _leave(self) -> None:
         await self._stop_documents()
@@ -411,7 +411,7 @@ class Service:
         log.info("draining", **load())
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
-                await self.models.wait_unused()
+                await self.lifecycle.wait_idle()
         except TimeoutError:
             log.warning("drain_timed_out", **load())
 
@@ -435,6 +435,15 @@ class Service:
         await self._security.close()
         if self._state is not None:
             self._state.close()
+
+
+async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        try:
+            await work()
+        except Exception:  # if the watch ended, what it watches would never change
+            log.exception("watch_failed")
 
 
 def _version_of_any(*distributions: str) -> str:

@@ -78,6 +78,8 @@ class ManyStream:
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
             async with asyncio.TaskGroup() as tasks:
                 self._reading = tasks.create_task(self._read_items(tasks))
+                if self._draining.done():  # since before there was anything to end
+                    self._end_reading()
         finally:
             closing.cancel()
             self._draining.remove_done_callback(self._end_reading)

@@ -152,7 +152,7 @@ class RequestRecorder:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
-        if scope["type"] != "http" or (scope["method"] == "GET" and scope["path"] in self._open_paths):
+        if scope["type"] != "http" or (scope["method"] in ("GET", "HEAD") and scope["path"] in self._open_paths):
             await self._app(scope, receive, send)
             return
         headers = headers_of(scope)

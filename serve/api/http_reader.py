@@ -139,7 +139,8 @@ class RequestReader:
         while len(self._readings) > self._max_bodies or self._bytes > self._most_bytes:
             oldest = next(iter(self._readings))
             self._remove(oldest)
-            oldest.time_limit.reschedule(0.0)
+            with suppress(RuntimeError):  # its time has just ended
+                oldest.time_limit.reschedule(0.0)
 
     def _remove(self, reading: _Reading) -> None:
         with suppress(KeyError):

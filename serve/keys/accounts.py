@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 
+import structlog
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -13,6 +14,8 @@ from serve.keys.account import Account, ask
 from serve.keys.key import Key
 from serve.keys.usage import UsageStore
 from serve.state import State
+
+_log = structlog.get_logger("dragoman")
 
 _PROCESS_BYTES = 8
 # Keys with their own label; those with the smallest names have one.
@@ -65,9 +68,13 @@ class Accounts:
         """Writes the final counts, when no request runs any more."""
         if self._usage is not None:
             async with self._writing:
-                rows = [row for account in self for row in account.last_rows()]
+                accounts = tuple(self)
+                rows = [row for account in accounts for row in account.last_rows()]
                 if rows:
-                    await ask(self._usage.close, rows)
+                    try:
+                        await ask(self._usage.close, rows)
+                    except NotReadyError as error:
+                        _log.error("key_counts_lost", problem=str(error), keys=len(accounts))
 
 
 class KeyMetrics(Collector):

@@ -89,7 +89,7 @@ class Dispatcher:
         Raises:
             ServiceError: if the translation fails.
         """
-        async with self.charge(record, request.text):
+        async with self.admit(record, request.text):
             if self._detects(request, record):
                 return await (await self._detect_sources(request, record)).translate(Parts(self.translate, record))
             with ExitStack() as uses:
@@ -107,7 +107,7 @@ class Dispatcher:
         Raises:
             ServiceError: if the translation fails, possibly after some deltas.
         """
-        async with self.charge(record, request.text), aclosing(self._stream(request, record)) as events:
+        async with self.admit(record, request.text), aclosing(self._stream(request, record)) as events:
             async for event in events:
                 if record.charge is not None:
                     record.charge.keep()
@@ -153,9 +153,9 @@ class Dispatcher:
         work: Callable[[Translator, ModelRequest], Awaitable[ReadResponse]],
     ) -> ReadResponse:
         """Returns what `work` finds for the pairs of a request with the model of its direction."""
-        self.lifecycle.check_admission()
-        record.source_texts = [text for text, _ in request.pairs]
-        async with self.charge(record, record.source_texts):
+        texts = [text for text, _ in request.pairs]
+        async with self.admit(record, texts):
+            record.source_texts = texts
             with ExitStack() as uses:
                 ((hop, served),) = self._use([find_hop(request, self._offers(request.model, record))], record, uses)
                 deadline_seconds = self._deadline(request.deadline_seconds)
@@ -170,34 +170,42 @@ class Dispatcher:
         Raises:
             ServiceError: if the texts are refused or the deadline passes.
         """
-        self.lifecycle.check_admission()
-        self.check_texts(texts)
-        sources = {source for directions in self._models.offers.values() for source in directions.sources_of("")}
-        return DetectResponse(tuple(await detect_languages(texts, sources, self._deadline(deadline_seconds))))
+        with self.lifecycle.admit():
+            self.check_texts(texts)
+            sources = {source for directions in self._models.offers.values() for source in directions.sources_of("")}
+            return DetectResponse(tuple(await detect_languages(texts, sources, self._deadline(deadline_seconds))))
 
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raises InvalidRequestError if every model refuses the number of texts or one of them, which may be blank."""
         self._widest_limits().check_detected(texts)
 
-    def charge(self, record: RequestRecord, texts: Iterable[str]) -> AbstractAsyncContextManager[object]:
-        """Counts a request and its source texts for the client's API key while the block runs.
+    def admit(self, record: RequestRecord, texts: Iterable[str]) -> AbstractAsyncContextManager[object]:
+        """Accepts a request while the block runs, and counts it and its source texts for the client's API key, if any.
 
-        Blocks inside count nothing more. Without a key, nothing is counted.
-
-        Raises:
-            ServiceError: if the request exceeds a limit of the key.
-        """
-        return self.charge_characters(record, sum(map(len, texts)))
-
-    def charge_characters(self, record: RequestRecord, characters: int) -> AbstractAsyncContextManager[object]:
-        """Counts a request with so many characters as `charge` does.
+        Blocks inside do nothing: a request of several parts is finished while the service drains, and counts once.
 
         Raises:
-            ServiceError: if the request exceeds a limit of the key.
+            ServiceError: if the service admits no requests, or the request exceeds a limit of the key.
         """
-        if record.account is None or record.charge is not None:
-            return _FREE
-        return _charge(record.account, record, characters)
+        return self.admit_characters(record, sum(map(len, texts)))
+
+    def admit_characters(self, record: RequestRecord, characters: int) -> AbstractAsyncContextManager[object]:
+        """Accepts a request with so many characters as `admit` does.
+
+        Raises:
+            ServiceError: as `admit`.
+        """
+        return _FREE if record.admitted else self._admit(record, characters)
+
+    @asynccontextmanager
+    async def _admit(self, record: RequestRecord, characters: int) -> AsyncIterator[None]:
+        with self.lifecycle.admit():
+            record.admitted = True
+            try:
+                async with _FREE if record.account is None else _charge(record.account, record, characters):
+                    yield
+            finally:
+                record.admitted = False
 
     def find_languages(self, request: TranslateRequest, record: RequestRecord) -> tuple[str, tuple[str, ...]]:
         """Returns the target of a request, and the source languages that its texts may have; translates nothing.
@@ -231,7 +239,6 @@ class Dispatcher:
 
     async def _detect_sources(self, request: TranslateRequest, record: RequestRecord) -> DetectedTexts:
         """Detects the language of each text of a request, among the target and what is translated into it."""
-        self.lifecycle.check_admission()
         self._widest_limits().read_texts(request)
         target, sources = find_sources(request, self._offers(request.model, record))
         deadline_seconds = self._deadline(request.deadline_seconds)
@@ -260,7 +267,6 @@ class Dispatcher:
         Raises:
             ServiceError: if the request is refused or the first hop fails.
         """
-        self.lifecycle.check_admission()
         deadline_seconds = self._deadline(request.deadline_seconds)
         if record.account is not None and (priority := record.account.key.limits.priority):
             request = request._replace(priority=request.priority + priority)

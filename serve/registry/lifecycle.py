@@ -5,6 +5,9 @@ and passes its probes, because other processes of the service take over. `serve.
 of a single model.
 """
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 
 from serve.errors import DrainingError, NotReadyError, ServiceError
@@ -33,6 +36,8 @@ class Lifecycle:
         self._metrics = metrics
         self._models = models
         self.others_ready = True
+        self._requests = 0
+        self._idle = asyncio.Event()
         self.enter(Stage.STARTING)
 
     @property
@@ -88,3 +93,26 @@ class Lifecycle:
             raise DrainingError("shutting down, try another server")
         if self._stage is Stage.STARTING:
             raise NotReadyError("warming up")
+
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """Admits a request, which counts as accepted while the block runs.
+
+        Raises:
+            NotReadyError: as `check_admission`.
+            DrainingError: as `check_admission`.
+        """
+        self.check_admission()
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Waits until every accepted request has ended."""
+        while self._requests:
+            self._idle.clear()
+            await self._idle.wait()

@@ -131,6 +131,7 @@ class ServedModel:
         self._unused = asyncio.Event()
         self._unused.set()
         self._watching: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
         """Keeps the model loaded while the block runs."""
@@ -161,10 +162,16 @@ class ServedModel:
 
     async def wait_unused(self) -> None:
         """Waits until no request uses the model."""
-        await self._unused.wait()
+        while self._users:  # a request may have begun since the event
+            await self._unused.wait()
 
     async def stop(self) -> None:
-        """Stops the engines; running requests end with DrainingError."""
+        """Stops the engines once, however often it is called; running requests end with DrainingError."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
         await asyncio.to_thread(self.pipeline.stop)
@@ -271,10 +278,6 @@ class ModelRegistry:
         self._leaving[model] = leaving
         leaving.add_done_callback(lambda _: self._leaving.pop(model))
         return leaving
-
-    async def wait_unused(self) -> None:
-        """Waits until no request uses any model; the caller must not admit new ones."""
-        await asyncio.gather(*(model.wait_unused() for model in (*self, *self._leaving)))
 
     async def stop(self) -> None:
         """Stops all models at once; running requests end with DrainingError."""

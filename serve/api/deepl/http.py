@@ -171,7 +171,7 @@ class DeepLHttp:
             deadline_seconds=deadline_seconds,
         )
         parts = Parts(self._dispatcher.translate, request.state.record)
-        async with self._dispatcher.charge(request.state.record, asked.texts):
+        async with self._dispatcher.admit(request.state.record, asked.texts):
             translations = await unless_disconnected(request, translate_texts(parts, texts, order))
         answers = [_answer(asked, *each) for each in zip(texts, translations, strict=True)]
         return json_response({"translations": answers})

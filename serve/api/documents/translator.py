@@ -18,6 +18,7 @@ from serve.documents.job import Job, JobOptions
 from serve.errors import (
     DeadlineExceededError,
     DeadlineUnmeetableError,
+    DrainingError,
     InvalidRequestError,
     NotReadyError,
     QueueFullError,
@@ -97,8 +98,8 @@ class SegmentTranslator:
         async with AsyncExitStack() as stack:
             while True:
                 try:
-                    await stack.enter_async_context(self._dispatcher.charge_characters(record, characters))
-                except (RateLimitedError, NotReadyError):
+                    await stack.enter_async_context(self._dispatcher.admit_characters(record, characters))
+                except (RateLimitedError, NotReadyError, DrainingError):
                     await asyncio.sleep(PAUSE_SECONDS)
                 else:
                     break

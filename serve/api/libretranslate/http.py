@@ -187,7 +187,7 @@ class LibreTranslateHttp:
         order = TranslateRequest(
             target_language=target, format=asked.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
         )
-        async with self._dispatcher.charge(request.state.record, asked.texts):
+        async with self._dispatcher.admit(request.state.record, asked.texts):
             work = self._translate(sources, order, asked.alternatives, request)
             translations = await unless_disconnected(request, work)
         return json_response(_answer(asked, translations, detected))

@@ -87,7 +87,10 @@ def test_requests_over_rest_require_a_key(keyed: LiveService) -> None:
 
 
 def test_probes_health_and_metrics_need_no_key(keyed: LiveService) -> None:
-    assert [keyed.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+    paths = ("/healthz", "/readyz", "/metrics")
+    with keyed.http() as client:
+        for method in ("GET", "HEAD"):
+            assert [client.request(method, path).status_code for path in paths] == [200, 200, 200]
     assert keyed.health() == "SERVING"
     with keyed.grpc_channel() as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,8 +13,18 @@ from libretranslatepy import LibreTranslateAPI
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import DetectRequest, DetectResponse, TranslateRequest
 from serve.clients.client import TranslationClient
+from serve.registry.lifecycle import Stage
 from tests.serve.api.conftest import OpenDeepl
-from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service
+from tests.support.live import (
+    WAIT_SECONDS,
+    GatedModel,
+    LiveService,
+    direction,
+    eventually,
+    load_fakes,
+    put_bundle,
+    run_service,
+)
 
 EN = "An old woman sells flowers at the market."
 DE = "Ein brauner Hund springt über einen Holzzaun."
@@ -212,3 +224,31 @@ def test_deepl_detects_each_text(served: LiveService, open_deepl: OpenDeepl) -> 
     assert [each.detected_source_lang for each in results] == [code.upper() for code in CODES]
     listed = served.get("/v3/languages?resource=translate_text").json()
     assert all(("auto_detection" in each["features"]) == each["usable_as_source"] for each in listed)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_of_several_languages_is_answered_as_a_whole_while_the_server_drains(
+    tokenizer: Tokenizer, tmp_path: Path, *, stream: bool
+) -> None:
+    """The drain begins while the texts of its first language are translated."""
+    for prefix, name in enumerate(("en-de", "fr-de"), 10):
+        put_bundle(tmp_path / name, tokenizer, direction(name, prefix))
+    models = {name: GatedModel(2) for name in ("en-de", "fr-de")}
+    with (
+        run_service(tmp_path, engines=1, slots=2, load=lambda _, bundle: [models[bundle.folder.name]]) as live,
+        ThreadPoolExecutor() as pool,
+    ):
+        path = "/v1/translate/stream" if stream else "/v1/translate"
+        whole = live.post({"text": [EN, FR], **AUTO}).json()["translations"]
+        first = models["en-de"]
+        first.gate.clear()
+        asked = pool.submit(live.post, {"text": [EN, FR], **AUTO}, path=path)
+        eventually(lambda: live.metric("sequences_running", model="en-de") == 1)
+        live.stop()
+        eventually(lambda: live.service.lifecycle.stage is Stage.DRAINING)
+        first.gate.set()
+        answer = asked.result(WAIT_SECONDS)
+        assert answer.status_code == 200
+        response = json.loads(answer.text.rsplit("data: ", 1)[1].partition("\n")[0]) if stream else answer.json()
+        assert [each["text"] for each in response["translations"]] == [each["text"] for each in whole]
+        live.join()

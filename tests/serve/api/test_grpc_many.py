@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from loadtest.clients import OK, Targets, open_clients
 from loadtest.scenario import LoadRequest, RequestKind
 from protos.translation_pb2 import SearchOptions, TranslateManyRequest, TranslateRequest
+from serve.api.grpc_many import ManyStream
 from tests.support.calls import failure_of
 from tests.support.conversation import Conversation, converse
 from tests.support.live import (
@@ -264,6 +265,21 @@ def test_a_draining_server_responds_to_read_requests_and_ends_with_unavailable(
         assert dict(many.call.trailing_metadata())["grpc-retry-pushback-ms"] == "1000"
     gated.join()
     assert count_of(gated) == 2
+
+
+def test_a_stream_that_begins_while_the_server_starts_to_drain_ends_with_unavailable(
+    gated: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drain begins between the admission of the stream and its first read."""
+    run = ManyStream.run
+
+    async def drain_and_run(self: ManyStream) -> None:
+        gated.service._grpc.drain()
+        await run(self)
+
+    monkeypatch.setattr(ManyStream, "run", drain_and_run)
+    with converse(gated) as many:
+        assert many.failure() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_requests_unfinished_at_the_drain_timeout_get_no_response(bundle_path: Path) -> None:

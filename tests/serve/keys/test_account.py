@@ -9,6 +9,7 @@ from threading import Event
 
 import pytest
 from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
 from serve.errors import InternalError, NotReadyError, QuotaExceededError, RateLimitedError
 from serve.keys.account import PORTION, Account
@@ -245,6 +246,22 @@ async def test_a_database_that_does_not_answer_refuses_requests_and_loses_no_cou
             await send(account, PORTION)
     await accounts.close()
     assert UsageStore(state, "reader").used("id-0", await month_of(Accounts(state))) == 10
+
+
+async def test_final_counts_that_the_database_does_not_take_end_in_the_log(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server goes on with its stop."""
+    accounts = Accounts(state)
+    await send(accounts.of(key_of()), 10)
+
+    def fail(*_: object) -> None:
+        raise OperationalError("", {}, Exception())
+
+    monkeypatch.setattr(UsageStore, "close", fail)
+    with capture_logs() as logs:
+        await accounts.close()
+    assert [each["keys"] for each in logs if each["event"] == "key_counts_lost"] == [1]
 
 
 async def test_without_a_database_nothing_is_limited_but_requests_at_once() -> None:

@@ -16,7 +16,9 @@ import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import MANIFEST_FILE, Bundle
+from serve.registry.lifecycle import Stage
 from serve.registry.loader import LoadModels, load_threads
+from serve.registry.pipeline import Pipeline
 from serve.registry.reloader import MOST_STUCK_LOADS
 from serve.runtime.model import Model
 from serve.settings import ServeSettings
@@ -242,6 +244,33 @@ def slow() -> Iterator[GatedModel]:
     slow.gate.clear()
     yield slow
     slow.gate.set()
+
+
+def test_a_replaced_model_is_stopped_once_if_the_service_stops_with_its_last_request(
+    folder: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = GatedModel(2)
+    given: dict[str, Model] = {"a": old}
+    stopped = list[Pipeline]()
+    stop = Pipeline.stop
+
+    def note_and_stop(self: Pipeline) -> None:
+        stopped.append(self)
+        stop(self)
+
+    monkeypatch.setattr(Pipeline, "stop", note_and_stop)
+    with run(folder, lambda _, bundle: [given.pop(bundle.folder.name, None) or FakeModel(2)]) as (live, pool):
+        old.gate.clear()
+        occupied = pool.submit(text_of, live, "a")
+        eventually(lambda: live.metric("sequences_running", model="a") == 1)
+        put_bundle(folder / "a", tokenizer, direction("en-de", 9))
+        assert reload(live) == {"replaced": ["a"], "unchanged": ["b"]}
+        live.stop()
+        eventually(lambda: live.service.lifecycle.stage is Stage.DRAINING)
+        old.gate.set()
+        assert occupied.result(WAIT_SECONDS) == expected(tokenizer, 7)
+        live.join()
+    assert len(stopped) == len(set(stopped)) == 3
 
 
 @pytest.mark.promise("R26")
