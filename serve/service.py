@@ -379,7 +379,7 @@ class Service:
         await asyncio.sleep(max(HAND_OVER_SECONDS, self._settings.lame_duck_seconds))
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
-                await asyncio.gather(stopping, self.lifecycle.wait_idle())
+                await asyncio.gather(stopping, self.lifecycle.requests.wait_none())
         except TimeoutError:
             log.warning("drain_timed_out")
         # While the models still run: a connection that was idle until now may send its next request.
@@ -411,7 +411,7 @@ class Service:
         log.info("draining", **load())
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
-                await self.lifecycle.wait_idle()
+                await self.lifecycle.requests.wait_none()
         except TimeoutError:
             log.warning("drain_timed_out", **load())
 

@@ -72,14 +72,13 @@ class ManyStream:
         """Serves until the client half-closes; ends with UNAVAILABLE if the server stops reading before that."""
         started_seconds = time.monotonic()
         closing = asyncio.get_running_loop().call_later(self._longest_seconds, self._end_reading)
-        self._draining.add_done_callback(self._end_reading)
         try:
             # The client can detect its admission before it sends a request.
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
             async with asyncio.TaskGroup() as tasks:
                 self._reading = tasks.create_task(self._read_items(tasks))
-                if self._draining.done():  # since before there was anything to end
-                    self._end_reading()
+                # Of a drain that has begun already, too.
+                self._draining.add_done_callback(self._end_reading)
         finally:
             closing.cancel()
             self._draining.remove_done_callback(self._end_reading)

@@ -290,7 +290,7 @@ class Dispatcher:
         """Returns the hops with their models, kept loaded until `uses` ends; the last model counts the request."""
         used = [(hop, self._models.get(hop.model)) for hop in hops]
         for _, served in used:
-            uses.enter_context(served)
+            uses.enter_context(served.uses)
         *before, last = used
         record.model = last[1].name
         record.direction = f"{used[0][0].direction.source}-{last[0].direction.target}"

@@ -5,14 +5,12 @@ and passes its probes, because other processes of the service take over. `serve.
 of a single model.
 """
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum, auto
 
 from serve.errors import DrainingError, NotReadyError, ServiceError
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.registry import ModelRegistry
+from serve.registry.uses import Uses
 
 
 class Stage(Enum):
@@ -29,6 +27,7 @@ class Lifecycle:
     """The stage of the service and its consequences. Not thread-safe: used in the event loop's thread.
 
     Attributes:
+        requests: the accepted ones that have not ended.
         others_ready: whether the other processes of the service are ready.
     """
 
@@ -36,8 +35,7 @@ class Lifecycle:
         self._metrics = metrics
         self._models = models
         self.others_ready = True
-        self._requests = 0
-        self._idle = asyncio.Event()
+        self.requests = Uses()
         self.enter(Stage.STARTING)
 
     @property
@@ -94,25 +92,12 @@ class Lifecycle:
         if self._stage is Stage.STARTING:
             raise NotReadyError("warming up")
 
-    @contextmanager
-    def admit(self) -> Iterator[None]:
-        """Admits a request, which counts as accepted while the block runs.
+    def admit(self) -> Uses:
+        """Admits a request, which counts among the `requests` while the returned block runs.
 
         Raises:
             NotReadyError: as `check_admission`.
             DrainingError: as `check_admission`.
         """
         self.check_admission()
-        self._requests += 1
-        try:
-            yield
-        finally:
-            self._requests -= 1
-            if not self._requests:
-                self._idle.set()
-
-    async def wait_idle(self) -> None:
-        """Waits until every accepted request has ended."""
-        while self._requests:
-            self._idle.clear()
-            await self._idle.wait()
+        return self.requests

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 
 import structlog
 
@@ -17,6 +16,7 @@ from serve.engine.engines import Models
 from serve.errors import NotReadyError, ServiceError
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
 from serve.registry.route import Offers, check_model
+from serve.registry.uses import Uses
 from serve.system import run_in_daemon_thread
 
 
@@ -118,32 +118,19 @@ log = structlog.get_logger("dragoman")
 
 
 class ServedModel:
-    """A pipeline, its name and its count of requests; the context manager of a request.
+    """A pipeline, its name and its requests. Not thread-safe: used in the event loop's thread.
 
-    Not thread-safe: used in the event loop's thread.
+    Attributes:
+        uses: the requests that keep the model loaded.
     """
 
     def __init__(self, name: str, manifest_sha256: str, pipeline: Pipeline) -> None:
         self.name = name
         self.manifest_sha256 = manifest_sha256
         self.pipeline = pipeline
-        self._users = 0
-        self._unused = asyncio.Event()
-        self._unused.set()
+        self.uses = Uses()
         self._watching: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
-
-    def __enter__(self) -> None:
-        """Keeps the model loaded while the block runs."""
-        self._users += 1
-        self._unused.clear()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._users -= 1
-        if not self._users:
-            self._unused.set()
 
     async def start(self, load: Callable[[], Models]) -> None:
         """Loads and verifies the model; after a failure, it verifies itself again.
@@ -159,11 +146,6 @@ class ServedModel:
         self.pipeline.start(await run_in_daemon_thread(load))
         await self.pipeline.warm_up()
         self._watching = asyncio.create_task(self._watch())
-
-    async def wait_unused(self) -> None:
-        """Waits until no request uses the model."""
-        while self._users:  # a request may have begun since the event
-            await self._unused.wait()
 
     async def stop(self) -> None:
         """Stops the engines once, however often it is called; running requests end with DrainingError."""
@@ -271,7 +253,7 @@ class ModelRegistry:
         """Stops a model that gets no new requests, once its requests are answered."""
 
         async def leave() -> None:
-            await model.wait_unused()
+            await model.uses.wait_none()
             await model.stop()
 
         leaving = asyncio.create_task(leave())

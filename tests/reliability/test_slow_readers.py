@@ -59,5 +59,5 @@ def test_an_unread_stream_ends_while_its_client_is_connected(live: LiveService, 
         eventually(lambda: live.metric("requests_total", protocol=protocol, outcome="cancelled") == 1)
         live.settle()
         eventually(lambda: live.metric("sequences_running") == 0)
-        assert served._unused.is_set(), "the model could be removed"
+        assert not served.uses.count, "the model could be removed"
     assert live.post({"text": "alpha beta."}).status_code == 200
