@@ -141,7 +141,7 @@ class Worker:
 
     async def _answer(self, name: str, value: Any) -> Any:
         served = self._served
-        if served is None:
+        if served is None or name == "ping":
             return None
         match name:
             case "collect":

@@ -34,6 +34,10 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 30.0
 # A worker that served so long ended by itself; earlier ends count.
 STEADY_SECONDS = 60.0
+# A worker that serves is asked so often whether its event loop runs. One answer may be late: all processes may have been
+# frozen for a while.
+PING_SECONDS = 5.0
+MOST_MISSED_PINGS = 2
 # Beyond lame duck and drain: time for a worker to close its connections and stop its engines.
 CLOSE_SECONDS = 15.0
 
@@ -139,7 +143,26 @@ class Supervisor:
         worker = fork_worker(self._work, place, end, cpus=cpus, inherited=inherited, answer=self._answer)
         self._workers.append(worker)
         self._begin(worker.link.run())
+        self._begin(self._watch(worker))
         return worker
+
+    async def _watch(self, worker: WorkerProcess) -> None:
+        """Ends a worker whose event loop stands still: it could neither report its state nor retire."""
+        limit_seconds = self._settings.step_timeout_seconds
+        missed = 0
+        serves = await worker.wait_serving()
+        while serves and missed < MOST_MISSED_PINGS:
+            await asyncio.sleep(min(PING_SECONDS, limit_seconds))
+            try:
+                await worker.link.ask("ping", seconds=limit_seconds / MOST_MISSED_PINGS)
+                missed = 0
+            except LinkClosedError:
+                missed += 1
+            serves = not worker.link.closed.is_set()
+        if serves:
+            worker.failure = f"did not answer for {limit_seconds:g} seconds"
+            worker.silent = True
+            worker.send(signal.SIGKILL)
 
     async def _answer(self, worker: WorkerProcess, name: str, value: Any) -> Any:
         """Answers a question of a worker."""
@@ -274,7 +297,7 @@ class Supervisor:
         self._ends[number] = 1 if steady else self._ends[number] + 1
         await asyncio.sleep(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (self._ends[number] - 1)))
         if not self._stopping and self._places[number] is worker:
-            self._metrics.count_restart("ended")
+            self._metrics.count_restart("hanging" if worker.silent else "ended")
             self._places[number] = self._start(number)
 
     def _stop(self) -> None:

@@ -30,7 +30,8 @@ class WorkerProcess:
         number: its place among the workers.
         replaced: whether another worker has taken its place.
         status: the exit status, negative for a signal; None while it runs.
-        failure: why it cannot serve, if it said so.
+        failure: why it cannot serve, if that is known.
+        silent: whether its event loop stood still.
         serving_since_seconds: when it first served; None: not yet.
         serving: set when it listens and is ready for the first time.
         ended: set when it has ended.
@@ -44,6 +45,7 @@ class WorkerProcess:
     replaced: bool = False
     status: int | None = None
     failure: str | None = None
+    silent: bool = False
     serving_since_seconds: float | None = None
     serving: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)

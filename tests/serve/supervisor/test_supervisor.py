@@ -82,6 +82,19 @@ def test_a_killed_worker_is_replaced_and_counters_do_not_fall(server: Server) ->
     assert server.rest(TEXT)
 
 
+def test_a_worker_whose_event_loop_stands_still_is_replaced_and_holds_up_no_reload() -> None:
+    options = ("--processes", "2", "--slots", "1", "--admin-key", "key", "--step-timeout-seconds", "4")
+    with serve(BUNDLE, *options) as service:
+        assert service.ready, service.lines
+        stuck = min(workers(service))
+        os.kill(stuck, signal.SIGSTOP)
+        status, _ = service.post({}, "/v1/admin/reload", Authorization="Bearer key")
+        assert status == 200
+        eventually(lambda: stuck not in workers(service) and service.metric("processes") == 2)
+        assert service.metric("process_restarts_total") == 1
+        assert any('"worker_ended"' in line and "did not answer for 4 seconds" in line for line in service.lines)
+
+
 def test_a_second_server_on_the_ports_is_refused(server: Server) -> None:
     port = server.ready["grpc_port"]
     with serve(BUNDLE, "--processes", "2", "--grpc-port", str(port)) as second:
