@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event, text
+from sqlalchemy import Connection, Dialect, Engine, MetaData, String, TypeDecorator, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -27,6 +27,25 @@ _READS = "dragoman_reads"
 
 class StateError(Exception):
     """A state directory or a database that cannot be used; the message has its address and the reason."""
+
+
+class Identifier(TypeDecorator[str]):
+    """The type of a column whose values clients name, of at most so many characters.
+
+    No row has a value that is longer, or that not every database takes: with lone surrogates or controls.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, most_characters: int) -> None:
+        super().__init__(most_characters)
+        self._most_characters = most_characters
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Returns what a query compares with: the empty text for a value that no row has."""
+        named = value is None or (len(value) <= self._most_characters and value.isprintable())
+        return value if named else ""
 
 
 class State:

@@ -35,7 +35,7 @@ from sqlalchemy import (
 
 from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
 from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
-from serve.state import State
+from serve.state import Identifier, State
 
 # A worker extends its claim about every second.
 CLAIM_SECONDS = 30.0
@@ -50,7 +50,7 @@ _TABLES = MetaData()
 _JOBS = Table(
     "documents",
     _TABLES,
-    Column("id", String(32), primary_key=True),
+    Column("id", Identifier(32), primary_key=True),
     Column("key", String(64), nullable=False),
     Column("account", Text, nullable=False),
     Column("name", Text, nullable=False),

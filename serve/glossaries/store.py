@@ -38,7 +38,7 @@ from sqlalchemy import (
 from serve.errors import ForbiddenError, GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, check_entries
 from serve.glossaries.matching import TermIndex
-from serve.state import State
+from serve.state import Identifier, State
 
 MOST_GLOSSARIES = 1000
 MOST_DICTIONARIES = 100
@@ -52,7 +52,7 @@ TABLES = MetaData()
 _GLOSSARIES = Table(
     "glossaries",
     TABLES,
-    Column("id", String(36), primary_key=True),
+    Column("id", Identifier(36), primary_key=True),
     Column("account", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("created_seconds", Double, nullable=False),
@@ -61,9 +61,9 @@ _GLOSSARIES = Table(
 _DICTIONARIES = Table(
     "glossary_dictionaries",
     TABLES,
-    Column("glossary_id", String(36), ForeignKey("glossaries.id", ondelete="CASCADE"), primary_key=True),
-    Column("source_language", String(35), primary_key=True),
-    Column("target_language", String(35), primary_key=True),
+    Column("glossary_id", Identifier(36), ForeignKey("glossaries.id", ondelete="CASCADE"), primary_key=True),
+    Column("source_language", Identifier(35), primary_key=True),
+    Column("target_language", Identifier(35), primary_key=True),
     Column("position", Integer, nullable=False),
     Column("revision", String(36), nullable=False),
     Column("entry_count", Integer, nullable=False),

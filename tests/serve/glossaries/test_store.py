@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,23 @@ def test_a_deleted_glossary_is_unknown(store: Glossaries) -> None:
     for use in (store.get, store.delete, lambda each: store.entries(each, "en", "de")):
         with pytest.raises(GlossaryNotFoundError):
             use(made.id)
+
+
+@pytest.mark.parametrize("unstorable", ["\ud800", "a\0b", "a" * 10_000])
+def test_what_no_database_takes_as_an_id_or_a_language_is_unknown(
+    tmp_path: Path, state_url: str | None, unstorable: str
+) -> None:
+    with closing(State(tmp_path, state_url)) as state:
+        store = GlossaryStore(state).of("key")
+        for use in (store.get, store.delete, lambda each: store.index(each, "en", "de")):
+            with pytest.raises(GlossaryNotFoundError):
+                use(unstorable)
+        made = store.create("farm", [dictionary(HOUSE)])
+        with pytest.raises(GlossaryNotFoundError):
+            store.index(made.id, "en", unstorable)
+        with pytest.raises(InvalidRequestError):
+            store.put_dictionary(made.id, dictionary(HOUSE, target=unstorable))
+        assert store.get(made.id) == made
 
 
 def test_replacing_a_glossary_keeps_nothing_but_its_id(store: Glossaries) -> None:

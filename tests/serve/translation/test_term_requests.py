@@ -189,8 +189,10 @@ def test_glossaries_are_listed_read_replaced_and_deleted(stored_live: LiveServic
             assert client.put(one, json=again).json()["dictionaries"] == replaced["dictionaries"]
         assert client.delete(one).status_code == 204
         assert client.get(one).status_code == client.delete(one).status_code == 404
-        unknown = client.post("/v1/translate", json={"text": ["ab"], "glossary": made["id"]})
-    assert (unknown.status_code, unknown.json()["reason"]) == (404, "glossary_not_found")
+        for unknown in (made["id"], "\ud800"):
+            body = json.dumps({"text": ["ab"], "glossary": unknown})
+            refused = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
+            assert (refused.status_code, refused.json()["reason"]) == (404, "glossary_not_found")
     assert replaced["name"] == "second"
 
 
