@@ -42,7 +42,7 @@ class Identifier(TypeDecorator[str]):
         super().__init__(most_characters)
         self._most_characters = most_characters
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         """Returns what a query compares with: the empty text for a value that no row has."""
         named = value is None or (len(value) <= self._most_characters and value.isprintable())
         return value if named else ""

@@ -308,7 +308,8 @@ class Dispatcher:
         """Translates into the pivot language and prepares the second hop; both share the deadline.
 
         Rows are reserved in both models first, until `uses` ends: a request that the second model refuses costs no
-        translation by the first.
+        translation by the first. If one model does both, the second hop reserves when the first is done: a request must
+        not wait for its own rows.
         """
         (first_hop, first), (last_hop, last) = hops
         first_options, last_options = pivot.split_options(request.options)
@@ -320,8 +321,8 @@ class Dispatcher:
         admitted_last = last.pipeline.limits.admit(request_last, last_hop.direction, deadline_seconds, glossary)
         reserved: dict[int, Reservation] = {}
         # All requests reserve in the order of model names: requests in opposite directions cannot deadlock.
-        both = ((0, first, admitted_first), (1, last, admitted_last))
-        for number, served, admitted in sorted(both, key=lambda each: each[1].name):
+        ahead = [(0, first, admitted_first), *([] if last is first else [(1, last, admitted_last)])]
+        for number, served, admitted in sorted(ahead, key=lambda each: each[1].name):
             reserved[number] = uses.enter_context(await served.pipeline.translator.reserve(admitted))
         response = await first.pipeline.translator.translate(admitted_first, reserved[0])
         between = Pivot(first_hop.direction.target, first.name)
@@ -329,7 +330,7 @@ class Dispatcher:
             asked = pivot.ask_last(request_last, response)
             followed = [follow_terms(each.terms or (), terms) for each in response.translations] if indexes else ()
             admitted_last = last.pipeline.limits.admit(asked, last_hop.direction, deadline_seconds, followed)
-        return PreparedTranslation(last, admitted_last, (response, between), reserved[1])
+        return PreparedTranslation(last, admitted_last, (response, between), reserved.get(1))
 
 
 @asynccontextmanager

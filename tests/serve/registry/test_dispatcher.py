@@ -174,6 +174,17 @@ def test_streams_in_opposite_directions_do_not_wait_for_each_other(tokenizer: To
         assert [stream.result() for stream in filled] == [[4] * 10] * 2
 
 
+def test_a_request_through_one_model_twice_does_not_compete_with_itself(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    put_bundle(tmp_path / "both", tokenizer, direction("fr-en", 7), direction("en-de", 16))
+    with (
+        run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=2) as live,
+        converse(live) as many,
+    ):
+        answer = live.post({"text": ["alpha beta"] * 4, "split_sentences": False, **FR_DE})
+        assert len(answer.json()["translations"]) == 4
+        assert fill(many, 4, 3, **FR_DE) == [4] * 3
+
+
 def test_a_request_without_a_deadline_gets_one_for_both_translations(live: LiveService) -> None:
     sequences = live.count_submitted()
     before_seconds = time.monotonic()
