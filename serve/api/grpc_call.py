@@ -6,7 +6,8 @@ the invalid field, the retry delay and the request id.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from grpc_status.rpc_status import to_status
 from serve.api.grpc_connections import CONNECTION
 from serve.api.retry_after import pushback_metadata, retry_details
 from serve.errors import (
+    CancelledError,
     DeadlineExceededError,
     ForbiddenError,
     InvalidRequestError,
@@ -200,14 +202,34 @@ async def send(context: Context, message: object) -> None:
     """Writes a message of a stream.
 
     Raises:
-        asyncio.CancelledError: if the client has disconnected or does not read. A write may detect a disconnection
-            before gRPC cancels the call.
+        CancelledError: if the client does not read. Its status follows the unread messages.
+        asyncio.CancelledError: if the client has disconnected. A write may detect it before gRPC cancels the call.
     """
     try:
         async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
             await context.write(message)
-    except (grpc.aio.BaseError, TimeoutError) as error:
-        raise asyncio.CancelledError from error  # a status would queue behind the unread messages
+    except TimeoutError as error:
+        problem = f"the client did not read the stream for {SEND_TIMEOUT_SECONDS:g} seconds"
+        raise CancelledError(problem) from error
+    except grpc.aio.BaseError as error:
+        raise asyncio.CancelledError from error
+
+
+@asynccontextmanager
+async def answering() -> AsyncIterator[asyncio.TaskGroup]:
+    """Runs the tasks that answer the requests of a stream, and waits for them in the end.
+
+    Raises:
+        CancelledError: if the client does not read, as one of the tasks found out.
+    """
+    unread: BaseException | None = None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except* CancelledError as group:
+        unread = group.exceptions[0]
+    if unread is not None:
+        raise unread
 
 
 def _time_remaining(context: Context) -> float | None:

@@ -7,13 +7,11 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 
-import grpc.aio
 import structlog
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
-from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, answer, recorded, rich_status, trailers
+from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, answer, answering, recorded, rich_status, send, trailers
 from serve.api.grpc_messages import Item
 from serve.api.grpc_waits import Waits
 from serve.api.large_answers import write_translation_message
@@ -69,13 +67,17 @@ class ManyStream:
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Serves until the client half-closes; ends with UNAVAILABLE if the server stops reading before that."""
+        """Serves until the client half-closes; ends with UNAVAILABLE if the server stops reading before that.
+
+        Raises:
+            CancelledError: if the client does not read.
+        """
         started_seconds = time.monotonic()
         closing = asyncio.get_running_loop().call_later(self._longest_seconds, self._end_reading)
         try:
             # The client can detect its admission before it sends a request.
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
-            async with asyncio.TaskGroup() as tasks:
+            async with answering() as tasks:
                 self._reading = tasks.create_task(self._read_items(tasks))
                 # Of a drain that has begun already, too.
                 self._draining.add_done_callback(self._end_reading)
@@ -123,10 +125,8 @@ class ManyStream:
         except ServiceError as error:
             message = TranslateManyResponse(id=item.id, error=rich_status(error, request_id))
         if message is not None:
-            # The client may have disconnected; gRPC then cancels the call.
-            with suppress(grpc.aio.BaseError):
-                async with self._writing:
-                    await self._context.write(message)
+            async with self._writing:
+                await send(self._context, message)
         self._count(-_texts(item))
 
     async def _translate_item(

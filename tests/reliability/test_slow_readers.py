@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,20 +11,27 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.translation_pb2 import TranslateRequest, TranslateStreamResponse
+from protos.inference_pb2 import ModelInferRequest
+from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateStreamResponse
 from serve.api.http_limits import HttpLimits
-from tests.support.live import LONG_TEXT, STREAM_METHOD, LiveService, eventually, run_service
+from tests.support.conversation import MANY_METHOD
+from tests.support.live import LONG_TEXT, STREAM_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
 from tests.support.raw_http import SMALL_BUFFER_BYTES, open_narrow_port
 
+SEND_SECONDS = 0.5
 TEXTS = [LONG_TEXT] * 64
+# Larger than what a client takes unread.
+LARGE = "x" * 500_000
+# Options of a channel that takes little unread.
+NARROW = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]
 
 
 @pytest.fixture
 def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
     """A service with a short timeout for slow readers."""
-    monkeypatch.setattr("serve.api.grpc_call.SEND_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("serve.api.grpc_call.SEND_TIMEOUT_SECONDS", SEND_SECONDS)
     monkeypatch.setattr("serve.service.open_port", open_narrow_port)
-    limits = HttpLimits(send_seconds=0.5, sweep_seconds=0.1)
+    limits = HttpLimits(send_seconds=SEND_SECONDS, sweep_seconds=0.1)
     with run_service(bundle_path, http_limits=limits, queue_limit=64) as service:
         yield service
 
@@ -31,8 +39,7 @@ def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveSer
 @contextmanager
 def grpc_stream(live: LiveService) -> Iterator[None]:
     """Opens a stream and reads only its first event."""
-    options = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]
-    with grpc.insecure_channel(live.grpc_target, options) as channel:
+    with grpc.insecure_channel(live.grpc_target, NARROW) as channel:
         method: Any = channel.unary_stream(STREAM_METHOD, response_deserializer=TranslateStreamResponse.FromString)
         stream = method(TranslateRequest(text=TEXTS).SerializeToString())
         next(stream)
@@ -61,3 +68,45 @@ def test_an_unread_stream_ends_while_its_client_is_connected(live: LiveService, 
         eventually(lambda: live.metric("sequences_running") == 0)
         assert not served.uses.count, "the model could be removed"
     assert live.post({"text": "alpha beta."}).status_code == 200
+
+
+def inference_requests() -> Iterator[bytes]:
+    """Yields requests of ModelStreamInfer with large answers."""
+    tensor = ModelInferRequest.InferInputTensor(name="text_input", datatype="BYTES", shape=[1])
+    tensor.contents.bytes_contents.append(b"alpha beta.")
+    for number in range(8):
+        yield ModelInferRequest(model_name="fake", id=f"{number}{LARGE}", inputs=[tensor]).SerializeToString()
+
+
+def many_requests() -> Iterator[bytes]:
+    """Yields requests of TranslateMany with large answers."""
+    for number in range(8):
+        request = TranslateRequest(text=["alpha beta."])
+        yield TranslateManyRequest(id=f"{number}{LARGE}", request=request).SerializeToString()
+
+
+def text_request() -> Iterator[bytes]:
+    """Yields the request of TranslateStream."""
+    yield TranslateRequest(text=TEXTS).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("path", "requests"),
+    [
+        (STREAM_METHOD, text_request),
+        (MANY_METHOD, many_requests),
+        ("/inference.GRPCInferenceService/ModelStreamInfer", inference_requests),
+    ],
+)
+def test_a_client_that_reads_again_after_the_limit_learns_that_its_stream_has_ended(
+    live: LiveService, path: str, requests: Any
+) -> None:
+    """Never with OK, which would say that the answers are complete."""
+    with grpc.insecure_channel(live.grpc_target, NARROW) as channel:
+        method: Any = channel.stream_stream(path)
+        call = method(requests(), timeout=WAIT_SECONDS)
+        next(call)
+        time.sleep(4 * SEND_SECONDS)
+        with pytest.raises(grpc.RpcError, match=r"the client did not read the stream for 0\.5 seconds"):
+            list(call)
+        assert call.code() is grpc.StatusCode.CANCELLED

@@ -13,7 +13,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from protos import inference_pb2 as messages
-from serve.api.grpc_call import Context, DeadlineScope, call_headers, recorded, send
+from serve.api.grpc_call import Context, DeadlineScope, answering, call_headers, recorded, send
 from serve.api.grpc_messages import RequestParser
 from serve.api.grpc_waits import idle_streams
 from serve.api.open_inference.protocol import (
@@ -35,7 +35,7 @@ from serve.api.open_inference.protocol import (
     decode_texts,
     unpack_texts,
 )
-from serve.errors import InvalidRequestError, ServiceError
+from serve.errors import CancelledError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
 from serve.observability.metrics import ServiceMetrics
 from serve.observability.request_metrics import Method
@@ -147,7 +147,7 @@ class OpenInferenceGrpc:
         """Serves the requests of a stream concurrently; ends when all of them have their last response.
 
         Raises:
-            ServiceError: if the client is idle for too long, or there are too many idle streams.
+            ServiceError: if the client is idle for too long or does not read, or there are too many idle streams.
         """
         headers = call_headers(context)
         places = asyncio.Semaphore(STREAM_REQUESTS)
@@ -164,11 +164,11 @@ class OpenInferenceGrpc:
                 places.release()
 
         ended: ServiceError | None = None
-        async with asyncio.TaskGroup() as answering:
+        async with answering() as tasks:
             await places.acquire()
             try:
                 async for request in self._requests(context):
-                    answering.create_task(answer(request))
+                    tasks.create_task(answer(request))
                     await places.acquire()
             except ServiceError as error:
                 ended = error
@@ -206,6 +206,8 @@ class OpenInferenceGrpc:
                         message = _response(inferred, raw=bool(request.raw_input_contents))
                         message.parameters[FINAL].bool_param = inferred.timings is not None
                         await write(messages.ModelStreamInferResponse(infer_response=message))
+        except CancelledError:
+            raise
         except ServiceError as error:
             await write(messages.ModelStreamInferResponse(error_message=str(error), infer_response=response))
 
