@@ -168,12 +168,29 @@ def test_an_init_container_pulls_the_models_that_the_server_reads() -> None:
     assert pull["securityContext"] == server["securityContext"]
 
 
-def test_the_autoscaler_adds_replicas_before_all_slots_are_taken() -> None:
-    (pod,) = (manifest["spec"]["template"]["spec"] for manifest in render("cpu") if manifest["kind"] == "Deployment")
-    slots = int(pod["containers"][0]["resources"]["limits"]["cpu"]) * ServeSettings.model_fields["slots"].default
-    metrics = BASE["HorizontalPodAutoscaler", "dragoman"]["spec"]["metrics"]
+@pytest.mark.parametrize(("overlay", "device"), [("cpu", "cpu"), ("cuda", "nvidia.com/gpu"), ("models", "cpu")])
+def test_the_autoscaler_adds_replicas_before_all_slots_are_taken(overlay: str, device: str) -> None:
+    """The server has one engine per CPU or GPU."""
+    manifests = {manifest["kind"]: manifest for manifest in render(overlay)}
+    (container,) = manifests["Deployment"]["spec"]["template"]["spec"]["containers"]
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    slots = int(variables.get("DRAGOMAN_SLOTS", ServeSettings.model_fields["slots"].default))
+    metrics = manifests["HorizontalPodAutoscaler"]["spec"]["metrics"]
     wanted = {metric["pods"]["metric"]["name"]: int(metric["pods"]["target"]["averageValue"]) for metric in metrics}
-    assert wanted["dragoman_rows_running"] == slots * 3 // 4
+    assert wanted["dragoman_rows_running"] == int(container["resources"]["limits"][device]) * slots * 3 // 4
+
+
+DNS = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "egress"),
+    [("cpu", []), ("cuda", []), ("models", [{"ports": [*DNS, {"port": 443, "protocol": "TCP"}]}])],
+)
+def test_pods_open_no_connections_but_those_of_downloads(overlay: str, egress: list[Manifest]) -> None:
+    (policy,) = (manifest["spec"] for manifest in render(overlay) if manifest["kind"] == "NetworkPolicy")
+    assert policy["egress"] == egress
+    assert "Egress" in policy["policyTypes"]
 
 
 def test_alerts_equal_those_of_compose() -> None:

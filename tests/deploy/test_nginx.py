@@ -2,9 +2,13 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
+from typing import ClassVar
 
 import grpc
 import httpx
@@ -25,6 +29,7 @@ from tests.support.paths import ROOT
 DEPLOYED = ROOT / "deploy" / "nginx"
 CONFIGURATION = (DEPLOYED / "nginx.conf").read_text(encoding="utf-8")
 TRANSLATE = "/v1/translate"
+DOCUMENT_PATHS = ("/v1/documents", "/v2/document", "/translate_file")
 
 pytestmark = pytest.mark.skipif(
     find_nginx() is None or shutil.which("curl") is None, reason="nginx and curl are not installed"
@@ -125,10 +130,51 @@ def test_no_id_of_a_request_breaks_the_json_of_an_error_document(nginx: Replicas
     assert answer.json()["request_id"] == answer.headers["x-request-id"] != request_id
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/metrics"), ("POST", "/v1/admin/reload")])
-def test_endpoints_of_one_replica_are_not_proxied(nginx: Replicas, method: str, path: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/metrics"), ("POST", "/v1/admin/reload"), ("POST", "/v1/keys"), ("GET", "/v1/keys/web/usage")],
+)
+def test_endpoints_of_operators_are_not_proxied(nginx: Replicas, method: str, path: str) -> None:
     with client(nginx) as rest:
-        assert rest.request(method, path).status_code == 404
+        answer = rest.request(method, path)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html")  # of nginx itself
+
+
+@pytest.mark.parametrize("path", DOCUMENT_PATHS)
+def test_documents_may_be_larger_than_other_bodies(nginx: Replicas, path: str) -> None:
+    fields = ServeSettings.model_fields
+    most = fields["document_max_bytes"].default + fields["max_body_bytes"].default
+    with client(nginx) as rest:
+        largest = rest.post(path, content=b" " * most)
+        larger = rest.post(path, content=b" " * (most + 1))
+    assert largest.status_code in {400, 403, 404}  # of the service, which has no state directory
+    assert (larger.status_code, larger.json()["detail"]) == (413, f"body: expected at most {most} bytes")
+
+
+class ClosingReplica(StreamRequestHandler):
+    """Reads a request and closes its connection without an answer."""
+
+    def handle(self) -> None:
+        """Counts POST requests by path."""
+        method, path, _ = self.rfile.readline().decode().split()
+        if method == "POST":
+            self.received[path] += 1
+
+    received: ClassVar = Counter[str]()
+
+
+@pytest.mark.parametrize("path", [TRANSLATE, *DOCUMENT_PATHS, "/v1/glossaries", "/suggest"])
+def test_only_requests_that_store_nothing_are_repeated(tmp_path: Path, path: str) -> None:
+    ClosingReplica.received.clear()
+    with ThreadingTCPServer(("127.0.0.1", 0), ClosingReplica) as replica, reserve_ports(0) as (grpc_port,):
+        Thread(target=replica.serve_forever, daemon=True).start()
+        try:
+            with in_front_of(tmp_path, *[(replica.server_address[1], grpc_port)] * 3) as nginx, client(nginx) as rest:
+                assert rest.post(path, json={"text": LONG_TEXT}).status_code == 503
+        finally:
+            replica.shutdown()
+    assert (ClosingReplica.received[path] > 1) is (path == TRANSLATE)
+    assert ClosingReplica.received[path] >= 1
 
 
 def test_clients_that_watch_health_work_without_the_health_service(nginx: Replicas) -> None:
