@@ -16,8 +16,8 @@ KINDS: tuple[PlaceholderKind, ...] = get_args(PlaceholderKind)
 _EXPRESSIONS: dict[PlaceholderKind, str] = {
     # <x id="1"/>, <b>, </b>
     "tag": r"</?[A-Za-z][^<>\s/]*+(?:\s[^<>]*+)?/?>",
-    # Without final punctuation, which is the sentence's.
-    "url": r"\b(?:(?:https?|ftp|file)://|www\.)[^\s<>\"{}|\\^`]*[^\s<>\"{}|\\^`.,;:!?)\]'\u2019\u201d\u00bb]",
+    # Of any scheme, since a model may join a word and an address. Without final punctuation, which is the sentence's.
+    "url": r"\b(?:\w++://|www\.)[^\s<>\"{}|\\^`]*[^\s<>\"{}|\\^`.,;:!?)\]'\u2019\u201d\u00bb]",
     "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})++",
     # {{ name }}, {{{name}}}, {% if x %}
     "mustache": r"\{\{\{[^{}]*+\}\}\}|\{\{[^{}]*+\}\}|\{%[^%{}]*+%\}",

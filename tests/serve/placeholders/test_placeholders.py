@@ -19,7 +19,8 @@ from tests.support.markup import split, tokens_of
 
 FINDER = Finder(KINDS)
 PLACEHOLDERS = ["%s", "%1$d", "%%", "%(name)s", "{}", "{0}", "{name!r:>5}", "{{ user }}", "${HOME}", "#{x}", "@anna"]
-PLACEHOLDERS += ["#tag", "https://a.example/b?c=d", "a.b@c.example", "/usr/bin/x", '<x id="1"/>', "{0, number, #.##}"]
+ADDRESS = "https://a.example/b?c=d"
+PLACEHOLDERS += ["#tag", ADDRESS, "sftp://a.example", "a.b@c.example", "/usr/bin/x", '<x id="1"/>', "{0, number, #.##}"]
 TEXTS = st.lists(
     st.sampled_from([*PLACEHOLDERS, "ab", "cd.", "e,", "Fg!", "7", "\U0001f600", "\u00a0", "\u200f"]),
     min_size=1,
@@ -58,6 +59,16 @@ def test_a_translation_has_the_placeholders_of_its_text(*, thorough: bool) -> No
             assert translated.count(character) == text.count(character)
 
     check()
+
+
+def test_an_address_that_the_model_joins_with_a_word_is_surplus() -> None:
+    document = read_document(f"{ADDRESS} ab", MarkupOptions("text"), split, Marker(FINDER, formatting=True))
+    (sentence,) = document.sentences
+    translation = f"{ADDRESS} ab Stadt{ADDRESS} cd"
+    tokens, rows = tokens_of(sentence.text), tokens_of(translation)
+    alignment = Alignment.of(tokens, rows, np.ones((len(rows), len(tokens))))
+    rendered, repairs = Rendering(FINDER).render(sentence, translation, alignment, document.escaper)
+    assert (rendered, repairs) == (f"{ADDRESS} ab cd", ())
 
 
 @pytest.mark.parametrize(
@@ -123,6 +134,8 @@ def test_case_and_final_punctuation_follow_the_text(source: str, translation: st
         "<a ",
         "</a",
         "http://",
+        "a://",
+        "a+",
         "www.",
         "a.",
         "a@",
