@@ -125,7 +125,7 @@ def _check_libraries(name: str) -> None:
     """Raises HubError before a download if the conversion would lack a library."""
     missing = [library for library in NEEDED if find_spec(library) is None]
     if missing:
-        advice = f"pip install 'dragoman[{EXTRA}]', or pull it on another machine and copy its bundle"
+        advice = f"pip install '.[{EXTRA}]', or pull it on another machine and copy its bundle"
         raise HubError(f"{name}: the conversion requires {', '.join(missing)}: {advice}")
 
 

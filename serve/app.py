@@ -51,7 +51,7 @@ def configure_logs_and_traces(settings: ServeSettings, worker: int | None = None
         try:
             configure_traces(settings.trace_endpoint, settings.trace_sample_ratio)
         except ImportError as error:
-            problem = "requires the extra tracing: pip install 'dragoman[tracing]'"
+            problem = "requires the extra tracing: pip install '.[tracing]'"
             raise SystemExit(f"dragoman serve: --trace-endpoint: {settings.trace_endpoint}: {problem}") from error
 
 

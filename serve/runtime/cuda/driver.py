@@ -66,7 +66,7 @@ def _nvml() -> Iterator[Any]:
     try:
         import pynvml  # noqa: PLC0415 - part of the extra `cuda`
     except ImportError as error:
-        raise GpuError("nvidia-ml-py is not installed: pip install 'dragoman[cuda]'") from error
+        raise GpuError("nvidia-ml-py is not installed: pip install '.[cuda]'") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -91,7 +91,7 @@ def _visible(nvml: Any) -> list[Any]:
     ]
 
 
-EXTRA = "pip install 'dragoman[cuda]'"
+EXTRA = "pip install '.[cuda]'"
 PROBE = FOLDER / "zeros.onnx"
 
 

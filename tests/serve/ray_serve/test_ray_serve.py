@@ -28,7 +28,7 @@ from tests.support.paths import ROOT
 from tests.support.served import WAIT_SECONDS, Server, serve
 
 pytestmark = [
-    pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra: pip install 'dragoman[ray]'"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra: pip install '.[ray]'"),
     pytest.mark.timeout(1500),
 ]
 
