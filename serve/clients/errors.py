@@ -63,15 +63,15 @@ class BadRequestError(CallError):
 
 
 class NoSuchModelError(CallError):
-    """The requested model does not exist."""
+    """The requested model or glossary does not exist."""
 
 
 class KeyRefusedError(CallError):
-    """The server rejects the API key or requires one."""
+    """The server rejects the API key or requires one, or the key may not use the model."""
 
 
 class OverloadedError(CallError):
-    """All retries found the server overloaded, or a message exceeds a size limit."""
+    """All retries found the server overloaded, the API key has used its quota, or a message exceeds a size limit."""
 
 
 class TooLateError(CallError):
