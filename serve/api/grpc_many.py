@@ -15,7 +15,7 @@ from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, answer, answerin
 from serve.api.grpc_messages import Item
 from serve.api.grpc_waits import Waits
 from serve.api.large_answers import write_translation_message
-from serve.errors import DrainingError, InvalidRequestError, ServiceError
+from serve.errors import CancelledError, DrainingError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
 from serve.observability.metrics import ServiceMetrics
 from serve.scheduler.sequence import FairnessKey
@@ -67,13 +67,10 @@ class ManyStream:
         self._writing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Serves until the client half-closes; ends with UNAVAILABLE if the server stops reading before that.
-
-        Raises:
-            CancelledError: if the client does not read.
-        """
+        """Serves until the client half-closes; ends with UNAVAILABLE if either side stops reading before."""
         started_seconds = time.monotonic()
         closing = asyncio.get_running_loop().call_later(self._longest_seconds, self._end_reading)
+        why = "the stream was idle or reached its maximum duration"
         try:
             # The client can detect its admission before it sends a request.
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
@@ -81,13 +78,16 @@ class ManyStream:
                 self._reading = tasks.create_task(self._read_items(tasks))
                 # Of a drain that has begun already, too.
                 self._draining.add_done_callback(self._end_reading)
+        except CancelledError as unread:
+            self._interrupted = True
+            why = str(unread)
         finally:
             closing.cancel()
             self._draining.remove_done_callback(self._end_reading)
             seconds = round(time.monotonic() - started_seconds, 6)
             _log.info("stream", request_id=self._request_id, requests=self._read, duration_seconds=seconds)
         if self._interrupted:
-            why = "shutting down" if self._draining.done() else "the stream was idle or reached its maximum duration"
+            why = "shutting down" if self._draining.done() else why
             error = DrainingError(f"{why}; resend the unanswered requests on a new stream")
             await abort(self._context, error, trailers(self._request_id, error))
         self._context.set_trailing_metadata(trailers(self._request_id))
