@@ -40,7 +40,7 @@ class Job:
         account: id of the API key that pays for it; empty: none is required.
         name: of the file, without folders.
         source_language: ISO 639-1 code, or `auto`.
-        created_seconds, expires_seconds: in Unix time. At its expiry, a job is deleted.
+        created_seconds, expires_seconds: in Unix time. At its expiry, a job is deleted if it has ended.
         segments: number of distinct segments; 0 until the document is parsed.
         translated: number of those that are translated.
         characters: of the document's text, without markup.

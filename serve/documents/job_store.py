@@ -28,6 +28,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    not_,
     or_,
     select,
     update,
@@ -161,9 +162,9 @@ class JobStore:
         Raises:
             DocumentNotFoundError: if there is none, or it has expired.
         """
-        unexpired = _JOBS.c.expires_seconds > self._clock()
+        kept = not_(_expired(self._clock()))
         with self._state.reading() as connection:
-            row = connection.execute(select(*_PUBLIC).where(_JOBS.c.id == job_id, unexpired)).mappings().first()
+            row = connection.execute(select(*_PUBLIC).where(_JOBS.c.id == job_id, kept)).mappings().first()
         if row is None:
             raise DocumentNotFoundError("no such document: it is unknown, deleted or expired")
         return _job(row)
@@ -197,9 +198,7 @@ class JobStore:
     def claim(self) -> Claim | None:
         """Takes the oldest job that waits, or whose worker died; None: there is none."""
         now_seconds = self._clock()
-        claimable = and_(
-            _claimable(now_seconds), _JOBS.c.attempts < MOST_ATTEMPTS, _JOBS.c.expires_seconds > now_seconds
-        )
+        claimable = and_(_claimable(now_seconds), _JOBS.c.attempts < MOST_ATTEMPTS)
         with self._state.reading() as connection:
             oldest = connection.execute(
                 select(_JOBS.c.id).where(claimable).order_by(_JOBS.c.created_seconds).limit(1)
@@ -286,9 +285,7 @@ class JobStore:
         given_up = and_(_claimable(now_seconds), _JOBS.c.attempts >= MOST_ATTEMPTS)
         problem = f"the server ended {MOST_ATTEMPTS} times while it translated the document"
         with self._state.reading() as connection:
-            expired = (
-                connection.execute(select(_JOBS.c.id).where(_JOBS.c.expires_seconds <= now_seconds)).scalars().all()
-            )
+            expired = connection.execute(select(_JOBS.c.id).where(_expired(now_seconds))).scalars().all()
             known = set(connection.execute(select(_JOBS.c.id)).scalars())
             stuck = connection.execute(select(_JOBS.c.id).where(given_up)).scalars().all()
         if stuck:
@@ -322,6 +319,11 @@ class JobStore:
 def _claimable(now_seconds: float) -> ColumnElement[bool]:
     dead = and_(_JOBS.c.status == JobStatus.TRANSLATING, _JOBS.c.claimed_until_seconds <= now_seconds)
     return or_(_JOBS.c.status == JobStatus.QUEUED, dead)
+
+
+def _expired(now_seconds: float) -> ColumnElement[bool]:
+    """Returns whether a job may be deleted: one that waits or is being translated may not."""
+    return and_(_JOBS.c.status.in_((JobStatus.DONE, JobStatus.FAILED)), _JOBS.c.expires_seconds <= now_seconds)
 
 
 def _held(claim: Claim) -> ColumnElement[bool]:

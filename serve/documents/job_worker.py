@@ -198,8 +198,7 @@ class _Run:
         return JobStatus.FAILED if held else None
 
     async def _translated(self) -> bytes:
-        async with self._reading:
-            read = await asyncio.to_thread(self._parse)
+        read = await _in_turn(self._reading, self._parse)
         self.progress = Progress(len(read.segments), 0, read.characters)
 
         def report() -> None:
@@ -207,8 +206,7 @@ class _Run:
 
         async with self._translator.begin(self._claim.job, read) as translate:
             translations = await translate_segments(read.segments, translate, self._translator.in_flight, report)
-            async with self._reading:
-                return await asyncio.to_thread(self._write, read, translations)
+            return await _in_turn(self._reading, self._write, read, translations)
 
     def _parse(self) -> DistinctSegments:
         job = self._claim.job
@@ -221,6 +219,20 @@ class _Run:
     def _write(self, read: DistinctSegments, translations: Sequence[str]) -> bytes:
         with without_full_collections():
             return read.write(translations)
+
+
+async def _in_turn(turn: asyncio.Lock, work: Callable[..., T], *args: object) -> T:
+    """Calls a function in a thread. Its turn lasts until the thread ends, also if this call is canceled before."""
+    await turn.acquire()
+    working = asyncio.create_task(asyncio.to_thread(work, *args))
+
+    def end(ended: "asyncio.Task[T]") -> None:
+        turn.release()
+        if not ended.cancelled():
+            ended.exception()  # after a cancellation, nobody else takes note of it
+
+    working.add_done_callback(end)
+    return await asyncio.shield(working)
 
 
 async def _attempt(what: str, function: Callable[..., T], *args: object) -> T | None:

@@ -194,12 +194,28 @@ def test_an_expired_job_is_gone_at_once_and_its_files_at_the_next_sweep(
     tmp_path: Path, store: JobStore, clock: Clock
 ) -> None:
     job = add(store)
+    claim = store.claim()
+    assert claim is not None
+    store.finish(claim, DONE, b"result")
     clock.seconds += LIMITS.keep_seconds
     with pytest.raises(DocumentNotFoundError):
         store.find(job.id)
     assert store.claim() is None
     store.sweep()
     assert files(tmp_path) == []
+
+
+@pytest.mark.usefixtures("state_url")
+def test_a_job_that_waits_or_is_being_translated_does_not_expire(store: JobStore, clock: Clock) -> None:
+    job = add(store)
+    clock.seconds += 2 * LIMITS.keep_seconds
+    store.sweep()
+    claim = store.claim()
+    assert claim is not None
+    clock.seconds += 2 * LIMITS.keep_seconds
+    store.sweep()
+    assert store.find(job.id).status is JobStatus.TRANSLATING
+    assert store.finish(claim, DONE, b"result")
 
 
 def test_a_result_is_kept_from_its_end_on(store: JobStore, clock: Clock) -> None:

@@ -12,7 +12,8 @@ from sqlalchemy.exc import OperationalError
 
 from serve.documents import job_worker
 from serve.documents.distinct import DistinctSegments
-from serve.documents.document import Segment
+from serve.documents.document import Document, DocumentRequest, Segment
+from serve.documents.formats import parse_document
 from serve.documents.job import Job, JobLimits, JobStatus
 from serve.documents.job_store import Claim, JobStore
 from serve.documents.job_worker import JobWorker
@@ -213,6 +214,34 @@ async def test_a_deleted_document_ends_its_translation(bench: Bench) -> None:
         await bench.wait(job, JobStatus.TRANSLATING)
     await bench.jobs.delete(jobs[0].id)
     await bench.wait(jobs[-1], JobStatus.TRANSLATING)
+    await stop(working)
+
+
+async def test_a_deleted_document_is_read_to_its_end_before_the_next_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the documents of a client that deletes them could take all threads and any memory."""
+    entered, leave = threading.Event(), threading.Event()
+    read: list[str] = []
+
+    def parse(name: str, data: bytes, request: DocumentRequest) -> Document:
+        read.append(name)
+        entered.set()
+        assert leave.wait(60)
+        return parse_document(name, data, request)
+
+    monkeypatch.setattr(job_worker, "parse_document", parse)
+    bench.translator.gate.set()
+    working = bench.start()
+    deleted = await bench.create(name="deleted.txt")
+    assert await asyncio.to_thread(entered.wait, 60)
+    await bench.jobs.delete(deleted.id)
+    other = await bench.create(name="other.txt")
+    await bench.wait(other, JobStatus.TRANSLATING)
+    await asyncio.sleep(10 * job_worker.RENEW_SECONDS)
+    assert read == ["deleted.txt"]
+    leave.set()
+    await bench.wait(other, JobStatus.DONE)
     await stop(working)
 
 
