@@ -43,6 +43,7 @@ from serve.state import Identifier, State
 MOST_GLOSSARIES = 1000
 MOST_DICTIONARIES = 100
 MOST_NAME_CHARACTERS = 1024
+MOST_LANGUAGE_CHARACTERS = 35
 # Dictionaries whose index stays in memory: 10,000 entries take about 10 MB.
 _MOST_INDEXES = 32
 # The account of a glossary that was stored without a key.
@@ -62,8 +63,8 @@ _DICTIONARIES = Table(
     "glossary_dictionaries",
     TABLES,
     Column("glossary_id", Identifier(36), ForeignKey("glossaries.id", ondelete="CASCADE"), primary_key=True),
-    Column("source_language", Identifier(35), primary_key=True),
-    Column("target_language", Identifier(35), primary_key=True),
+    Column("source_language", Identifier(MOST_LANGUAGE_CHARACTERS), primary_key=True),
+    Column("target_language", Identifier(MOST_LANGUAGE_CHARACTERS), primary_key=True),
     Column("position", Integer, nullable=False),
     Column("revision", String(36), nullable=False),
     Column("entry_count", Integer, nullable=False),
@@ -332,10 +333,14 @@ def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     if len(set(pairs)) < len(pairs):
         raise InvalidRequestError("dictionaries", "expected one dictionary per pair of languages")
     for source, target in pairs:
-        if not (source.isalpha() and target.isalpha() and source.islower() and target.islower()):
+        if not (_is_language(source) and _is_language(target)):
             raise InvalidRequestError("dictionaries", "expected ISO 639-1 codes of both languages")
         if source == target:
             raise InvalidRequestError("dictionaries", "expected two different languages")
+
+
+def _is_language(code: str) -> bool:
+    return code.isalpha() and code.islower() and len(code) <= MOST_LANGUAGE_CHARACTERS
 
 
 def _is(glossary_id: str, source_language: str, target_language: str) -> tuple[ColumnElement[bool], ...]:

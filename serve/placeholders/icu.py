@@ -8,7 +8,9 @@ MOST_LEVELS = 16
 _BRANCHING = re.compile(r"\{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,(?:\s*+offset:\d++)?")
 _BRANCH = re.compile(r"\s*+=?\w++\s*+\{")
 _END = re.compile(r"\s*+\}")
-_SPECIAL = re.compile(r"'[{}]|[{}]")
+# Two apostrophes stand for one, also between quotes.
+_SPECIAL = re.compile(r"''|'[{}]|[{}]")
+_QUOTED = re.compile(r"(?:[^']|'')*+'?")
 
 Span = tuple[int, int]
 
@@ -57,11 +59,11 @@ def _specials(text: str, position: int) -> Iterator[int]:
     """Yields the places of braces that are not quoted."""
     quoted_until = position
     for found in _SPECIAL.finditer(text, position):
-        if found.start() < quoted_until:
+        if found.start() < quoted_until or found[0] == "''":
             continue
         if found[0].startswith("'"):
-            end = text.find("'", found.end())
-            quoted_until = len(text) if end < 0 else end + 1
+            quoted = _QUOTED.match(text, found.end())
+            quoted_until = len(text) if quoted is None else quoted.end()
         else:
             yield found.start()
 

@@ -201,7 +201,7 @@ class DeepLGlossaries:
         entries, entries_format = values.get("entries"), values.get("entries_format")
         if not isinstance(entries, str) or not entries:
             raise refuse("Parameter 'entries' not specified.")
-        if entries_format not in _FORMATS:
+        if not isinstance(entries_format, str) or entries_format not in _FORMATS:
             raise unsupported("entries_format")
         try:
             found = read_entries(entries, _FORMATS[entries_format], *pair)

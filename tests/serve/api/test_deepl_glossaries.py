@@ -97,11 +97,12 @@ def test_ten_thousand_entries_come_back(client: deepl.DeepLClient) -> None:
         ({"entries": "no tab"}, "Invalid glossary entries provided"),
         ({"entries": "a\tb\na\tc"}, "Invalid glossary entries provided"),
         ({"entries_format": "xls"}, "'entries_format'"),
+        ({"entries_format": []}, "'entries_format'"),
         ({"target_lang": "XX"}, "Unsupported glossary source and target language pair"),
         ({"target_lang": "en"}, "Unsupported glossary source and target language pair"),
     ],
 )
-def test_an_invalid_glossary_is_refused_by_name(served: LiveService, changes: dict[str, str], part: str) -> None:
+def test_an_invalid_glossary_is_refused_by_name(served: LiveService, changes: dict[str, Any], part: str) -> None:
     answer = create(served, **changes)
     assert answer.status_code == 400
     assert part in answer.json()["message"]

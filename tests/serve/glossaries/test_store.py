@@ -74,6 +74,8 @@ def test_what_no_database_takes_as_an_id_or_a_language_is_unknown(
             store.index(made.id, "en", unstorable)
         with pytest.raises(InvalidRequestError):
             store.put_dictionary(made.id, dictionary(HOUSE, target=unstorable))
+        with pytest.raises(InvalidRequestError):
+            store.create("farm", [dictionary(HOUSE, target=unstorable)])
         assert store.get(made.id) == made
 
 

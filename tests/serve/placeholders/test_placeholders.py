@@ -77,6 +77,8 @@ def test_an_address_that_the_model_joins_with_a_word_is_surplus() -> None:
         ("{n, plural, one {# file} other {# files}}", ["# file", "# files"]),
         ("A {n, plural, offset:1 =0 {no {x}} other {'{'b}}. C", ["A ", "no {x}", "'{'b", ". C"]),
         ("{g, select, male {{n, plural, other {his}}} other {their}}", ["his", "their"]),
+        ("{n, plural, one {a ''{x}''} other {b}}", ["a ''{x}''", "b"]),
+        ("{n, plural, one {'{it''s}' a} other {b}}", ["'{it''s}' a", "b"]),
         ("{n, plural, one {a}", ["{n, plural, one {a}"]),
         ("a {0} b", ["a {0} b"]),
         ("{n, plural, other {" * 50, ["{n, plural, other {" * 50]),
@@ -142,6 +144,8 @@ def test_case_and_final_punctuation_follow_the_text(source: str, translation: st
         "@a-",
         "#1",
         "/.",
+        "''",
+        "'{",
     ],
 )
 def test_hostile_text_takes_time_in_proportion_to_its_size(part: str) -> None:
