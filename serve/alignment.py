@@ -179,6 +179,16 @@ def _words(text: str, start: int, end: int, edges: set[int]) -> Iterator[tuple[i
     yield from ((left, right) for left, right in pairwise(sorted(places)) if left < right)
 
 
+# Punctuation of sentences and clauses.
+SENTENCE_MARKS = ".!?:;,\u2026\u3002\uff0e\u0964\uff01\uff1f\u061f\uff1a\uff1b\u061b\uff0c\u3001\u060c"
+
+
+def find_final(text: str) -> tuple[int, int]:
+    """Returns the characters of the final punctuation of a text, which may be none."""
+    bare = text.rstrip()
+    return len(bare.rstrip(SENTENCE_MARKS)), len(bare)
+
+
 def is_punctuation(character: str) -> bool:
     """Returns whether a character is punctuation or a symbol."""
     return unicodedata.category(character)[0] in "PS"

@@ -2,7 +2,8 @@
 
 An element gets the interval of the translation with the largest sum of inside attention minus outside attention, in
 linear time (Kadane). Elements are placed from the outside to the inside, and next to each other in the order of their
-sums. So each tag occurs once, and all are nested as before. Points get the gap that the least attention crosses.
+sums. So each tag occurs once, and all are nested as before. Points get the gap that the least attention crosses. The
+final punctuation of the translation attends to that of the source, whatever the model attends to.
 
 Shapes: S source tokens, U units of the translation.
 """
@@ -11,12 +12,13 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.alignment import Alignment, find_words, is_punctuation, overlap_shares
+from serve.alignment import SENTENCE_MARKS, Alignment, find_final, find_words, is_punctuation, overlap_shares
 from serve.markup.blocks import MarkKind
 from serve.markup.references import Escaper
 from serve.markup.sentences import MarkedSentence, Node
@@ -97,6 +99,11 @@ class Units:
     def of(cls, spans: Sequence[Interval], tokens: Sequence[Interval], attention: Vector) -> "Units":
         """Returns units with the mean attention of their tokens, which is [T, S]."""
         return cls(spans, overlap_shares(spans, tokens) @ attention)
+
+    def linked(self, interval: Interval, attention: Vector) -> "Units":
+        """Returns the units with other attention of their characters inside of an interval."""
+        shares = overlap_shares(self.spans, [(0, interval[0]), interval])[:, 1:]  # [U, 1]
+        return Units(self.spans, (1 - shares) * self.attention + shares * attention)
 
     def inside(self, interval: Interval) -> slice:
         """Returns the units inside of an interval."""
@@ -184,6 +191,42 @@ class _Taken:
         return place < len(self._starts) and self._starts[place] < interval[1]
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One end of a node in the source.
+
+    Attributes:
+        edge: the last character of the node.
+        own: marks at both ends of kept text, such as brackets; None: the node is an element.
+        enclosed: whether such marks stand next to the node.
+    """
+
+    edge: str
+    own: set[str] | None
+    enclosed: bool
+
+    @classmethod
+    def of(cls, node: Node, source: str) -> tuple["_End", "_End"]:
+        """Returns both ends of a node."""
+        inner = source[node.start : node.end].strip()
+        own = _marks(inner) | _marks(inner[::-1]) if node.kind is MarkKind.KEPT else None
+        before, after = _marks(source[: node.start][::-1]), _marks(source[node.end :])
+        return cls(inner[0], own, bool(before)), cls(inner[-1], own, bool(after))
+
+    def lacks(self, unit: str) -> bool:
+        """Returns whether a part of the translation is punctuation that the node does not have at this end.
+
+        Kept text replaces its interval: it must not replace a comma or a period, nor a bracket that stands around it.
+        """
+        if not all(map(is_punctuation, unit)):
+            return False
+        if self.own is None:
+            return not is_punctuation(self.edge)
+        if not unit.strip(SENTENCE_MARKS):
+            return self.edge not in SENTENCE_MARKS
+        return self.enclosed and self.own.isdisjoint(unit)
+
+
 class Placer:
     """Finds the places for the tags of one sentence, by the alignment of its translation."""
 
@@ -193,13 +236,15 @@ class Placer:
         self._translation = translation
         tokens = [(span.start, span.end) for span in alignment.target]
         attention = np.array(alignment.weights, np.float64).reshape(len(tokens), len(alignment.source))
-        self._words = Units.of(find_words(translation, tokens), tokens, attention)
-        self._tokens = Units.of(sorted({span for span in tokens if span[0] < span[1]}), tokens, attention)
+        source_tokens = [(span.start, span.end) for span in alignment.source]
+        end, goal = find_final(translation), overlap_shares([find_final(source)], source_tokens)
+        self._words = Units.of(_words(translation, tokens), tokens, attention).linked(end, goal)
+        pieces = sorted({span for span in tokens if span[0] < span[1]})
+        self._tokens = Units.of(pieces, tokens, attention).linked(end, goal)
         self._terms = _Taken(self._words, self._tokens, protected)
         # Places of kept texts in the translation.
         self._copies = dict[str, list[Interval]]()
-        source_tokens = [(span.start, span.end) for span in alignment.source]
-        self._source_words = find_words(source, source_tokens)
+        self._source_words = _words(source, source_tokens)
         # Characters of each source token, [S, 2].
         self._source_tokens = np.array(source_tokens).reshape(-1, 2)
 
@@ -346,16 +391,13 @@ class Placer:
 
     def _trimmed(self, node: Node, spans: Sequence[Interval]) -> Sequence[Interval]:
         """Returns the units of an interval without punctuation at its ends that the source does not have there."""
-        source = self._source[node.start : node.end].strip()
+        ends = _End.of(node, self._source)
         first, last = 0, len(spans)
-        while last - first > 1 and self._is_foreign(spans[last - 1], source[-1]):
+        while last - first > 1 and ends[1].lacks(self._translation[slice(*spans[last - 1])]):
             last -= 1
-        while last - first > 1 and self._is_foreign(spans[first], source[0]):
+        while last - first > 1 and ends[0].lacks(self._translation[slice(*spans[first])]):
             first += 1
         return spans[first:last]
-
-    def _is_foreign(self, span: Interval, edge: str) -> bool:
-        return all(map(is_punctuation, self._translation[slice(*span)])) and not is_punctuation(edge)
 
     def _units(self, node: Node) -> Units:
         """Returns words, or tokens for a node with an edge inside of a word."""
@@ -397,6 +439,8 @@ class Placer:
             pads = " " * glued, " " * (spaced_after and not glued)
         else:
             pads = "", " " * (spaced_after and glued)
+        if self._translation[place : place + 1] in SENTENCE_MARKS:
+            pads = pads[0], ""  # no space stands before a comma
         return place, self._apart(node, place, pads) if node.kind is MarkKind.KEPT else pads
 
     def _apart(self, node: Node, place: int, pads: tuple[str, str]) -> tuple[str, str]:
@@ -405,6 +449,20 @@ class Placer:
         left = _before(text, place).isalnum() and not _before(source, node.start).isalnum()
         right = text[place : place + 1].isalnum() and not source[node.end : node.end + 1].isalnum()
         return pads[0] or " " * left, pads[1] or " " * right
+
+
+def _words(text: str, tokens: Sequence[Interval]) -> list[Interval]:
+    """Returns the words of a text, and each of its punctuation marks."""
+    parts = list[Interval]()
+    for start, end in find_words(text, tokens):
+        marks = all(map(is_punctuation, text[start:end]))
+        parts += ((place, place + 1) for place in range(start, end)) if marks else [(start, end)]
+    return parts
+
+
+def _marks(text: str) -> set[str]:
+    """Returns the punctuation at the beginning of a text, such as brackets, without that of sentences and clauses."""
+    return set(takewhile(is_punctuation, text.lstrip())).difference(SENTENCE_MARKS)
 
 
 def _before(text: str, place: int) -> str:

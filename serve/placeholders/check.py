@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from serve.alignment import Alignment, Span
+from serve.alignment import SENTENCE_MARKS, Alignment, Span
 from serve.markup.blocks import MarkKind
 from serve.markup.placement import find_place
 from serve.markup.sentences import MarkedSentence, Node
@@ -73,8 +73,7 @@ def without_surplus(
         if room[text]:
             room[text] -= 1
         else:
-            spaced = translation[found.start - 1 : found.start] == " " or found.start == 0
-            cuts.append((found.start, found.end + (spaced and translation[found.end : found.end + 1] == " ")))
+            cuts.append(_with_space(translation, cuts[-1][1] if cuts else 0, found.start, found.end))
     if not cuts:
         return translation, alignment
 
@@ -85,3 +84,14 @@ def without_surplus(
     parts = (translation[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
     spans = tuple(Span(moved(span.start), moved(span.end)) for span in alignment.target)
     return "".join(parts), replace(alignment, target=spans)
+
+
+def _with_space(text: str, first: int, start: int, end: int) -> tuple[int, int]:
+    """Returns a part of a text, `start` to `end`, with a space that must not remain, which is at `first` or later.
+
+    Without the part, it would stand next to another space, before a comma, or at an end of the text.
+    """
+    following = text[end : end + 1]
+    if text[first:start].endswith(" ") and following in f" {SENTENCE_MARKS}":
+        return start - 1, end
+    return start, end + (following == " " and text[start - 1 : start] in ("", " "))

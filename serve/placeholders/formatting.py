@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from serve.alignment import Alignment, Span
+from serve.alignment import Alignment, Span, find_final
 from serve.placeholders.patterns import KINDS, Finder
 
 # Marks of other scripts, and the mark that means the same in Latin script.
 _SAME = str.maketrans("\u3002\uff0e\u0964\uff01\uff1f\u061f\uff1a\uff1b\u061b\uff0c\u3001\u060c", "...!??:;;,,,")
-_FINAL = ".!?:;,\u2026\u3002\uff0e\u0964\uff01\uff1f\u061f\uff1a\uff1b\u061b\uff0c\u3001\u060c"
 # Fewer capital letters may be an abbreviation.
 _FEWEST_CAPITALS = 4
 _PLACEHOLDERS = Finder(KINDS)
@@ -33,15 +32,11 @@ def fit(alignment: Alignment, characters: int) -> Alignment:
 
 
 def _with_end(source: str, translation: str) -> str:
-    wanted, found = _final(source), _final(translation)
-    if wanted.translate(_SAME) == found.translate(_SAME):
+    start, end = find_final(translation)
+    wanted = source[slice(*find_final(source))]
+    if wanted.translate(_SAME) == translation[start:end].translate(_SAME):
         return translation
-    return f"{translation[: len(translation.rstrip()) - len(found)]}{wanted}"
-
-
-def _final(text: str) -> str:
-    bare = text.rstrip()
-    return bare[len(bare.rstrip(_FINAL)) :]
+    return f"{translation[:start]}{wanted}"
 
 
 def _with_start(source: str, translation: str) -> str:

@@ -74,6 +74,8 @@ def test_an_element_encloses_the_words_that_are_aligned_with_its_own(
         ("<b>a <img></b> b", "y x", "0-1 1-0", "y <b>x <img></b>"),
         ("a<a name=n></a> b c", "x y z", STRAIGHT, "x<a name=n></a> y z"),
         ("a <svg><a>b</a></svg> c", "x z", STRAIGHT, "x <svg><a>b</a></svg> z"),
+        ("see a <img>.", "sieh a.", "0-0 1-1 0-2", "sieh a <img>."),
+        ("see a. <img>", "sieh a.", "0-0 1-1 0-2", "sieh a. <img>"),
     ],
 )
 def test_a_point_goes_between_the_words_that_stood_around_it(
@@ -96,6 +98,38 @@ def test_a_point_goes_between_the_words_that_stood_around_it(
     ],
 )
 def test_kept_text_replaces_its_copy_or_the_words_that_are_aligned_with_it(
+    text: str, translation: str, links: str, expected: str
+) -> None:
+    assert render(text, translation, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "links", "expected"),
+    [
+        ("to <code>{x}</code>.", "mit Xa.", "0-0 2-1 2-2", "mit <code>{x}</code>."),
+        ("to <code>{x}</code>", "mit Xa.", "0-0 2-1 2-2", "mit <code>{x}</code>."),
+        ("to a <code>{x}</code>.", "mit a.", "0-0 1-1 0-2", "mit a <code>{x}</code>."),
+        ("<code>{x}</code> who sits", "Xa, der sitzt", "1-0 1-1 3-2 4-3", "<code>{x}</code>, der sitzt"),
+        ("<code>{x}</code> and b", ", b", "4-1", "<code>{x}</code>, b"),
+        ('to "<code>{x}</code>" now', "mit „Xa“ jetzt", "0-0 3-1 3-2 3-3 6-4", "mit „<code>{x}</code>“ jetzt"),
+        ("to (<code>{x}</code>).", "mit (Xa).", "0-0 3-1 3-2 3-3 3-4", "mit (<code>{x}</code>)."),
+        ('to "<code>{x}</code>"', "mit „{y}“", "0-0 3-1 2-2 3-3 4-4 3-5", "mit „<code>{x}</code>“"),
+    ],
+)
+def test_kept_text_leaves_the_punctuation_around_it(text: str, translation: str, links: str, expected: str) -> None:
+    """A placeholder at the end replaced the period too, if the period attended to it."""
+    assert render(text, translation, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "links", "expected"),
+    [
+        ("to <code>{x}</code> now", "mit „Xa“ jetzt", "0-0 2-1 2-2 2-3 4-4", "mit <code>{x}</code> jetzt"),
+        ("of <code>Inc.</code> now", "von Ing. jetzt", STRAIGHT, "von <code>Inc.</code> jetzt"),
+        ("to <code>{x}</code>.", "mit X7.", "0-0 2-1", "mit <code>{x}</code>."),
+    ],
+)
+def test_kept_text_replaces_whole_words_and_marks_that_the_source_does_not_have(
     text: str, translation: str, links: str, expected: str
 ) -> None:
     assert render(text, translation, links) == expected

@@ -71,6 +71,58 @@ def test_an_address_that_the_model_joins_with_a_word_is_surplus() -> None:
     assert (rendered, repairs) == (f"{ADDRESS} ab cd", ())
 
 
+@pytest.mark.parametrize("markup_format", ["text", "html", "xml"])
+@pytest.mark.parametrize("formatting", [False, True])
+@pytest.mark.parametrize(
+    ("translation", "attended", "expected"),
+    [("ef.", 2, "{0}."), ("cd ef.", 0, "cd ef {0}.")],
+    ids=["replaced", "between"],
+)
+def test_a_period_stays_behind_a_placeholder_whatever_it_attends_to(
+    markup_format: MarkupFormat, translation: str, attended: int, expected: str, *, formatting: bool
+) -> None:
+    """The placeholder replaced a period that attended to it, and stood behind one that attended to a word before it."""
+    document = read_document("ab {0}.", MarkupOptions(markup_format), split, Marker(FINDER, formatting=formatting))
+    (sentence,) = document.sentences
+    tokens, rows = tokens_of(sentence.text), tokens_of(translation)
+    alignment = Alignment.of(tokens, rows, np.eye(len(tokens))[[attended] * len(rows)])
+    rendered, _ = Rendering(FINDER, formatting=formatting).render(sentence, translation, alignment, document.escaper)
+    assert rendered == expected
+
+
+def test_the_final_punctuation_of_a_translation_is_that_of_its_text(*, thorough: bool) -> None:
+    parts = st.lists(st.sampled_from([*PLACEHOLDERS, "ab", "cd"]), min_size=1, max_size=6).map(" ".join)
+
+    @settings(max_examples=2000 if thorough else 200)
+    @given(
+        parts, st.sampled_from([".", "!", "?", "..."]), st.sampled_from(["text", "html", "xml"]), st.integers(0, 999)
+    )
+    def check(text: str, mark: str, markup_format: MarkupFormat, seed: int) -> None:
+        assert translate(f"{text}{mark}", markup_format, seed, 0.5).endswith(mark)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ("cd %s.", "cd."),
+        ("cd %s, ef", "cd, ef"),
+        ("cd %s ef", "cd ef"),
+        ("%s %d cd", "cd"),
+        ("cd %s %d.", "cd."),
+        ("cd %s", "cd"),
+        ("cd(%s) ef", "cd() ef"),
+    ],
+)
+def test_a_surplus_placeholder_leaves_no_space(translation: str, expected: str) -> None:
+    document = read_document("ab", MarkupOptions("text"), split)
+    rows = tokens_of(translation)
+    alignment = Alignment.of([(0, 2)], rows, np.ones((len(rows), 1)))
+    rendered, _ = Rendering(FINDER).render(document.sentences[0], translation, alignment, document.escaper)
+    assert rendered == expected
+
+
 @pytest.mark.parametrize(
     ("text", "texts"),
     [
