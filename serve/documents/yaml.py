@@ -16,6 +16,10 @@ MOST_LEVELS = 200
 _RESOLVER = yaml.SafeLoader("")
 # Texts that are safe without quotes in any place.
 _PLAIN = re.compile(r"[A-Za-z\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},&*!|>'\"%@`\n]*")
+# Anchors and tags in front of a scalar, with the comments after them.
+_PROPERTIES = re.compile(r"(?:[&!]\S*[ \t\r\n]+(?:#.*[ \t\r\n]*)*)*")
+# In a folded scalar, the line ends after a line without indent have one more than they mean.
+_FOLDED = re.compile(r"^([^ \t\n].*+\n++)(?=[^ \t])", re.MULTILINE)
 
 
 def parse_yaml(content: bytes, request: DocumentRequest) -> Document:
@@ -81,20 +85,21 @@ def _part(text: str, event: yaml.ScalarEvent) -> Part | None:
         return None
     if event.start_mark is None or event.end_mark is None:
         raise AssertionError("every event of a text has its places")
-    start, end = event.start_mark.index, event.end_mark.index
+    properties = _PROPERTIES.match(text, event.start_mark.index)
+    start, end = properties.end() if properties else event.start_mark.index, event.end_mark.index
     raw, bare = text[start:end], event.value.strip()
     before, _, after = event.value.partition(bare)
     return Part(Segment(bare), ((start, end),), partial(_render, raw=raw, before=before, after=after))
 
 
 def _render(translation: str, *, raw: str, before: str, after: str) -> tuple[str]:
+    if raw.startswith(("|", ">")):
+        return (_write_block(raw, before, translation),)
     return (_write(raw, f"{before}{translation}{after}"),)
 
 
 def _write(raw: str, value: str) -> str:
     """Returns a scalar in the style of another one, if it can have this style."""
-    if raw.startswith(("|", ">")):
-        return _write_block(raw, value)
     if raw.startswith("'") and "\n" not in value:
         return "'{}'".format(value.replace("'", "''"))
     if not raw.startswith('"') and _PLAIN.fullmatch(value) and _is_plain_text(value):
@@ -102,13 +107,23 @@ def _write(raw: str, value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _write_block(raw: str, value: str) -> str:
+def _write_block(raw: str, before: str, translation: str) -> str:
+    """Returns a block scalar with another text; its header and the white space around its text stay.
+
+    Args:
+        raw: the scalar.
+        before: white space at the start of its value.
+        translation: the new text.
+    """
     header, _, body = raw.partition("\n")
-    indent = min((len(line) - len(line.lstrip(" ")) for line in body.split("\n") if line.strip()), default=2)
-    ends = body[len(body.rstrip("\r\n")) :]
-    # The lines of a folded text are those of its paragraphs.
-    lines = value.rstrip("\n").replace("\n", "\n\n" if header.startswith(">") else "\n").split("\n")
-    return "\n".join((header, *(f"{' ' * indent}{line}" if line else "" for line in lines))) + ends
+    head, _, tail = body.partition(body.strip())
+    blanks = before.rpartition("\n")[2]
+    indent = " " * (len(head.rpartition("\n")[2]) - len(blanks))
+    text = f"{blanks}{translation}"
+    if header.startswith(">"):
+        text = _FOLDED.sub(r"\1\n", text)
+    text = re.sub(r"\n(?!\n|\Z)", f"\n{indent}", text)
+    return f"{header}\n{head}{text[len(blanks) :]}{tail}"
 
 
 def _is_plain_text(value: str) -> bool:

@@ -100,6 +100,26 @@ def test_a_translation_never_becomes_markup(name: str, text: str, translations: 
     assert write(name, text, translations) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: &x text # c\nb: *x\n", "a: &x TEXT # c\nb: *x\n"),
+        ("a: !!str &x text\nb: ! 'text'\n", "a: !!str &x TEXT\nb: ! 'TEXT'\n"),
+        ("a: &x # c\n  # d\n  text\nb: *x\n", "a: &x # c\n  # d\n  TEXT\nb: *x\n"),
+        ("a: &x |\n  text\n  more\nb: *x\n", "a: &x |\n  TEXT\n  MORE\nb: *x\n"),
+        # Of line ends between lines of a folded text, one is a blank; indented lines keep theirs.
+        ("a: >-\n  one\n\n\n  two\n", "a: >-\n  ONE\n\n\n  TWO\n"),
+        ("a: >\n  one\n    two\n    three\n\n  four\n", "a: >\n  ONE\n    TWO\n    THREE\n\n  FOUR\n"),
+        ("a: >2\n\n    one\n\n  two\n\n  three\n", "a: >2\n\n    ONE\n\n  TWO\n\n  THREE\n"),
+        ("b:\n  a: |2\n      text\n    more\n", "b:\n  a: |2\n      TEXT\n    MORE\n"),
+        ("a: |+\n  text\n  \n\nb: 1\n", "a: |+\n  TEXT\n  \n\nb: 1\n"),
+    ],
+)
+def test_anchors_tags_and_lines_of_yaml_stay(text: str, expected: str) -> None:
+    document = parse_document("a.yaml", text.encode(), LANGUAGES)
+    assert document.write([each.text.upper() for each in document.segments]).decode() == expected
+
+
 def test_a_sentence_over_cues_goes_back_to_its_cues() -> None:
     translation = {"Hello my friend, how are you?": "Hallo mein Freund, wie geht es dir?"}
     written = write("a.srt", DOCUMENTS["a.srt"], translation)
