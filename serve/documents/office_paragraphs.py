@@ -6,14 +6,14 @@ are written anew. Runs with the format of most of its characters are plain text;
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.splice import Part
 from serve.documents.stretches import Piece, Role, stretches
-from serve.documents.xml import XmlText, escape
+from serve.documents.xml import XmlText, escape, local
 from serve.markup.tokens import Kind, names
 
 
@@ -54,7 +54,7 @@ WORD = Dialect(
         "footnoteReference endnoteReference commentReference sym noBreakHyphen drawing pict object"
     ),
     dropped=names("proofErr lastRenderedPageBreak softHyphen"),
-    noise=re.compile(r"<\w+:(?:lang|noProof)(?=[\s/])[^<>]*/>"),
+    noise=re.compile(r"<(?:\w+:)?(?:lang|noProof)(?=[\s/])[^<>]*/>"),
     text_start='t xml:space="preserve"',
 )
 DRAWING = Dialect(
@@ -84,23 +84,23 @@ _NO_SYMBOLS = {ord(_SYMBOL_START): None, ord(_SYMBOL_END): None}
 
 def paragraph_parts(document: XmlText, dialect: Dialect) -> Iterator[Part]:
     """Yields the parts of all paragraphs of a document, those inside of others too."""
-    prefix = document.prefix(dialect.namespaces)
-    reader = _Reader(document, dialect, prefix)
-    for index, token in enumerate(document.tokens):
-        if token.kind is Kind.START and token.name == f"{prefix}p":
-            for stretch in stretches(_resolve_fields(list(reader.pieces(index)))):
-                part = _part(stretch, dialect, prefix)
-                if part is not None:
-                    yield part
+    paragraphs = dict(document.elements("p", dialect.namespaces))
+    for index, prefix in paragraphs.items():
+        pieces = _Reader(document, dialect, prefix, paragraphs).pieces(index)
+        for stretch in stretches(_resolve_fields(list(pieces))):
+            part = _part(stretch, dialect, prefix)
+            if part is not None:
+                yield part
 
 
 class _Reader:
-    """Reads the pieces of paragraphs."""
+    """Reads the pieces of paragraphs with a prefix; `paragraphs` has the start tags of all."""
 
-    def __init__(self, document: XmlText, dialect: Dialect, prefix: str) -> None:
+    def __init__(self, document: XmlText, dialect: Dialect, prefix: str, paragraphs: Container[int]) -> None:
         self._document = document
         self._dialect = dialect
         self._prefix = prefix
+        self._paragraphs = paragraphs
 
     def pieces(self, paragraph: int) -> Iterator[Piece]:
         """Yields the pieces of the paragraph of a start tag."""
@@ -157,8 +157,8 @@ class _Reader:
         if name == "t":
             role, text = Role.TEXT, document.plain(child, last)
         elif name == _FIELD:
-            kind = document.attributes(child).get(f"{self._prefix}fldCharType")
-            role = {"begin": Role.FIELD_BEGIN, "separate": Role.FIELD_SEPARATE}.get(str(kind), Role.FIELD_END)
+            kind = {local(key): value for key, value in document.attributes(child).items()}.get("fldCharType", "")
+            role = {"begin": Role.FIELD_BEGIN, "separate": Role.FIELD_SEPARATE}.get(kind, Role.FIELD_END)
         elif name == _INSTRUCTION:
             role, text = Role.INSTRUCTION, document.plain(child, last)
         else:
@@ -171,8 +171,7 @@ class _Reader:
         document = self._document
         if self._name(index) not in self._dialect.points and document.tokens[index].name not in _FOREIGN_POINTS:
             return False
-        inside = document.tokens[index + 1 : document.ends[index]]
-        return all(token.name != f"{self._prefix}p" for token in inside)
+        return all(inside not in self._paragraphs for inside in range(index + 1, document.ends[index]))
 
     def _name(self, index: int) -> str:
         """Returns a name without the prefix of the dialect; other names keep theirs."""

@@ -4,7 +4,8 @@ Entities other than the five of XML are refused, because a document may declare 
 """
 
 import re
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from html import unescape
 from itertools import islice
@@ -104,12 +105,28 @@ class XmlText:
         """The index of the first tag."""
         return next(index for index, token in enumerate(self.tokens) if token.kind in (Kind.START, Kind.EMPTY))
 
-    def prefix(self, namespaces: frozenset[str]) -> str:
-        """Returns the prefix that the root gives to one of the namespaces, with its colon; without one, a colon."""
-        for name, value in self.attributes(self.root).items():
-            if value in namespaces and name.startswith("xmlns:"):
-                return f"{name.removeprefix('xmlns:')}:"
-        return ":"
+    def elements(self, name: str, namespaces: frozenset[str]) -> Iterator[tuple[int, str]]:
+        """Yields the start tags of elements of a namespace, and their prefixes with colons.
+
+        Args:
+            name: of the elements, without prefix.
+            namespaces: any of them.
+        """
+        # Per prefix: the ends of the elements that declare it, and its namespaces; the last one that is open counts.
+        declared = defaultdict[str, list[tuple[int, str]]](list)
+        for index, token in enumerate(self.tokens):
+            if token.kind is not Kind.START:
+                continue
+            if self.text.find("xmlns", token.start, token.end) >= 0:
+                for key, value in self.attributes(index).items():
+                    declared[key].append((self.ends[index], value))
+            if local(token.name) == name:
+                prefix = token.name.removesuffix(name)
+                scopes = declared[f"xmlns:{prefix}".rstrip(":")]
+                while scopes and scopes[-1][0] < index:
+                    scopes.pop()
+                if scopes and scopes[-1][1] in namespaces:
+                    yield index, prefix
 
 
 def _ends(tokens: list[Token]) -> list[int]:

@@ -192,9 +192,13 @@ def test_an_odp_has_its_text_boxes() -> None:
 
 def docx_with(body: str) -> bytes:
     """Returns a docx with the given markup of its body."""
-    content = (
+    return docx_of(
         f'<w:document xmlns:w="{WORD_NAMESPACE}" xmlns:r="urn:r" xmlns:m="urn:m"><w:body>{body}</w:body></w:document>'
     )
+
+
+def docx_of(content: str) -> bytes:
+    """Returns a docx with a main part."""
     types = (
         '<Types><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.'
         'wordprocessingml.document.main+xml"/></Types>'
@@ -286,6 +290,39 @@ def test_text_boxes_inside_of_a_paragraph_are_translated_on_their_own() -> None:
     assert sorted(each.text for each in document.segments) == ["after", "before", "in the box"]
     after = members(document.write(capitals(document)))["word/document.xml"].decode()
     assert re.findall("<w:t(?: [^>]*)?>([^<]*)", after) == ["BEFORE", "IN THE BOX", "AFTER"]
+
+
+@pytest.mark.parametrize(
+    ("paragraphs", "texts", "written"),
+    [
+        # A prefix is declared where it is used, and has another meaning later.
+        (
+            '<x:p xmlns:x="NS"><x:r><x:t>one</x:t></x:r></x:p><x:p xmlns:x="urn:x"><x:r><x:t>kept</x:t></x:r></x:p>',
+            ["one"],
+            "ONE",
+        ),
+        ('<p xmlns="NS"><r><rPr><lang/></rPr><t>one </t></r><r><t>two</t></r></p>', ["one two"], "ONE TWO"),
+        # The attributes of a field have a prefix, its elements have none.
+        (
+            f'<p xmlns="NS">{(word("one ") + PAGE + word(" two")).replace("<w:", "<").replace("</w:", "</")}</p>',
+            ['one <x id="1"/> two'],
+            "ONE 7 TWO",
+        ),
+        # A text box divides its paragraph, also if it has another prefix.
+        (
+            f'<w:p>{word("one")}<w:r><w:pict><p xmlns="NS"><r><t>two</t></r></p></w:pict></w:r>{word("three")}</w:p>',
+            ["one", "three", "two"],
+            "ONETWOTHREE",
+        ),
+    ],
+)
+def test_the_namespace_counts_and_not_the_prefix(paragraphs: str, texts: list[str], written: str) -> None:
+    content = f'<document xmlns:w="NS">{paragraphs}</document>'.replace("NS", WORD_NAMESPACE)
+    document = parse("docx", docx_of(content))
+    assert [each.text for each in document.segments] == texts
+    after = members(document.write(capitals(document)))["word/document.xml"].decode()
+    elements = ET.fromstring(after).iter(f"{{{WORD_NAMESPACE}}}t")  # noqa: S314 - a document of this test
+    assert "".join(str(each.text) for each in elements) == written
 
 
 def test_comments_and_deleted_text_of_an_odt_stay() -> None:
