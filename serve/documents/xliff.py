@@ -93,8 +93,15 @@ class _Reader:
             return True
         target = self._document.attributes(unit.target)
         return attributes.get("approved") != "yes" and (
-            not self._document.content(unit.target).strip()
-            or target.get("state", attributes.get("state", "")) in _UNTRANSLATED_STATES
+            self._is_empty(unit.target) or target.get("state", attributes.get("state", "")) in _UNTRANSLATED_STATES
+        )
+
+    def _is_empty(self, target: int) -> bool:
+        """Returns whether a target has nothing but marks of segments without text."""
+        inside = range(target + 1, self._document.ends[target])
+        return all(
+            local(self._document.tokens[index].name) == "mrk" or self._document.raw(index, index).isspace()
+            for index in inside
         )
 
     def _edit_language(self, index: int, language: str) -> tuple[Span, str] | None:

@@ -69,10 +69,14 @@ def test_inline_codes_go_around_their_texts(codes: str) -> None:
     assert write(parse(version_1(f"{source}</trans-unit>"))) == version_1(f"{source}{target}</trans-unit>")
 
 
-def test_a_source_in_segments_has_a_target_in_segments() -> None:
+@pytest.mark.parametrize(
+    "before",
+    ["", f"<target>{MARKED.format('', '')}</target>", '<target>\n<mrk mtype="seg" mid="0"/>\n</target>'],
+)
+def test_a_source_in_segments_has_a_target_in_segments(before: str) -> None:
     source = f'<trans-unit id="1"><source>a. b.</source><seg-source>{MARKED.format("a.", "b.")}</seg-source>'
     target = f'<target state="translated">{MARKED.format("A.", "B.")}</target>'
-    assert write(parse(version_1(f"{source}</trans-unit>"))) == version_1(f"{source}{target}</trans-unit>")
+    assert write(parse(version_1(f"{source}{before}</trans-unit>"))) == version_1(f"{source}{target}</trans-unit>")
 
 
 @pytest.mark.parametrize("codes", ["{}", '{} <pc id="1">{}</pc>', SPANS])
@@ -103,6 +107,8 @@ def test_a_translated_unit_is_translated_again_only_on_request(text: str) -> Non
         version_1('<group translate="no"><trans-unit id="1"><source>a</source></trans-unit></group>'),
         version_1('<trans-unit id="1" approved="yes"><source>a</source><target state="new">b</target></trans-unit>'),
         version_1('<trans-unit id="1"><source>1 <x id="2"/></source></trans-unit>'),
+        version_1(f'<trans-unit id="1"><source>a b</source><target>{MARKED.format("a", "")}</target></trans-unit>'),
+        version_1('<trans-unit id="1"><source>a<x id="2"/></source><target><x id="2"/></target></trans-unit>'),
         version_1("<trans-unit id='1'><alt-trans><source>a</source></alt-trans></trans-unit>"),
     ],
 )
