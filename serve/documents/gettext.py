@@ -1,12 +1,20 @@
-"""Gettext PO: translates messages without a translation, or all on request, and marks them as fuzzy."""
+"""Gettext PO: translates messages without a translation, or all on request, and marks them as fuzzy.
+
+Files in other charsets become UTF-8: most charsets lack characters of the translations.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, Span, SplicedDocument, decode
+from serve.documents.encodings import encoding_of
+from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
 
+# The name of the charset in the header, which is the first message.
+_CHARSET = re.compile(
+    r'(?:(?:#.*|[ \t\r]*)\n)*+msgid[ \t]+""[ \t\r]*\nmsgstr[ \t]+(?:".*"[ \t\r]*\n)*?".*?charset=(?P<NAME>[\w.:-]+)'
+)
 _KEYWORD = re.compile(r"(?P<NAME>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]+(?P<TEXT>\".*\")[ \t]*\r?\Z")
 _CONTINUED = re.compile(r"[ \t]*(?P<TEXT>\".*\")[ \t]*\r?\Z")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -42,9 +50,20 @@ class _Entry:
 
 def parse_po(content: bytes, request: DocumentRequest) -> Document:
     """Parses a PO file or a template."""
-    text, encode = decode(content)
+    text, encode = _decode(content)
     parts = (part for entry in _entries(text) for part in _parts(entry, request))
     return SplicedDocument(text, parts, encode, request)
+
+
+def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
+    """Returns the text of a file, whose header now names UTF-8, and a function that encodes it."""
+    header = _CHARSET.match(content.decode("latin-1"))
+    encoding = encoding_of(header["NAME"]) if header else None
+    text, encode = decode(content if encoding is None else decode_as(content, encoding)[0].encode())
+    header = _CHARSET.match(text)
+    if header and header["NAME"].lower() != "utf-8":
+        text = f"{text[: header.start('NAME')]}UTF-8{text[header.end('NAME') :]}"
+    return text, encode
 
 
 def _entries(text: str) -> Iterator[_Entry]:
@@ -94,10 +113,14 @@ def _parts(entry: _Entry, request: DocumentRequest) -> Iterator[Part]:
         return
     place, mark = (entry.start, "#, fuzzy\n") if entry.flags is None else (entry.flags, ", fuzzy")
     first, *others = [(each.start, each.end) for each in translations.values()]
-    if is_translatable(message := entry.fields["msgid"].text):
-        yield _part(message, [first], None if entry.fuzzy else (place, mark))
-    if others and "msgid_plural" in entry.fields and is_translatable(plural := entry.fields["msgid_plural"].text):
-        yield _part(plural, others, None)
+    message = entry.fields["msgid"]
+    plural = entry.fields.get("msgid_plural", message)
+    # A language without a plural has the form of many.
+    message = message if others else plural
+    if is_translatable(message.text):
+        yield _part(message.text, [first], None if entry.fuzzy else (place, mark))
+    if others and is_translatable(plural.text):
+        yield _part(plural.text, others, None)
 
 
 def _part(message: str, spans: list[Span], fuzzy: tuple[int, str] | None) -> Part:

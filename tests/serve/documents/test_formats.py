@@ -222,6 +222,8 @@ def test_a_long_run_of_marks_is_no_problem(suffix: str) -> None:
         ("a.md", "a" + " " * 200_000 + "b"),
         ("a.md", "a" + "[^" * 100_000),
         ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\na" + " " * 200_000 + "b\n"),
+        ("a.po", 'msgid ""\nmsgstr ""\n' + '"\\" \\""\n' * 20_000 + f'\nmsgid "{"a" * 200_000}"\nmsgstr ""\n'),
+        ("a.po", "#\n" * 100_000 + f'msgid "{"a" * 200_000}"\nmsgstr ""\n'),
     ],
 )
 def test_documents_take_linear_time(name: str, text: str) -> None:
@@ -255,3 +257,26 @@ def test_translated_and_fuzzy_messages_of_po_are_translated_again_only_on_reques
     assert [each.text for each in again.segments] == ["one", "two", "three"]
     written = polib.pofile(again.write(["1", "2", "3"]).decode())
     assert [(each.msgstr, each.flags) for each in written] == [("1", ["fuzzy"]), ("2", ["fuzzy"]), ("3", ["fuzzy"])]
+
+
+def test_a_language_without_a_plural_has_the_form_of_many() -> None:
+    text = 'msgid "one file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n'
+    document = parse_document("a.po", text.encode(), LANGUAGES)
+    assert document.segments == [Segment("%d files")]
+    assert polib.pofile(document.write(["%d Dateien"]).decode())[0].msgstr_plural == {0: "%d Dateien"}
+
+
+@pytest.mark.parametrize(
+    ("charset", "encoding"),
+    [("ISO-8859-1", "latin-1"), ("GB2312", "gb2312"), ("CHARSET", "utf-8"), ("ASCII", "ascii"), ("utf-8", "utf-8")],
+)
+def test_a_po_file_in_another_charset_becomes_utf_8(charset: str, encoding: str) -> None:
+    comment = {"ascii": "", "gb2312": "\u4e2d"}.get(encoding, "\u00e9")
+    text = (
+        f'# {comment}\n\nmsgid ""\nmsgstr ""\n"MIME-Version: 1.0\\n"\n"Content-Type: text/plain; charset={{}}\\n"\n\n'
+        '#, fuzzy\nmsgid "charset=CHARSET"\nmsgstr ""\n'
+    )
+    document = parse_document("a.po", text.format(charset).encode(encoding), LANGUAGES)
+    written = document.write(["\u0416"]).decode()
+    name = charset if charset == "utf-8" else "UTF-8"
+    assert written == text.format(name).removesuffix('""\n') + '"\u0416"\n'
