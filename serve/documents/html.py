@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
+from serve.documents.encodings import encoding_of
 from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as, unchanged
 from serve.markup.blocks import Block, BlockReader
 from serve.markup.elements import Element, MarkupOptions, build_tree
@@ -15,18 +16,9 @@ from serve.markup.tokens import MarkupError, Token
 # Each takes about 300 bytes.
 MOST_TOKENS = 1_000_000
 _OPTIONS = MarkupOptions("html")
-_CHARSET = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([A-Za-z0-9_-]+)", re.IGNORECASE)
+_CHARSET = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 # Where browsers look for the encoding.
 _HEAD_BYTES = 1024
-# Encodings with the same ASCII characters as UTF-8, by the names of Python.
-_ENCODINGS = {
-    "iso-8859-1": "cp1252",  # as browsers read it
-    "latin1": "cp1252",
-    "us-ascii": "cp1252",
-    **{f"iso-8859-{number}": f"iso8859-{number}" for number in (2, 5, 7, 9, 15)},
-    **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
-    **{name: name for name in ("koi8-r", "koi8-u", "gb18030", "gbk", "big5", "shift_jis", "euc-jp", "euc-kr")},
-}
 
 
 def parse_html(content: bytes, request: DocumentRequest) -> Document:
@@ -55,7 +47,7 @@ def html_parts(text: str, offset: int = 0) -> Iterator[Part]:
         elements = tree.elements
         for block in BlockReader(text, tokens, tree, _OPTIONS, ()).read():
             if is_translatable(block.text):
-                start, end = _span(block)
+                start, end = _span(text, block)
                 yield _part(text[start:end], block, (offset + start, offset + end))
     except MarkupError as error:
         raise DocumentError(str(error)) from error
@@ -81,16 +73,18 @@ def _escaped(translation: str) -> tuple[str]:
     return (escape(translation, quote=False),)
 
 
-def _span(block: Block) -> Span:
-    """Returns the characters of a block with its tags, without white space around them."""
+def _span(text: str, block: Block) -> Span:
+    """Returns the characters of a block with its tags, without white space around them, such as no-break spaces."""
     pieces = block.pieces[block.text.startswith(" ") : len(block.pieces) - block.text.endswith(" ")]
     places = [(start, end) for _, start, end in pieces] + [(mark.start, mark.end) for mark in block.marks]
-    return min(start for start, _ in places), max(end for _, end in places)
+    start, end = min(start for start, _ in places), max(end for _, end in places)
+    raw = text[start:end]
+    return start + len(raw) - len(raw.lstrip()), start + len(raw.rstrip())
 
 
 def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
     found = _CHARSET.search(content[:_HEAD_BYTES])
-    encoding = _ENCODINGS.get(found[1].decode().lower()) if found else None
+    encoding = encoding_of(found[1].decode()) if found else None
     if encoding is None or content.startswith(b"\xef\xbb\xbf"):
         return decode(content)
     return decode_as(content, encoding, "xmlcharrefreplace")

@@ -250,6 +250,36 @@ def test_a_file_in_utf_16_stays_in_it() -> None:
     assert document.write(["Grüße"]) == "\ufeffGrüße\n".encode("utf-16-le")
 
 
+@pytest.mark.parametrize(
+    ("label", "encoding", "text"),
+    [
+        ("gb2312", "gbk", "\u4f60\u597d \u9555"),
+        ("latin-1", "cp1252", "h\u00e9llo \u20ac"),
+        ("CP1252", "cp1252", "h\u00e9llo \u20ac"),
+        ("iso_8859-1:1987", "cp1252", "h\u00e9llo"),
+        ("x-sjis", "cp932", "\u2460\u65e5\u672c\u8a9e \uff5e"),
+        ("euc-kr", "cp949", "\ub620\ubc29\uac01\ud558"),
+        ("iso-2022-jp", "iso2022_jp", "\u65e5\u672c\u8a9e"),
+        ("utf-16", "utf-8", "h\u00e9llo"),
+        ("unknown", "utf-8", "h\u00e9llo"),
+    ],
+)
+def test_a_page_has_the_encoding_that_browsers_read(label: str, encoding: str, text: str) -> None:
+    page = f'<meta charset="{label}"><p>{text}</p><p>{{}}</p>'
+    document = parse_document("a.html", page.format("a").encode(encoding), LANGUAGES)
+    assert [each.text for each in document.segments] == [text, "a"]
+    written = document.write([text, f"{text}\u0e01"])
+    assert written == page.format(f"{text}\u0e01").encode(encoding, "xmlcharrefreplace")
+
+
+def test_white_space_around_the_text_of_a_page_stays() -> None:
+    text = "<p>\u3000\u3000a\u3000</p><p> \u00a0\n<b>b</b> c\u00a0 </p>"
+    document = parse_document("a.html", text.encode(), LANGUAGES)
+    assert [each.text for each in document.segments] == ["a", "<b>b</b> c"]
+    written = document.write(["A", "<b>B</b> C"]).decode()
+    assert written == text.replace("a", "A").replace("b>b", "b>B").replace(" c", " C")
+
+
 def test_translated_and_fuzzy_messages_of_po_are_translated_again_only_on_request() -> None:
     text = 'msgid "one"\nmsgstr "eins"\n\n#, fuzzy\nmsgid "two"\nmsgstr "zwo"\n\nmsgid "three"\nmsgstr ""\n'
     again = parse_document("a.po", text.encode(), DocumentRequest("en", "de", retranslate=True))
