@@ -16,7 +16,7 @@ _TOKEN = re.compile(
     r"\\(?P<ESCAPE>[!-/:-@\[-`{-~])"
     r"|(?P<TICKS>`++)"
     r"|<(?P<ADDRESS>[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*|[^\s<>@]+@[^\s<>]+)>"
-    r"|<(?P<SLASH>/?)(?P<TAG>[A-Za-z][A-Za-z0-9-]*)(?P<REST>\b[^<>]*)>"
+    r"|<(?P<SLASH>/?)(?P<TAG>[A-Za-z][A-Za-z0-9-]*+)(?P<REST>(?!\w)[^<>]*+)>"
     r"|(?P<COMMENT><!--)"
     r"|(?P<REFERENCE>&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
     r"|(?P<URL>https?://[^\s<>()\[\]*`]+)"

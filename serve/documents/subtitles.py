@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
+from itertools import accumulate
 from textwrap import wrap
 
 from serve.documents.document import Document, DocumentRequest
@@ -23,7 +24,7 @@ _CUE = re.compile(
     r"(?P<TEXT>(?:[^\r\n]+(?:\r\n|\r|\n|\Z))+)",
     re.MULTILINE,
 )
-_TAG = re.compile(r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z]+)[^<>]*>|\{\\[^{}]*\}|<[\d:.]+>")
+_TAG = re.compile(r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z]++)[^<>]*+>|\{\\[^{}]*\}|<[\d:.]+>")
 _SENTENCE_END = re.compile(r"[.!?…:;♪)\]\"'”»]$")
 _SPEAKER_MARK = re.compile(r"[-\u2013\u2014♪][ \t]*")
 _LINE_ENDS = re.compile(r"[\r\n]+")
@@ -170,13 +171,14 @@ def divide(text: str, weights: Sequence[int]) -> list[str]:
     if len(words) < len(weights):
         words = list(text)
     joint = " " if " " in text else ""
+    lengths = list(accumulate(len(word) + len(joint) for word in words))
     parts, first, done = list[str](), 0, 0
     for number, weight in enumerate(weights[:-1]):
         done += weight
         goal = len(text) * done / sum(weights)
         latest = len(words) - (len(weights) - 1 - number)
         ends = range(first + 1, max(first + 2, latest + 1))
-        end = min(ends, key=lambda end: abs(len(joint.join(words[:end])) - goal))
+        end = min(ends, key=lambda end: abs(lengths[end - 1] - len(joint) - goal))
         parts.append(joint.join(words[first:end]))
         first = end
     return [*parts, joint.join(words[first:])]

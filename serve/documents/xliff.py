@@ -209,4 +209,4 @@ def _with_attribute(tag: str, name: str, value: str) -> str:
     """Returns a start tag with a value for an attribute."""
     written = f' {name}="{value}"'
     changed, number = re.subn(rf"\s{re.escape(name)}\s*=\s*(?:\"[^\"]*\"|'[^']*')", written, tag, count=1)
-    return changed if number else re.sub(r"\s*(/?>)\Z", rf"{written}\1", tag)
+    return changed if number else re.sub(r"(?<!\s)\s*+(/?>)\Z", rf"{written}\1", tag)

@@ -25,7 +25,7 @@ _ENCODINGS = {
     **{f"iso-8859-{number}": f"iso8859-{number}" for number in (2, 5, 7, 9, 15)},
     **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
 }
-_ATTRIBUTE = re.compile(r"([^\s=/<>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_ATTRIBUTE = re.compile(r"\s([^\s=/<>\"']++)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)')")
 _INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 

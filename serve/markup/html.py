@@ -24,7 +24,7 @@ _TEXT = re.compile(r"(?:[^<]++|<(?![A-Za-z!?/])|</\Z)++")
 _VALUE = rf"(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])[^{SPACE}>]*+)"
 _ATTRIBUTE = rf"[^{SPACE}/>][^{SPACE}/>=]*+(?:[{SPACE}]*+=[{SPACE}]*+{_VALUE}|(?![{SPACE}]*+=))"
 _TAG = re.compile(rf"</?([A-Za-z][^{SPACE}/>]*+)(?:[{SPACE}/]*+{_ATTRIBUTE})*+([{SPACE}/]*+)>")
-_NAMED = re.compile(rf"[{SPACE}/]*+([^{SPACE}/>][^{SPACE}/>=]*+)(?:[{SPACE}]*+=[{SPACE}]*+({_VALUE}))?+")
+_NAMED = re.compile(rf"([^{SPACE}/>][^{SPACE}/>=]*+)(?:[{SPACE}]*+=[{SPACE}]*+({_VALUE}))?+")
 _TAG_START = re.compile(rf"</?[^{SPACE}/>]++")
 _INCOMPLETE_TAG = re.compile(r"</?[A-Za-z]")
 _EMPTY_COMMENT = re.compile(r"<!---?>")

@@ -11,6 +11,7 @@ from serve.documents.formats import FORMATS, parse_document
 from serve.documents.subtitles import divide
 
 LANGUAGES = DocumentRequest("en", "de")
+UNIT = "<xliff version='2.0'><file><unit><segment {}><source>{}</source></segment></unit></file></xliff>"
 DOCUMENTS = {
     "a.txt": "\ufeffHello there.\r\n  World \n\n123\n",
     "a.md": (
@@ -143,6 +144,10 @@ def test_a_divided_text_keeps_its_words(text: str, weights: list[int]) -> None:
     assert "".join(parts).replace(" ", "") == text.replace(" ", "")
 
 
+def test_a_long_text_is_divided_in_linear_time() -> None:
+    assert list(map(len, divide("a " * 300_000, [1, 2]))) == [199_999, 399_999]
+
+
 PO = """msgid ""
 msgstr ""
 "Content-Type: text/plain; charset=UTF-8\\n"
@@ -221,9 +226,13 @@ def test_a_long_run_of_marks_is_no_problem(suffix: str) -> None:
         ("a.md", "[" * 40_000 + "a" + "]" * 40_000),
         ("a.md", "a" + " " * 200_000 + "b"),
         ("a.md", "a" + "[^" * 100_000),
+        ("a.md", "a <a" + "-a" * 100_000),
         ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\na" + " " * 200_000 + "b\n"),
         ("a.po", 'msgid ""\nmsgstr ""\n' + '"\\" \\""\n' * 20_000 + f'\nmsgid "{"a" * 200_000}"\nmsgstr ""\n'),
         ("a.po", "#\n" * 100_000 + f'msgid "{"a" * 200_000}"\nmsgstr ""\n'),
+        ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\n<" + "a" * 200_000 + "\n"),
+        ("a.xlf", UNIT.format("", f"<{'a' * 200_000}/>{'b ' * 50_000}")),
+        ("a.xlf", UNIT.format(" " * 200_000 + "id='1'", "b " * 50_000)),
     ],
 )
 def test_documents_take_linear_time(name: str, text: str) -> None:

@@ -22,6 +22,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "attributes without end": lambda size: f"<a{' b=c' * (size // 4)}",
     "slashes": lambda size: f"<a {'/' * size}",
     "spaces": lambda size: f"<a b{' ' * size}",
+    "spaces after translate": lambda size: f"<a translate{' ' * size}>b</a>",
     "comments without end": lambda size: "<!--" * (size // 4),
     "bogus comments": lambda size: "<!" * (size // 2),
     "sections": lambda size: "<![CDATA[" * (size // 9),
