@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 from itertools import accumulate
-from textwrap import wrap
 
 from serve.documents.document import Document, DocumentRequest
 from serve.documents.inline import Inline, Item, ItemKind
@@ -19,12 +18,18 @@ LINE_CHARACTERS = 42
 PAUSE_SECONDS = 1.5
 # Cues of one segment.
 MOST_CUES = 5
+_LINE_END = r"(?:\r\n|\r|\n)"
+_TIME = r"[ \t]*[\d:]+[,.]\d+[ \t]+-->"
+# Empty lines end a cue. Lines of blanks do so only before the number or the time of the next one.
 _CUE = re.compile(
-    r"^[ \t]*(?P<START>[\d:]+[,.]\d+)[ \t]+-->[ \t]+(?P<END>[\d:]+[,.]\d+)[^\r\n]*(?:\r\n|\r|\n)"
-    r"(?P<TEXT>(?:[^\r\n]+(?:\r\n|\r|\n|\Z))+)",
+    r"^[ \t]*(?P<START>[\d:]+[,.]\d+)[ \t]+-->[ \t]+(?P<END>[\d:]+[,.]\d+)[^\r\n]*"
+    rf"{_LINE_END}(?P<TEXT>(?:(?:[ \t]++{_LINE_END})*+(?!(?:[ \t]*\d+[ \t]*{_LINE_END})?{_TIME})"
+    rf"[^\r\n]+(?:{_LINE_END}|\Z))+)",
     re.MULTILINE,
 )
-_TAG = re.compile(r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z]++)[^<>]*+>|\{\\[^{}]*\}|<[\d:.]+>")
+_TAG_FORM = r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z]++)[^<>]*+>|\{\\[^{}]*\}|<[\d:.]+>"
+_TAG = re.compile(_TAG_FORM)
+_WORD = re.compile(rf"(?:{_TAG_FORM}|\S)++")
 _SENTENCE_END = re.compile(r"[.!?…:;♪)\]\"'”»]$")
 _SPEAKER_MARK = re.compile(r"[-\u2013\u2014♪][ \t]*")
 _LINE_ENDS = re.compile(r"[\r\n]+")
@@ -185,13 +190,26 @@ def divide(text: str, weights: Sequence[int]) -> list[str]:
 
 
 def _wrap(raw: str, line_end: str) -> str:
-    """Wraps a text into lines of about equal length; white space around it stays."""
+    """Wraps a text into lines of about equal length, not inside of tags; white space around it stays."""
     bare = raw.strip()
-    length = len(_TAG.sub("", bare))
+    length = _shown(bare)
     if length <= LINE_CHARACTERS:
         return raw
     start = raw.index(bare)
     lines = -(-length // LINE_CHARACTERS)
     width = max(length // lines + LINE_CHARACTERS // 4, LINE_CHARACTERS // 2)
-    wrapped = line_end.join(wrap(bare, width, break_long_words=False, break_on_hyphens=False))
-    return raw[:start] + wrapped + raw[start + len(bare) :]
+    wrapped, room = list[str](), 0
+    for word in _WORD.finditer(bare):
+        needed = 1 + _shown(word[0])
+        if needed <= room:
+            wrapped += (" ", word[0])
+            room -= needed
+        else:
+            wrapped += (line_end, word[0])
+            room = width + 1 - needed
+    return raw[:start] + "".join(wrapped[1:]) + raw[start + len(bare) :]
+
+
+def _shown(raw: str) -> int:
+    """Returns the number of characters without tags."""
+    return len(_TAG.sub("", raw))

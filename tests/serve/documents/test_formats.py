@@ -136,6 +136,24 @@ def test_a_long_subtitle_is_wrapped() -> None:
     assert max(map(len, lines)) <= 42
 
 
+def test_a_subtitle_is_wrapped_outside_of_its_tags() -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\n<i>One</i> two.\n"
+    red = '<font color="red" size="20">'
+    words = "These are a few more words than fit"
+    written = write("a.srt", text.replace("<i>", red).replace("</i>", "</font>"), {
+        '<g id="0">One</g> two.': f'{words} <g id="0">into one</g> line of it.',
+    })  # fmt: skip
+    assert written.splitlines()[2:] == [f"{words}", f"{red}into one</font> line of it."]
+
+
+@pytest.mark.parametrize("between", [" ", "\t \n", " \n2", "2", "\n2"])
+def test_cues_after_lines_of_blanks_are_cues_of_their_own(between: str) -> None:
+    time = "00:00:0{},000 --> 00:00:0{},000\n"
+    text = f"1\n{time.format(1, 2)}One.\n \nAnother.\n{between}\n{time.format(3, 4)}Two.\n"
+    assert texts("a.srt", text) == ["One.  Another.", "Two."]
+    assert write("a.srt", text, {"Two.": "Zwei."}) == text.replace("Two", "Zwei")
+
+
 @pytest.mark.parametrize("weights", [[1], [1, 1], [5, 1, 3]])
 @pytest.mark.parametrize("text", ["one", "one two three", "一二三四五"])
 def test_a_divided_text_keeps_its_words(text: str, weights: list[int]) -> None:
@@ -230,6 +248,7 @@ def test_a_long_run_of_marks_is_no_problem(suffix: str) -> None:
         ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\na" + " " * 200_000 + "b\n"),
         ("a.po", 'msgid ""\nmsgstr ""\n' + '"\\" \\""\n' * 20_000 + f'\nmsgid "{"a" * 200_000}"\nmsgstr ""\n'),
         ("a.po", "#\n" * 100_000 + f'msgid "{"a" * 200_000}"\nmsgstr ""\n'),
+        ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\na" + " \n" * 100_000 + "b" * 100_000 + "\n"),
         ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\n<" + "a" * 200_000 + "\n"),
         ("a.xlf", UNIT.format("", f"<{'a' * 200_000}/>{'b ' * 50_000}")),
         ("a.xlf", UNIT.format(" " * 200_000 + "id='1'", "b " * 50_000)),
