@@ -5,7 +5,7 @@ not translated. Formatting around the whole text is not part of the segment, and
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from html import unescape
@@ -99,9 +99,23 @@ class Inline:
                     open_numbers.append(number)
                 yield self.items[number]
 
-    def render(self, translation: str, write_text: Callable[[str], str] = str) -> str:
-        """Returns the document's form of a translation; `write_text` escapes text."""
-        parts = (write_text(item.raw) if item.kind is ItemKind.TEXT else item.raw for item in self.read(translation))
+    def render(
+        self, translation: str, write_text: Callable[[str], str] = str, dropped: Container[str] = frozenset()
+    ) -> str:
+        """Returns the document's form of a translation.
+
+        Args:
+            translation: of the segment.
+            write_text: escapes text.
+            dropped: keys of formatting that is left out if nothing is inside.
+        """
+        items = list[Item]()
+        for item in self.read(translation):
+            if item.kind is ItemKind.CLOSE and item.key in dropped and items and items[-1].kind is ItemKind.OPEN:
+                items.pop()
+            else:
+                items.append(item)
+        parts = (write_text(item.raw) if item.kind is ItemKind.TEXT else item.raw for item in items)
         return "".join((self.before, *parts, self.after))
 
 

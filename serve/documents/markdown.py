@@ -14,11 +14,11 @@ from markdown_it.token import Token
 from serve.documents.document import Document, DocumentRequest
 from serve.documents.html import html_parts
 from serve.documents.inline import Inline
-from serve.documents.markdown_inline import InlineReader, write_block, write_text
+from serve.documents.markdown_inline import EMPHASIS, InlineReader, write_block, write_text
 from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
-_HARD_BREAKS = ("  ", "\\")
+_LINE_END = re.compile(r"\r\n|\r|\n")
 # What a part of a document is, and its lines.
 _Found = tuple[Literal["text", "cell", "html"], tuple[Span, ...]]
 
@@ -30,11 +30,11 @@ def parse_markdown(content: bytes, request: DocumentRequest) -> Document:
 
 
 def _parts(text: str) -> Iterator[Part]:
-    body = _hide_front_matter(text).replace("\r\n", " \n").replace("\r", "\n").replace("\ufeff", " ").replace("\0", " ")
+    lines = _Lines(_hide_front_matter(text).replace("\ufeff", " ").replace("\0", " "))
     environment = dict[str, dict[str, object]]()
-    blocks = _Blocks(_Lines(body))
+    blocks = _Blocks(lines)
     parser = MarkdownIt("commonmark").enable(["table"])
-    parser.block.parse(body, parser, environment, blocks)
+    parser.block.parse(lines.joined(), parser, environment, blocks)
     labels = environment.get("references", {}).keys()
     found = blocks.find()
     found.reverse()
@@ -78,7 +78,7 @@ def _write_plain_cell(translation: str) -> tuple[str]:
 
 def _write_inline(translation: str, *, raw: str, labels: Collection[str], in_cell: bool) -> tuple[str]:
     inline = Inline.of(InlineReader(raw, labels).read())
-    return (write_block(inline.render(translation, partial(write_text, in_cell=in_cell))),)
+    return (write_block(inline.render(translation, partial(write_text, in_cell=in_cell), EMPHASIS)),)
 
 
 class _Blocks(list[Token]):
@@ -120,18 +120,19 @@ class _Blocks(list[Token]):
 class _Lines:
     """The lines of a document, to find the text of tokens in them."""
 
-    def __init__(self, body: str) -> None:
-        self._lines = body.split("\n")
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line) + 1)
-        self._length = len(body)
+    def __init__(self, text: str) -> None:
+        self._lines = _LINE_END.split(text)
+        self._starts = [0, *(found.end() for found in _LINE_END.finditer(text)), len(text)]
         # Where the last cell of the table row that is being read ends.
         self._row = (-1, 0)
 
+    def joined(self) -> str:
+        """Returns the document with line feeds as its line ends."""
+        return "\n".join(self._lines)
+
     def place(self, line: int) -> int:
         """Returns where a line starts."""
-        return min(self._starts[line], self._length)
+        return self._starts[line]
 
     def find(self, token: Token, before: Token) -> Iterator[list[Span]]:
         """Yields the characters of the lines of a token, one list per part between hard line breaks."""
@@ -145,9 +146,11 @@ class _Lines:
             span = self._find_line(first + number, content, before.markup)
             if span is None:
                 return
-            spans.append(span)
-            last = number == len(contents) - 1
-            if last or self._lines[first + number].rstrip("\r").endswith(_HARD_BREAKS):
+            last, line = number == len(contents) - 1, self._lines[first + number]
+            # A line end after an escaped backslash is not escaped.
+            escaped = not last and (len(line) - len(line.rstrip("\\"))) % 2 == 1
+            spans.append((span[0], span[1] - escaped))
+            if last or escaped or line.endswith("  "):
                 yield spans
                 spans = []
 

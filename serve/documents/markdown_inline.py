@@ -29,6 +29,8 @@ _TOKEN = re.compile(
     r"|(?P<TEXT>(?:[^\\`<&!\[\]*_~\n \th]|h(?!ttps?://)|[ \t]++(?!\n)|<(?=[\s<>@])|&(?![#A-Za-z])|!(?!\[))++|.)",
     re.DOTALL,
 )
+# Marks that are characters of the text if nothing is between them.
+EMPHASIS = frozenset({"*", "**", "_", "__", "~~"})
 _DESTINATION = re.compile(r"\]\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)", re.DOTALL)
 _LABEL = re.compile(r"\]\[([^\[\]]*)\]")
 # Longer texts are no labels (CommonMark).

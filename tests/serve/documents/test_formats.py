@@ -121,6 +121,28 @@ def test_anchors_tags_and_lines_of_yaml_stay(text: str, expected: str) -> None:
     assert document.write([each.text.upper() for each in document.segments]).decode() == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "translation", "expected"),
+    [
+        ("A **b** c.", 'X <g id="1"></g>y.', "X y."),
+        ("A ***b*** c.", 'X <g id="1"><g id="2"></g></g>y.', "X y."),
+        ("A [b](c) d.", 'X <g id="1"></g>y.', "X [](c)y."),
+    ],
+)
+def test_emphasis_of_markdown_without_words_is_left_out(text: str, translation: str, expected: str) -> None:
+    (segment,) = texts("a.md", text)
+    assert write("a.md", text, {segment: translation}) == expected
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_hard_line_breaks_of_markdown_stay(line_end: str) -> None:
+    text = "> a\\\n> b \\\nc  \n> d \ne\\\\\nf\\\n\n<p>g\n</p>\n".replace("\n", line_end)
+    assert texts("a.md", text) == ["a", "b", "c", "d e\\ f\\", "g"]
+    translations = {"a": "x", "b": "y", "c": "z", "d e\\ f\\": "w", "g": "v"}
+    expected = "> x\\\n> y \\\nz  \n> w\n\n<p>v\n</p>\n".replace("\n", line_end)
+    assert write("a.md", text, translations) == expected
+
+
 def test_a_sentence_over_cues_goes_back_to_its_cues() -> None:
     translation = {"Hello my friend, how are you?": "Hallo mein Freund, wie geht es dir?"}
     written = write("a.srt", DOCUMENTS["a.srt"], translation)
