@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 _TAG = re.compile(r"<[^<>]*>")
-SegmentFormat = Literal["text", "html", "xml"]
+SegmentFormat = Literal["text", "xml"]
 
 
 class DocumentError(Exception):

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator
-from html import escape
+from functools import partial
 from typing import Any
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
 from serve.documents.encodings import encoding_of
-from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as, unchanged
-from serve.markup.blocks import Block, BlockReader
+from serve.documents.inline import Inline, Item, ItemKind
+from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
+from serve.markup.blocks import SPACES, Block, BlockReader, MarkKind
 from serve.markup.elements import Element, MarkupOptions, build_tree
 from serve.markup.html import scan_html
 from serve.markup.tokens import MarkupError, Token
@@ -16,6 +17,8 @@ from serve.markup.tokens import MarkupError, Token
 # Each takes about 300 bytes.
 MOST_TOKENS = 1_000_000
 _OPTIONS = MarkupOptions("html")
+# As browsers write text.
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\u00a0": "&nbsp;"})
 _CHARSET = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 # Where browsers look for the encoding.
 _HEAD_BYTES = 1024
@@ -46,9 +49,9 @@ def html_parts(text: str, offset: int = 0) -> Iterator[Part]:
         tree = build_tree(text, tokens, _OPTIONS)
         elements = tree.elements
         for block in BlockReader(text, tokens, tree, _OPTIONS, ()).read():
-            if is_translatable(block.text):
-                start, end = _span(text, block)
-                yield _part(text[start:end], block, (offset + start, offset + end))
+            part = _part(text, block, offset) if is_translatable(block.text) else None
+            if part is not None:
+                yield part
     except MarkupError as error:
         raise DocumentError(str(error)) from error
     finally:
@@ -62,15 +65,47 @@ def _discard(items: list[Any]) -> None:
         del items[-1000:]
 
 
-def _part(raw: str, block: Block, span: Span) -> Part:
-    # Most blocks are plain text, which needs no alignment.
-    if block.marks or "&" in raw:
-        return Part(Segment(raw, "html"), (span,), unchanged)
-    return Part(Segment(block.text.strip()), (span,), _escaped)
+def _part(text: str, block: Block, offset: int) -> Part | None:
+    """Returns the part of a block; None: its only letters are in text that stays."""
+    start, end = _span(text, block)
+    span = offset + start, offset + end
+    if not block.marks:
+        # Most blocks are plain text; they share a function.
+        return Part(Segment(block.text.strip()), (span,), _escaped)
+    inline = Inline.of(list(_items(text, block, end)))
+    kinds = bytes(item.kind.value for item in inline.items)
+    raws = tuple("" if item.kind is ItemKind.TEXT else item.raw for item in inline.items)
+    render = partial(_render, inline.before, inline.after, kinds, raws)
+    return Part(inline.segment, (span,), render) if inline.is_translatable else None
+
+
+def _render(before: str, after: str, kinds: bytes, raws: tuple[str, ...], translation: str) -> tuple[str]:
+    """Renders the translation of an inline text, whose items are stored as few objects."""
+    inline = Inline(before, tuple(map(Item, map(ItemKind, kinds), raws)), after)
+    return (inline.render(translation, _escape),)
+
+
+def _items(text: str, block: Block, end: int) -> Iterator[Item]:
+    """Yields the items of a block whose characters end at a place, without white space around them."""
+    place = min(len(block.text) - len(block.text.lstrip()), block.marks[0].place)
+    for mark in block.marks:
+        yield Item(ItemKind.TEXT, block.text[place : mark.place])
+        key = block.text[mark.place : mark.place_end] if mark.kind is MarkKind.KEPT else str(mark.element)
+        yield Item(ItemKind[mark.kind.name], text[mark.start : mark.end], key)
+        place = mark.place_end
+        # White space around a point is one space of the block, or none at its beginning.
+        spaced = block.text[place - 1 : place] in ("", " ") and mark.end < end and text[mark.end] in SPACES
+        if mark.kind is MarkKind.POINT and spaced:
+            yield Item(ItemKind.TEXT, " ")
+    yield Item(ItemKind.TEXT, block.text[place:].rstrip())
+
+
+def _escape(text: str) -> str:
+    return text.translate(_ESCAPES)
 
 
 def _escaped(translation: str) -> tuple[str]:
-    return (escape(translation, quote=False),)
+    return (_escape(translation),)
 
 
 def _span(text: str, block: Block) -> Span:

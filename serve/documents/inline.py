@@ -6,22 +6,26 @@ not translated. Formatting around the whole text is not part of the segment, and
 
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from html import unescape
+from itertools import chain
 from typing import NamedTuple
 
 from serve.documents.document import Segment, is_translatable
+from serve.documents.xml import INVALID, escape
 
 # The tags that end no sentence, and those with text that is not translated.
 NON_SPLITTING_TAGS = ("g", "x", "k")
 IGNORE_TAGS = ("k",)
 # Deeper formatting is translated as points.
 MOST_LEVELS = 50
+# Longer text that is not translated becomes a point: the model does not read it.
+MOST_KEPT_CHARACTERS = 150
 _TOKEN = re.compile(
     r'<g id="(?P<OPEN>\d+)">|(?P<CLOSE></g>)|<x id="(?P<POINT>\d+)"/>|<k id="(?P<KEPT>\d+)">[^<]*</k>|(?P<TEXT>[^<]+)'
 )
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_INVALID_RUN = re.compile(f"({INVALID.pattern}+)")
 
 
 class ItemKind(Enum):
@@ -62,7 +66,10 @@ class Inline:
     @classmethod
     def of(cls, items: Sequence[Item]) -> "Inline":
         """Returns the text of items; a start without an end, or an end without a start, becomes a point."""
-        return _trim(_pair(items))
+        inline = _trim(_pair(items))
+        return (
+            inline if inline.is_plain else replace(inline, items=tuple(chain.from_iterable(map(_valid, inline.items))))
+        )
 
     @property
     def segment(self) -> Segment:
@@ -122,7 +129,7 @@ class Inline:
 def _tag(number: int, item: Item) -> str:
     match item.kind:
         case ItemKind.TEXT:
-            return item.raw.translate(_ESCAPES)
+            return escape(item.raw)
         case ItemKind.OPEN:
             return f'<g id="{number}">'
         case ItemKind.CLOSE:
@@ -130,7 +137,19 @@ def _tag(number: int, item: Item) -> str:
         case ItemKind.POINT:
             return f'<x id="{number}"/>'
         case ItemKind.KEPT:
-            return f'<k id="{number}">{item.key.translate(_ESCAPES)}</k>'
+            return f'<k id="{number}">{escape(item.key)}</k>'
+
+
+def _valid(item: Item) -> Iterator[Item]:
+    """Yields an item with points in place of characters that XML cannot have, and of long text that is kept."""
+    if item.kind is ItemKind.TEXT:
+        for number, raw in enumerate(_INVALID_RUN.split(item.raw)):
+            if raw:
+                yield Item(ItemKind.POINT if number % 2 else ItemKind.TEXT, raw)
+    elif item.kind is ItemKind.KEPT and len(item.key) > MOST_KEPT_CHARACTERS:
+        yield Item(ItemKind.POINT, item.raw)
+    else:
+        yield item
 
 
 def _pair(items: Sequence[Item]) -> list[Item]:

@@ -1,6 +1,7 @@
 """Translates the segments of a document.
 
-A server refuses very long texts. Long segments without tags are therefore translated in parts of whole sentences.
+A server refuses very long texts. Long segments are therefore translated in parts of whole sentences. Both tags of an
+element are in one part. If the element is too long, its tags are in no part, and its content is divided.
 """
 
 import asyncio
@@ -8,13 +9,15 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import chain
 
-from serve.documents.document import Segment
+from serve.documents.document import Segment, is_translatable
 
 # Of a part of a segment. A sentence is cut only if it is longer.
 PART_CHARACTERS = 1000
 PART_SENTENCES = 10
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f])\s*")
-_WORD_END = re.compile(rf"\S.{{0,{PART_CHARACTERS - 2}}}(?<=\S)(?=\s|\Z)|\S.{{0,{PART_CHARACTERS - 2}}}", re.DOTALL)
+_START = rf"[^\s\0].{{0,{PART_CHARACTERS - 2}}}"
+_WORD_END = re.compile(rf"{_START}(?<=\S)(?=\s|\Z)|{_START}(?!\0)", re.DOTALL)
+_TAG = re.compile(r"(?P<OPEN><g [^<>]*>)|(?P<CLOSE></g>)|<x [^<>]*>|<k [^<>]*>[^<]*</k>")
 
 
 async def translate_segments(
@@ -52,19 +55,62 @@ async def translate_segments(
 
 
 async def _translate(segment: Segment, translate: Callable[[Segment], Awaitable[str]]) -> str:
-    if segment.format != "text" or len(segment.text) <= PART_CHARACTERS:
+    if len(segment.text) <= PART_CHARACTERS:
         return await translate(segment)
     translations = list[str]()
-    for part, is_text in split_text(segment.text):
-        translations.append(await translate(Segment(part)) if is_text else part)
+    for text, is_text in split_text(segment.text) if segment.format == "text" else _split_markup(segment.text):
+        part = Segment(text, segment.format)
+        translations.append(await translate(part) if is_text and is_translatable(part.visible) else text)
         await asyncio.sleep(0)
     return "".join(translations)
 
 
-def split_text(text: str) -> Iterator[tuple[str, bool]]:
-    """Yields the parts of a long text, and the white space between them; with each, whether it is a part."""
+def _split_markup(text: str) -> Iterator[tuple[str, bool]]:
+    """Yields the parts of a long text with tags, and what is between them; with each, whether it is a part."""
+    position = 0
+    for start, end in _tags_of_long_elements(text):
+        yield from split_text(text[position:start], _hide_tags(text[position:start]))
+        yield text[start:end], False
+        position = end
+    yield from split_text(text[position:], _hide_tags(text[position:]))
+
+
+def _tags_of_long_elements(text: str) -> list[tuple[int, int]]:
+    """Returns the characters of the tags around more text than a part has, in their order."""
+    found, opened = list[tuple[int, int]](), list[tuple[int, int]]()
+    for tag in _TAG.finditer(text):
+        if tag["OPEN"]:
+            opened.append(tag.span())
+        elif tag["CLOSE"] and tag.end() - opened[-1][0] < PART_CHARACTERS:
+            opened.pop()
+        elif tag["CLOSE"]:
+            found += (opened.pop(), tag.span())
+    return sorted(found)
+
+
+def _hide_tags(text: str) -> str:
+    """Returns a text as long with a letter and null characters, where no part ends, in place of each element."""
+    pieces, levels, position = list[str](), 0, 0
+    for tag in _TAG.finditer(text):
+        if levels == 0:
+            pieces.append(text[position : tag.start()])
+            position = tag.start()
+        levels += bool(tag["OPEN"]) - bool(tag["CLOSE"])
+        if levels == 0:
+            pieces.append("x".ljust(tag.end() - position, "\0"))
+            position = tag.end()
+    return "".join((*pieces, text[position:]))
+
+
+def split_text(text: str, hidden: str = "") -> Iterator[tuple[str, bool]]:
+    """Yields the parts of a long text, and the white space between them; with each, whether it is a part.
+
+    Args:
+        text: without tags around several parts.
+        hidden: the text with its tags hidden; empty: it has none.
+    """
     start = end = sentences = 0
-    for first, last in _sentences(text):
+    for first, last in _sentences(hidden or text):
         if start < end and (last - start > PART_CHARACTERS or sentences >= PART_SENTENCES):
             yield text[start:end], True
             yield text[end:first], False

@@ -26,7 +26,8 @@ _ENCODINGS = {
     **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
 }
 _ATTRIBUTE = re.compile(r"\s([^\s=/<>\"']++)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)')")
-_INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# Characters that XML cannot have.
+INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
@@ -43,7 +44,7 @@ def decode_xml(content: bytes) -> tuple[str, Callable[[str], bytes]]:
 
 def escape(text: str) -> str:
     """Returns text as content of an element; characters that XML cannot have are left out."""
-    return _INVALID.sub("", text).translate(_ESCAPES)
+    return INVALID.sub("", text).translate(_ESCAPES)
 
 
 def local(name: str) -> str:

@@ -67,10 +67,10 @@ def test_a_document_whose_texts_do_not_change_keeps_every_byte(name: str) -> Non
                 "c | d",
                 "x",
                 "y",
-                "Hello <b>you</b>",
+                'Hello <g id="1">you</g>',
             ],
         ),
-        ("a.html", ["T &amp; x", "Two lines", "A <b>bold</b> move"]),
+        ("a.html", ["T & x", "Two lines", 'A <g id="1">bold</g> move']),
         ("a.srt", ["Hello my friend, how are you?", "One.", "Two."]),
         ("a.vtt", ['Hi &amp; <g id="2">bye</g> now']),
         ("a.json", ["Hello ü", "x y", '"q"']),
@@ -132,6 +132,27 @@ def test_anchors_tags_and_lines_of_yaml_stay(text: str, expected: str) -> None:
 def test_emphasis_of_markdown_without_words_is_left_out(text: str, translation: str, expected: str) -> None:
     (segment,) = texts("a.md", text)
     assert write("a.md", text, {segment: translation}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "segment"),
+    [
+        ("<p>A <!--{}--> c", 'A <x id="1"/> c'),
+        ("<p>A<svg>{}</svg> c", 'A<x id="1"/> c'),
+        ("<p>A <img src='data:{}'>c", 'A <x id="1"/>c'),
+        ("<p>A <code translate=no>{}</code> c", 'A <x id="1"/> c'),
+        ("<p><!--{}--> <i>A &lt; \1c</i> <!--> <br>", "A < \1c"),
+        ("<p>A <i>&lt; \1c</i><br>", 'A <g id="1">&lt; <x id="3"/>c</g>'),
+    ],
+)
+def test_markup_and_invalid_characters_of_html_are_points(text: str, segment: str) -> None:
+    text = text.format("1" * 12_000)
+    assert texts("a.html", text) == [segment]
+    assert write("a.html", text, {segment: segment.replace("A", "B\u00a0")}) == text.replace("A", "B&nbsp;")
+
+
+def test_html_without_letters_to_translate_has_no_texts() -> None:
+    assert texts("a.html", "<p>&#32;<p>1 <b>&nbsp;</b><p><code translate=no>A</code>") == []
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
@@ -325,8 +346,8 @@ def test_a_page_has_the_encoding_that_browsers_read(label: str, encoding: str, t
 def test_white_space_around_the_text_of_a_page_stays() -> None:
     text = "<p>\u3000\u3000a\u3000</p><p> \u00a0\n<b>b</b> c\u00a0 </p>"
     document = parse_document("a.html", text.encode(), LANGUAGES)
-    assert [each.text for each in document.segments] == ["a", "<b>b</b> c"]
-    written = document.write(["A", "<b>B</b> C"]).decode()
+    assert [each.text for each in document.segments] == ["a", '<g id="0">b</g> c']
+    written = document.write(["A", '<g id="0">B</g> C']).decode()
     assert written == text.replace("a", "A").replace("b>b", "b>B").replace(" c", " C")
 
 

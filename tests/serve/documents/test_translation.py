@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Segment
+from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.translation import PART_CHARACTERS, PART_SENTENCES, split_text, translate_segments
+from serve.markup.xml import check_xml
 
 pytestmark = pytest.mark.anyio
 LONG = "A man runs. " * 200
@@ -57,8 +59,34 @@ async def test_a_segment_is_translated_once_and_a_long_one_in_parts() -> None:
     translations = await translate_segments(distinct.segments, translate, 3, lambda: reports.append(None))
     assert distinct.write(translations).decode() == "|".join(each.text.upper() for each in segments)
     assert distinct.characters == sum(len(each.text) for each in segments)
-    assert (asked.count("one"), asked.count(LONG), len(reports)) == (1, 1, 3)
-    assert max(len(text) for text in asked if text != LONG) <= PART_CHARACTERS
+    assert (asked.count("one"), len(reports)) == (1, 3)
+    assert max(map(len, asked)) <= PART_CHARACTERS
+
+
+TEXTS = st.text("ab. \0<\u3002\f", max_size=8) | st.sampled_from(["A man runs. ", "x" * 700, " ", LONG])
+ITEMS = st.tuples(st.sampled_from(ItemKind), TEXTS).map(lambda each: Item(*each, "ab"))
+
+
+@settings(max_examples=50)
+@given(st.lists(ITEMS, max_size=100))
+@example([Item(ItemKind.TEXT, "x"), Item(ItemKind.POINT, "y")] * 200)
+@example([Item(ItemKind.OPEN, "("), Item(ItemKind.TEXT, "a " * 2000), Item(ItemKind.CLOSE, ")")] * 2)
+@example([Item(ItemKind.KEPT, "y", "&" * 150)] * 20 + [Item(ItemKind.TEXT, "a")])
+async def test_parts_of_a_text_with_tags_have_both_tags_of_each_element(items: list[Item]) -> None:
+    inline = Inline.of(items)
+    asked = list[str]()
+
+    async def translate(segment: Segment) -> str:
+        asked.append(segment.text)
+        return segment.text
+
+    (translation,) = await translate_segments([inline.segment], translate, 1, int)
+    assert translation == inline.segment.text
+    assert "".join(item.raw for item in inline.read(translation)) == "".join(item.raw for item in inline.items)
+    if inline.segment.format == "xml":
+        assert max(map(len, asked), default=0) <= PART_CHARACTERS
+        for text in asked:
+            check_xml(text)
 
 
 async def test_other_tasks_run_between_translations_that_wait_for_nothing() -> None:
