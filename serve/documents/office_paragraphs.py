@@ -68,7 +68,7 @@ DRAWING = Dialect(
     containers=frozenset(),
     points=names("fld"),
     dropped=frozenset(),
-    noise=re.compile(r"\s(?:lang|altLang|dirty|err|smtClean|noProof)=\"[^\"]*\"(?=[^<>]*>)"),
+    noise=re.compile(r"\s(?:lang|altLang|dirty|err|smtClean|noProof)=\"[^\"]*\""),
     text_start="t",
 )
 # Elements of other languages that go with the text: formulas, and drawings in two versions.
