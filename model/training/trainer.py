@@ -181,6 +181,26 @@ class WholeCheckpoints(TorchCheckpointIO):
             super().save_checkpoint(checkpoint, part, storage_options)
 
 
+class MovableCheckpoint(ModelCheckpoint):
+    """A ModelCheckpoint that keeps its best score if the run's folder was moved; Lightning drops it."""
+
+    @property
+    def state_key(self) -> str:
+        """The key of ModelCheckpoint, which checkpoints have."""
+        return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores the state, with every path in the current folder."""
+        state = {**state_dict, "dirpath": self.dirpath}
+        for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
+            state[name] = self._moved(state[name])
+        state["best_k_models"] = {self._moved(path): score for path, score in state["best_k_models"].items()}
+        super().load_state_dict(state)
+
+    def _moved(self, path: str) -> str:
+        return str(Path(self.dirpath or "", Path(path).name)) if path else path
+
+
 def make_trainer(
     folder: RunFolder, config: TrainingConfig, hardware: HardwareConfig, validation: Sequence[Callback]
 ) -> lightning.Trainer:
@@ -197,9 +217,9 @@ def make_trainer(
         LearningRateMonitor("step"),
         TrainingProgress(),
         *([EarlyStopping(monitor, mode=mode, patience=config.patience)] if config.patience else []),
-        ModelCheckpoint(checkpoints, filename="best", monitor=monitor, mode=mode, enable_version_counter=False),
+        MovableCheckpoint(checkpoints, filename="best", monitor=monitor, mode=mode, enable_version_counter=False),
         # Runs after the validation and after the best checkpoint, so that its state includes the best one.
-        ModelCheckpoint(checkpoints, filename="last", save_on_train_epoch_end=False, enable_version_counter=False),
+        MovableCheckpoint(checkpoints, filename="last", save_on_train_epoch_end=False, enable_version_counter=False),
     ]
     return lightning.Trainer(
         accelerator=hardware.accelerator,

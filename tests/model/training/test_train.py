@@ -259,6 +259,17 @@ def test_a_run_that_fails_anywhere_ends_like_an_unbroken_one(
     assert_same_end(start(arguments, tmp_path / "run"), unbroken)
 
 
+def test_a_run_that_is_moved_ends_like_an_unbroken_one(
+    arguments: list[str], unbroken: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps the best checkpoint, which is better than the last one."""
+    fail_once(monkeypatch, "training_step", 9)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        start(arguments, tmp_path / "first")
+    moved = (tmp_path / "first").rename(tmp_path / "moved")
+    assert_same_end(start(arguments, moved), unbroken)
+
+
 @pytest.mark.parametrize("call", range(1, 6))
 def test_a_run_that_is_cut_off_while_it_saves_ends_like_an_unbroken_one(
     arguments: list[str], unbroken: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int

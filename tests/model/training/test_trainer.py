@@ -46,6 +46,13 @@ def test_the_measure_that_is_named_picks_the_checkpoint_and_ends_the_run(
     assert (stopping.monitor, stopping.mode, stopping.patience) == (monitor, mode, 3)
 
 
+def test_checkpoints_keep_their_state_under_the_name_of_lightnings_own(tmp_path: Path) -> None:
+    """So that runs of earlier versions resume."""
+    callbacks = trainer_of(tmp_path).callbacks
+    (best,) = [each for each in callbacks if isinstance(each, ModelCheckpoint) and each.filename == "best"]
+    assert best.state_key == ModelCheckpoint(tmp_path, monitor="validation_loss", mode="min").state_key
+
+
 def test_the_validation_interval_counts_steps_and_not_batches(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, validation_every_steps=5, accumulated_batches=3)
     assert trainer.val_check_interval == 15
