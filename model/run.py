@@ -57,6 +57,11 @@ class RunFolder:
         return self.path / "config.yaml"
 
     @property
+    def inputs(self) -> Path:
+        """Hashes of data and initial model, YAML; runs of earlier versions have none."""
+        return self.path / "inputs.yaml"
+
+    @property
     def tokenizer(self) -> Path:
         """The SentencePiece model."""
         return self.path / "tokenizer.model"

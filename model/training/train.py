@@ -27,6 +27,7 @@ from model.run import RunFolder, TrainedModel, write_whole
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError, tagged_languages, train_tokenizer
 from model.training.curves import plot_curves
 from model.training.initial import continued, initial_parameters
+from model.training.inputs import Inputs
 from model.training.module import DivergedError, TranslationData, TranslationModule
 from model.training.trainer import HardwareConfig, ValidationTranslation, make_trainer
 
@@ -157,7 +158,7 @@ def train(
             "dragoman train: training.guided-alignment: expected 0, or data with links: files:a.en,a.de,LINKS"
         )
     folder.path.mkdir(parents=True, exist_ok=True)
-    _keep_config(folder, config)
+    _keep_config(folder, config, Inputs.of(data, initial))
     if folder.done.exists():
         print(f"{folder.path}: already trained")
         return
@@ -202,9 +203,11 @@ def _report_too_long(segmentation: Segmentation, name: str) -> None:
         print(f"{total - left} of {total} {name} pairs exceed the token limits of the model and are removed")
 
 
-def _keep_config(folder: RunFolder, config: RunConfig) -> None:
-    """Writes the configuration of a new run, or checks that a resumed run has the same one."""
+def _keep_config(folder: RunFolder, config: RunConfig, inputs: Inputs) -> None:
+    """Writes configuration and inputs of a new run, or checks that a resumed run has the same ones."""
     if not folder.config.exists():
+        # First, because a folder with a configuration is a run.
+        write_whole(folder.inputs, inputs.to_yaml().encode())
         write_whole(folder.config, config.to_yaml().encode())
         return
     try:
@@ -214,6 +217,11 @@ def _keep_config(folder: RunFolder, config: RunConfig) -> None:
     if earlier != config:
         raise SystemExit(
             f"dragoman train: out: {folder.path}: expected a new folder, got a run with another configuration"
+        )
+    if folder.inputs.exists() and (differing := Inputs.load(folder.inputs).differing(inputs)):
+        raise SystemExit(
+            f"dragoman train: {', '.join(differing)}: expected the same content as at the start of {folder.path}, got"
+            " other content; repeat its command or use a new folder"
         )
 
 

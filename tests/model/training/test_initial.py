@@ -10,10 +10,13 @@ import yaml
 
 import dragoman
 from export.origin import read_trained
+from model.data.cleaning import CleanedCorpus, TrainingData
+from model.data.corpus import Corpus
 from model.run import RunFolder, TrainedModel
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import UNK_ID
 from model.training.initial import spell
+from model.training.inputs import Inputs
 from tests.support.toy import TOY_CONFIG, ToyBundles, fail_once, toy_sentences, translate_toy, write_pairs
 
 DIRECTION = TOY_CONFIG.directions[0]
@@ -121,8 +124,47 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint_and_not_from_the_initial
     assert_same_parameters(train(toy_data, "broken", *options), unbroken)
 
 
-def test_an_existing_run_goes_on_with_its_own_tokenizer(toy_run: RunFolder, toy_data: str, train: Train) -> None:
+def test_another_initial_model_than_at_the_start_is_refused(
+    toy_run: RunFolder, toy_data: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before the first checkpoint, where the parameters would be random."""
+    initial = ("--initial", str(toy_run.path))
+    for name, first, second in (("with", initial, ()), ("without", (), initial)):
+        with monkeypatch.context() as patch:
+            fail_once(patch, "training_step", 1)
+            with pytest.raises(RuntimeError):
+                train(toy_data, name, *first, *STILL)
+        message = rf"^dragoman train: initial: expected the same content as at the start of {tmp_path / name}, got"
+        with pytest.raises(SystemExit, match=message):
+            train(toy_data, name, *second, *STILL)
+
+
+def test_other_pairs_than_at_the_start_are_refused(toy_data: str, train: Train, tmp_path: Path) -> None:
+    """Also of a finished run; the same pairs in other files are accepted."""
+    data = write_pairs(tmp_path, "train", toy_sentences()[:300])
+    train(data, "run", *STILL)
+    train(write_pairs(tmp_path, "copy", toy_sentences()[:300]), "run", *STILL)
+    refused = rf"^dragoman train: {{}}: expected the same content as at the start of {tmp_path / 'run'}, got"
+    with pytest.raises(SystemExit, match=refused.format("data, validation")):
+        train(data, "run", "--validation", toy_data, *STILL)
+    write_pairs(tmp_path, "train", toy_sentences()[:400])
+    with pytest.raises(SystemExit, match=refused.format("data, validation")):
+        train(data, "run", *STILL)
+
+
+def test_links_are_part_of_the_data() -> None:
+    cleaned, linked = (
+        CleanedCorpus(Corpus("en", "de", ["bird"], ["vogel"], links=links), {}) for links in ([], [frozenset({(0, 0)})])
+    )
+    assert Inputs.of(TrainingData([cleaned], [])).differing(Inputs.of(TrainingData([linked], []))) == ["data"]
+
+
+def test_a_run_of_an_earlier_version_goes_on_with_its_own_tokenizer(
+    toy_run: RunFolder, toy_data: str, train: Train, tmp_path: Path
+) -> None:
+    """It has no record of its inputs."""
     earlier = train(toy_data, "run", *STILL)
+    RunFolder(tmp_path / "run").inputs.unlink()
     again = train(toy_data, "run", "--initial", str(toy_run.path), *STILL)
     assert again.tokenizer.model == earlier.tokenizer.model != toy_run.load().tokenizer.model
     assert_same_parameters(again, earlier)

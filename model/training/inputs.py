@@ -1,0 +1,71 @@
+"""Hashes of what a run starts with: its pairs and its initial model. A resumed run must have the same inputs."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Self
+
+import yaml
+
+from model.config import Section, read_yaml
+from model.data.cleaning import TrainingData
+from model.data.corpus import Corpus
+from model.run import TrainedModel
+
+
+class Inputs(Section):
+    """SHA-256 of the cleaned training pairs, of the validation pairs, and of the initial model if there is one."""
+
+    data: str
+    validation: str
+    initial: str | None = None
+
+    @classmethod
+    def of(cls, data: TrainingData, initial: TrainedModel | None = None) -> Self:
+        """Returns the hashes of data and initial model."""
+        return cls(
+            data=_sha256(_pairs([part.corpus for part in data.training])),
+            validation=_sha256(_pairs(data.validation)),
+            initial=None if initial is None else _sha256(_parameters(initial)),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads the inputs of a run.
+
+        Raises:
+            FileNotFoundError: if the file does not exist.
+            ValueError: if the file has other content.
+        """
+        return cls.model_validate(read_yaml(path))
+
+    def to_yaml(self) -> str:
+        """Returns YAML text for `load`."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False)
+
+    def differing(self, other: "Inputs") -> list[str]:
+        """Returns the options of `dragoman train` whose content differs."""
+        return [option for option in type(self).model_fields if getattr(self, option) != getattr(other, option)]
+
+
+def _pairs(corpora: Sequence[Corpus]) -> Iterator[bytes]:
+    for corpus in corpora:
+        yield f"{corpus.direction} {len(corpus)}".encode()
+        yield from (line.encode() for line in chain(corpus.sources, corpus.targets))
+        yield from (str(sorted(links)).encode() for links in corpus.links)
+
+
+def _parameters(initial: TrainedModel) -> Iterator[bytes]:
+    yield initial.tokenizer.model
+    for name, parameter in initial.model.state_dict().items():
+        yield name.encode()
+        yield parameter.numpy().tobytes()
+
+
+def _sha256(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+        digest.update(b"\n")
+    return digest.hexdigest()
