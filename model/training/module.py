@@ -36,25 +36,40 @@ class TranslationData(lightning.LightningDataModule):
         self._config = config
         self._stream = BatchStream(training, config.batch_tokens, config.seed)
         self._validation = sorted_batches(validation, config.batch_tokens)
+        # The step at which training resumed, and the batches of all processes up to it.
+        self._resumed_step = 0
+        self._resumed_batches = 0
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Returns the remaining batches."""
         if self.trainer is not None:
-            steps = self.trainer.global_step * self.trainer.world_size
-            self._stream.first_batch = steps * self._config.accumulated_batches
+            self._stream.first_batch = self._count_batches(self.trainer)
         return _loader(self._stream)
+
+    def _count_batches(self, trainer: lightning.Trainer) -> int:
+        """Returns the number of batches that all processes have taken, also on other devices before a resume."""
+        steps = trainer.global_step - self._resumed_step
+        return self._resumed_batches + steps * trainer.world_size * self._config.accumulated_batches
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Returns every validation pair once."""
         return _loader(self._validation)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the first batch of every epoch so far."""
-        return {"epoch_starts": self._stream.epoch_starts}
+        """Returns the first batch of every epoch so far, and the position in the stream."""
+        state: dict[str, Any] = {"epoch_starts": self._stream.epoch_starts}
+        if self.trainer is not None:
+            state |= {"step": self.trainer.global_step, "batches": self._count_batches(self.trainer)}
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the state from `state_dict`."""
+        """Restores the state from `state_dict`.
+
+        Checkpoints of earlier versions have no position: all their steps count as steps on the current devices.
+        """
         self._stream.epoch_starts = state_dict["epoch_starts"]
+        self._resumed_step = state_dict.get("step", 0)
+        self._resumed_batches = state_dict.get("batches", 0)
 
 
 class TranslationModule(lightning.LightningModule):

@@ -62,6 +62,29 @@ def test_a_resumed_run_reads_the_batches_from_its_step_on() -> None:
     assert resumed == unbroken[7:]
 
 
+def test_a_run_that_resumes_on_other_devices_takes_every_batch_once() -> None:
+    """Seven steps on two devices, then one on one, then again two."""
+    pairs = TokenizedPairs([[number] for number in range(4, 40)], [[number] for number in range(4, 40)])
+    data = make_data(pairs)
+    unbroken = [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 20)]
+    for step, processes, resumed_processes, batches in ((7, 2, 1, 14), (8, 1, 2, 15)):
+        data.trainer = cast("Trainer", SimpleNamespace(global_step=step, world_size=processes))
+        state = data.state_dict()
+        data = make_data(pairs)
+        data.load_state_dict(state)
+        data.trainer = cast("Trainer", SimpleNamespace(global_step=step, world_size=resumed_processes))
+        assert next(iter(data.train_dataloader())).source_ids.tolist() == unbroken[batches]
+
+
+def test_an_earlier_checkpoint_without_a_position_resumes_at_its_step() -> None:
+    pairs = TokenizedPairs([[number] for number in range(4, 40)], [[number] for number in range(4, 40)])
+    data = make_data(pairs)
+    unbroken = [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 20)]
+    data.load_state_dict({"epoch_starts": [0]})
+    data.trainer = cast("Trainer", SimpleNamespace(global_step=7, world_size=2))
+    assert next(iter(data.train_dataloader())).source_ids.tolist() == unbroken[14]
+
+
 def test_reading_batches_draws_no_random_number() -> None:
     """Otherwise a resumed run, which starts reading once more, would have another dropout."""
     pairs = TokenizedPairs([[4], [5]], [[4], [5]])
