@@ -4,7 +4,7 @@ With another tokenizer, the embedding of a token is at first the mean of the emb
 it (Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", EMNLP Industry Track).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -27,12 +27,21 @@ def continued(initial: TrainedModel, config: RunConfig) -> RunConfig:
         if direction not in initial.config.directions:
             known = ", ".join(map(str, initial.config.directions))
             raise ValueError(f"data: expected directions of the initial model, {known}, got {direction}")
-    expected, given = initial.config.model.model_dump(), config.model.model_dump()
-    for name in expected | given:
-        if name != "dropout" and expected.get(name) != given.get(name):
-            option = f"model.{name.replace('_', '-')}"
-            raise ValueError(f"{option}: expected {expected.get(name)} as in the initial model, got {given.get(name)}")
+    for option, expected, given in differing_options(initial.config, config, ["model"]):
+        if option != "model.dropout":
+            raise ValueError(f"{option}: expected {expected} as in the initial model, got {given}")
     return config.model_copy(update={"directions": initial.config.directions})
+
+
+def differing_options(
+    expected: RunConfig, given: RunConfig, sections: Iterable[str]
+) -> Iterator[tuple[str, object, object]]:
+    """Yields each option that differs, named as on the command line, with both values; None: it has no such option."""
+    for section in sections:
+        ours, theirs = (getattr(config, section).model_dump() for config in (expected, given))
+        for name in ours | theirs:
+            if ours.get(name) != theirs.get(name):
+                yield f"{section}.{name.replace('_', '-')}", ours.get(name), theirs.get(name)
 
 
 def initial_parameters(initial: TrainedModel, tokenizer: Tokenizer) -> dict[str, Tensor]:

@@ -18,8 +18,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import yaml
@@ -27,10 +29,14 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from model.config import Direction, RunConfig, Section, read_yaml, recipe_path
-from model.data.corpus import Specifications
+from model.data.cleaning import read_training_data
+from model.data.corpus import CorpusError, Specifications
 from model.run import RunFolder, write_whole
 from model.text_table import format_table
+from model.training.initial import differing_options
+from model.training.inputs import Inputs
 from model.training.logs import read_measures
+from model.training.train import TrainCommand
 from model.training.trainer import MONITORS
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
@@ -101,6 +107,10 @@ class PlanCommand(BaseSettings):
     def cli_cmd(self) -> None:
         """Trains what is not trained yet, and prints the table."""
         plan = self._read()
+        for run in _order(plan):
+            self._check_options(plan, *run)
+        if not self.table:
+            self._check_data(plan)
         failed = (
             [] if self.table else [f"{self._folder(*run).path}" for run in _order(plan) if not self._train(plan, *run)]
         )
@@ -123,6 +133,58 @@ class PlanCommand(BaseSettings):
 
     def _folder(self, name: str, seed: int) -> RunFolder:
         return folder_of(self.out, name, seed)
+
+    def _check_options(self, plan: Plan, name: str, seed: int) -> None:
+        """Raises SystemExit if a run exists with other options than those of the plan."""
+        run = self._folder(name, seed)
+        if not run.config.exists():
+            return
+        try:
+            earlier = RunConfig.load(run.config)
+        except ValueError as error:
+            raise SystemExit(f"dragoman plan: {run.config}: expected a run configuration: {error}") from error
+        command = self._command(plan, name, seed)
+        difference = next(differing_options(earlier, command.configuration(earlier.directions), SECTIONS), None)
+        if difference is not None:
+            option, expected, given = difference
+            raise SystemExit(
+                f"dragoman plan: {run.path}: {option}: expected {expected} as in this run, got {given};"
+                " give the changed run another name"
+            )
+
+    def _check_data(self, plan: Plan) -> None:
+        """Raises SystemExit if a finished run has other data; `dragoman train` checks the others."""
+        read_inputs = cache(lambda *arguments: Inputs.of(read_training_data(*arguments)))
+        for name, seed in _order(plan):
+            run = self._folder(name, seed)
+            if not run.done.exists() or not run.inputs.exists():
+                continue
+            command = self._command(plan, name, seed)
+            try:
+                inputs = read_inputs(command.data, command.validation, command.multi30k_folder, command.cleaning)
+            except CorpusError as error:
+                raise SystemExit(f"dragoman plan: {run.path}: data: {error}") from error
+            # Only the data: an initial model in the environment is not part of the plan.
+            differing = [option for option in Inputs.load(run.inputs).differing(inputs) if option != "initial"]
+            if differing:
+                raise SystemExit(
+                    f"dragoman plan: {run.path}: {', '.join(differing)}: expected the same content as in this run, got"
+                    " other content; give the changed run another name"
+                )
+
+    def _command(self, plan: Plan, name: str, seed: int) -> TrainCommand:
+        """Returns the command that trains a run, with options of the environment."""
+        options: dict[str, Any] = {"training": {"seed": seed}}
+        with TemporaryDirectory() as folder:
+            recipe = Path(folder) / "recipe.yaml"
+            recipe.write_text(yaml.safe_dump(plan.options(name)), encoding="utf-8")
+            return TrainCommand(
+                data=plan.runs[name].data or plan.data,
+                validation=plan.validation,
+                out=self._folder(name, seed).path,
+                recipe=str(recipe),
+                **options,
+            )
 
     def _train(self, plan: Plan, name: str, seed: int) -> bool:
         """Trains one run in a process of its own, which frees its memory; returns whether the run is complete."""

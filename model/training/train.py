@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from model.config import (
     CleaningConfig,
+    Direction,
     ModelConfig,
     RunConfig,
     TokenizerConfig,
@@ -106,13 +107,7 @@ class TrainCommand(BaseSettings):
             data = read_training_data(self.data, self.validation, self.multi30k_folder, self.cleaning)
         except CorpusError as error:
             raise SystemExit(f"dragoman train: data: {error}") from error
-        config = RunConfig(
-            directions=tuple(part.corpus.direction for part in data.training),
-            model=self.model,
-            cleaning=self.cleaning,
-            tokenizer=self.tokenizer,
-            training=self.training,
-        )
+        config = self.configuration(tuple(part.corpus.direction for part in data.training))
         initial = None
         if self.initial is not None:
             try:
@@ -121,6 +116,16 @@ class TrainCommand(BaseSettings):
             except (RunError, TokenizerError, ValueError) as error:
                 raise SystemExit(f"dragoman train: {error}") from error
         train(RunFolder(self.out), config, data, self.hardware, initial)
+
+    def configuration(self, directions: tuple[Direction, ...]) -> RunConfig:
+        """Returns the configuration of a new run in these directions."""
+        return RunConfig(
+            directions=directions,
+            model=self.model,
+            cleaning=self.cleaning,
+            tokenizer=self.tokenizer,
+            training=self.training,
+        )
 
     def read_initial(self, path: Path) -> TrainedModel:
         """Reads the model that the training starts with.

@@ -10,6 +10,7 @@ import yaml
 from torch.utils.tensorboard import SummaryWriter
 
 import dragoman
+from model.config import RunConfig
 from model.run import RunFolder
 from model.training.plan import Plan, folder_of, format_results
 from tests.support.toy import toy_sentences, write_pairs
@@ -76,6 +77,31 @@ def test_every_run_of_a_plan_is_trained_once(tmp_path: Path, capfd: pytest.Captu
     dragoman.run("plan", arguments)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
     assert capfd.readouterr().out.splitlines() == output.splitlines()[-3:]
+    data = write_pairs(tmp_path, "other", toy_sentences()[:90])
+    edited = write_plan(tmp_path, runs={"baseline": {}, "longer": {"data": [data], "training": {"max_steps": 3}}})
+    assert refusal(str(edited), *arguments[1:]) == (
+        f"dragoman plan: {tmp_path}/runs/longer/seed-1: data, validation: expected the same content as in this run, got"
+        " other content; give the changed run another name"
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--table"]], ids=str)
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_plan_with_other_options_than_its_runs_is_refused(tmp_path: Path, options: list[str], finished: bool) -> None:
+    run = folder_of(tmp_path / "runs", "longer", 1)
+    run.path.mkdir(parents=True)
+    training = {**RECIPE["training"], "max_steps": 3}
+    config = RunConfig.model_validate(
+        {"directions": [{"source": "en", "target": "de"}], **RECIPE, "training": training}
+    )
+    run.config.write_text(config.to_yaml(), encoding="utf-8")
+    if finished:
+        run.done.touch()
+    edited = write_plan(tmp_path, runs={"baseline": {}, "longer": {"training": {"max_steps": 4}}})
+    assert refusal(str(edited), "--out", str(tmp_path / "runs"), *options) == (
+        f"dragoman plan: {run.path}: training.max-steps: expected 3 as in this run, got 4;"
+        " give the changed run another name"
+    )
 
 
 def test_the_table_has_the_mean_of_the_best_validations(tmp_path: Path) -> None:
