@@ -81,6 +81,12 @@ class TranslationModule(lightning.LightningModule):
         self.model = build_model(config.model, vocabulary_size)
         self._dropouts = [module for module in self.model.modules() if isinstance(module, Dropout)]
 
+    def on_train_start(self) -> None:
+        """Ends a resumed training at once if its early stopping ended it before the interruption."""
+        stopping = self.trainer.early_stopping_callback
+        if stopping is not None and stopping.stopping_reason_message is not None:
+            self.trainer.should_stop = True
+
     def on_train_batch_start(self, *_: Any) -> None:
         """Sets the dropout of this step."""
         share = linear_rise(self.trainer.global_step, self.config.training.dropout_warmup_steps)

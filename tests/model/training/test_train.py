@@ -224,6 +224,20 @@ def test_training_stops_when_patience_ends(arguments: list[str], tmp_path: Path)
     assert torch.load(run.last_checkpoint, weights_only=True)["global_step"] < 60
 
 
+def test_a_run_whose_patience_ended_before_an_interruption_takes_no_more_steps(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--training.patience=2", "--training.validation-every-steps=2", "--training.max-steps=60"]
+    with monkeypatch.context() as patch:
+        patch.delattr("model.training.train.plot_curves")
+        with pytest.raises(NameError):
+            start(arguments, tmp_path, *options, "--training.learning-rate=9")
+    last = RunFolder(tmp_path).last_checkpoint
+    before = last.read_bytes()
+    assert start(arguments, tmp_path, *options, "--training.learning-rate=9").done.exists()
+    assert last.read_bytes() == before
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(arguments: list[str], tmp_path: Path) -> None:
     message = refusal(lambda: start(arguments, tmp_path / "run", "--training.learning-rate=1e30"))
     assert "the loss is nan at step" in message or "the loss is inf at step" in message
