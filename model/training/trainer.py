@@ -233,6 +233,9 @@ def make_trainer(
         val_check_interval=config.validation_every_steps * config.accumulated_batches,
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
+        # Every process validates all batches. Shared out, they would be padded to the same number per process, and
+        # repeated ones would count twice.
+        use_distributed_sampler=False,
         gradient_clip_val=config.gradient_clip,
         logger=TensorBoardLogger(folder.path, name=folder.logs.name, version=""),
         callbacks=callbacks,

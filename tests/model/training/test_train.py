@@ -18,6 +18,7 @@ from model.config import RunConfig, TransformerConfig
 from model.run import RunFolder
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import EOS_ID
+from model.training.logs import read_measures
 from model.training.module import TranslationModule
 from model.training.train import TrainCommand
 from tests.support.paths import ROOT
@@ -101,6 +102,10 @@ def start(arguments: list[str], out: Path, *more: str) -> RunFolder:
 def parameters(checkpoint: Path) -> dict[str, Any]:
     state: dict[str, Any] = torch.load(checkpoint, weights_only=True)["state_dict"]
     return state
+
+
+def validation_losses(run: RunFolder) -> list[float]:
+    return list(read_measures(run.logs)["validation_loss"].values())
 
 
 def assert_same_end(ours: RunFolder, theirs: RunFolder) -> None:
@@ -211,6 +216,7 @@ def test_two_processes_train_like_one_that_takes_two_batches_a_step(arguments: l
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=WAIT_SECONDS)
     alone = start(arguments, tmp_path / "alone", *gentle, "--training.accumulated-batches=2")
     assert together.done.exists()
+    assert validation_losses(together) == pytest.approx(validation_losses(alone), rel=1e-3)
     ours, theirs = parameters(together.last_checkpoint), parameters(alone.last_checkpoint)
     for name, value in ours.items():
         torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-4)
