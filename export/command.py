@@ -15,12 +15,13 @@ from export.imports.golden import golden_samples
 from export.imports.hugging_face import import_checkpoint
 from export.imports.marian_files import import_marian_files
 from export.imports.marian_folder import is_marian_folder
-from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, Sample, write_bundle
+from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
 from model.config import Direction
 from model.data.corpus import CorpusError, Specifications, read_lines
 from model.errors import RunError
+from model.samples import Sample
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import BundleError
 from serve.bundle.manifest import MODEL_NAMES, MOST_TOKENS, AttentionHead, GraphVariant, Precision, is_model_name

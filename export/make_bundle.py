@@ -21,9 +21,8 @@ from export.graphs.native.models import OPSET, NativeExport
 from export.graphs.options import check_options
 from export.source_model import Exportable
 from export.teacher_forcing import Pair, read_translations
-from model.config import Direction
-from model.data.corpus import CorpusError, read_lines
 from model.errors import RunError
+from model.samples import Sample
 from model.versions import installed_versions
 from model.weights import TransformerWeights
 from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
@@ -70,34 +69,6 @@ class BundleOptions:
     variant: GraphVariant = "cpu"
     precision: Precision = "fp32"
     alignment_heads: tuple[AttentionHead, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A source text for a golden sentence."""
-
-    direction: Direction
-    text: str
-
-
-def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
-    """Reads the samples of a run: source language, target language and text, separated by tabs.
-
-    Raises:
-        CorpusError: if the file cannot be read, or a line is no sample of the directions.
-    """
-    known = {(direction.source, direction.target): direction for direction in directions}
-    samples = []
-    for number, line in enumerate(read_lines(path), start=1):
-        source, _, rest = line.partition("\t")
-        target, _, text = rest.partition("\t")
-        if (source, target) not in known or not text:
-            expected = " or ".join(map(str, directions))
-            raise CorpusError(
-                f"{path}: line {number}: expected the languages of {expected} and a text, separated by tabs"
-            )
-        samples.append(Sample(known[source, target], text))
-    return samples
 
 
 def make_bundle(trained: "TrainedModel", samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
@@ -331,6 +302,8 @@ def _fitting(
     exportable: Exportable, direction: BundleDirection, texts: Sequence[str]
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Returns the texts that fit the limit of the model, with their token ids; raises RunError if there is none."""
+    if not texts:
+        raise RunError(f"golden sentences: {direction}: no text, expected one in samples.tsv of the run or --sentences")
     longest = exportable.model.limits.max_source_tokens
     sources = ((text, exportable.source_ids(direction.source_prefix, text)) for text in texts)
     fitting = [(text, source_ids) for text, source_ids in sources if len(source_ids) <= longest]

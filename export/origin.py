@@ -19,12 +19,12 @@ from torch import Tensor
 from export.graphs.native.models import read_native
 from export.graphs.native.weights import float_parameters
 from export.graphs.to_onnx import read_weights
-from export.make_bundle import Sample, read_samples
 from export.source_model import Exportable
 from model.config import Direction, RunConfig, TransformerConfig
 from model.errors import RunError
 from model.network.transformer import Transformer
 from model.run import RunFolder, TrainedModel
+from model.samples import Sample, read_samples
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError
 from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
 from serve.bundle.manifest import CacheSpec, first_problem
@@ -68,20 +68,22 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
             training=manifest.provenance.training,
             steps=trained.steps,
         )
-        return exportable, [
-            Sample(Direction(source=s.source_language, target=s.target_language), s.source) for s in bundle.golden
-        ]
+        return exportable, _samples(bundle)
 
 
-def read_trained(path: Path) -> TrainedModel:
-    """Returns the model of a bundle, to train it further.
+def read_trained(path: Path) -> tuple[TrainedModel, list[Sample]]:
+    """Returns the model of a bundle, to train it further, and the texts of its golden sentences.
 
     Raises:
         RunError: as `read_bundle`.
         TokenizerError: as `read_bundle`.
     """
     with _opened(path) as bundle:
-        return _read_trained(bundle)
+        return _read_trained(bundle), _samples(bundle)
+
+
+def _samples(bundle: Bundle) -> list[Sample]:
+    return [Sample(Direction(source=s.source_language, target=s.target_language), s.source) for s in bundle.golden]
 
 
 @contextmanager

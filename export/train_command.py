@@ -3,16 +3,18 @@
 from pathlib import Path
 
 from model.run import TrainedModel
+from model.samples import Sample
 from model.training.train import TrainCommand
 
 
 class TrainFromBundleCommand(TrainCommand):  # noqa: D101 - as TrainCommand
     __doc__ = TrainCommand.__doc__
 
-    def read_initial(self, path: Path) -> TrainedModel:
-        """Reads the run or bundle that the training starts with.
+    def read_initial(self, path: Path) -> tuple[TrainedModel, list[Sample]]:
+        """Reads the run or bundle that the training starts with, and its samples.
 
         Raises:
+            CorpusError: if its samples cannot be read.
             RunError: if it cannot be read.
             TokenizerError: if its tokenizer cannot be loaded.
         """

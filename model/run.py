@@ -78,7 +78,7 @@ class RunFolder:
 
     @property
     def samples(self) -> Path:
-        """Validation sources, a line each with both languages; an export derives its golden sentences from them."""
+        """Source texts, a line each with both languages; an export derives its golden sentences from them."""
         return self.path / "samples.tsv"
 
     @property

@@ -252,7 +252,8 @@ def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
     """The same model, exported for serving."""
-    from export.make_bundle import BundleOptions, make_bundle, read_samples  # noqa: PLC0415 - see above
+    from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
+    from model.samples import read_samples  # noqa: PLC0415 - see above
 
     trained = two_way_run.load()
     samples = read_samples(two_way_run.samples, trained.config.directions)

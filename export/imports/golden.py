@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
-from export.make_bundle import Sample
 from export.source_model import Exportable
 from model.config import Direction
+from model.samples import Sample
 from model.tokenizer.tokenizer import WORD_START
 from serve.bundle.manifest import Multilingual
 

@@ -25,15 +25,13 @@ from model.data.report import describe_corpora
 from model.data.segmentation import Segmentation
 from model.errors import RunError
 from model.run import RunFolder, TrainedModel, write_whole
+from model.samples import Sample, choose_samples, format_samples, read_samples
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError, tagged_languages, train_tokenizer
 from model.training.curves import plot_curves
 from model.training.initial import continued, initial_parameters
 from model.training.inputs import Inputs
 from model.training.module import DivergedError, TranslationData, TranslationModule
 from model.training.trainer import HardwareConfig, ValidationTranslation, make_trainer
-
-# Validation sources kept in the run, spread evenly over the set.
-SAMPLES = 32
 
 
 class RecipeSource(PydanticBaseSettingsSource):
@@ -108,14 +106,14 @@ class TrainCommand(BaseSettings):
         except CorpusError as error:
             raise SystemExit(f"dragoman train: data: {error}") from error
         config = self.configuration(tuple(part.corpus.direction for part in data.training))
-        initial = None
+        initial, samples = None, list[Sample]()
         if self.initial is not None:
             try:
-                initial = self.read_initial(self.initial)
+                initial, samples = self.read_initial(self.initial)
                 config = continued(initial, config)
-            except (RunError, TokenizerError, ValueError) as error:
+            except (CorpusError, RunError, TokenizerError, ValueError) as error:
                 raise SystemExit(f"dragoman train: {error}") from error
-        train(RunFolder(self.out), config, data, self.hardware, initial)
+        train(RunFolder(self.out), config, data, self.hardware, initial, samples=samples)
 
     def configuration(self, directions: tuple[Direction, ...]) -> RunConfig:
         """Returns the configuration of a new run in these directions."""
@@ -127,14 +125,17 @@ class TrainCommand(BaseSettings):
             training=self.training,
         )
 
-    def read_initial(self, path: Path) -> TrainedModel:
-        """Reads the model that the training starts with.
+    def read_initial(self, path: Path) -> tuple[TrainedModel, list[Sample]]:
+        """Reads the model that the training starts with, and its samples.
 
         Raises:
+            CorpusError: if its samples cannot be read.
             RunError: if it cannot be read.
             TokenizerError: if its tokenizer cannot be loaded.
         """
-        return RunFolder(path).load()
+        run = RunFolder(path)
+        initial = run.load()
+        return initial, read_samples(run.samples, initial.config.directions)
 
 
 def train(
@@ -143,6 +144,8 @@ def train(
     data: TrainingData,
     hardware: HardwareConfig | None = None,
     initial: TrainedModel | None = None,
+    *,
+    samples: Sequence[Sample] = (),
 ) -> None:
     """Trains until the last step, from the last checkpoint if there is one.
 
@@ -152,6 +155,7 @@ def train(
         data: training and validation pairs.
         hardware: to train on.
         initial: has the first parameters of a new run; None: they are drawn.
+        samples: of the initial model, for its directions that the data lacks.
 
     Raises:
         SystemExit: if training ends early; the message has the reason.
@@ -174,7 +178,8 @@ def train(
     print(describe_corpora(data.training, segmentation.encoded, tokenizer.vocabulary_size))
     _report_too_long(segmentation, "training")
     _report_too_long(watched, "validation")
-    _keep_samples(folder, data.validation)
+    chosen = choose_samples(config.directions, [*data.validation, *training], samples)
+    write_whole(folder.samples, format_samples(chosen).encode())
     lightning.seed_everything(config.training.seed, verbose=False)
     batches = TranslationData(segmentation.of_epoch, watched.most_probable, config.training)
     callbacks = [] if config.training.selection == "loss" else [ValidationTranslation(watched)]
@@ -228,16 +233,6 @@ def _keep_config(folder: RunFolder, config: RunConfig, inputs: Inputs) -> None:
             f"dragoman train: {', '.join(differing)}: expected the same content as at the start of {folder.path}, got"
             " other content; repeat its command or use a new folder"
         )
-
-
-def _keep_samples(folder: RunFolder, validation: Sequence[Corpus]) -> None:
-    """Writes validation sources of every direction, a line each: languages and text, tab-separated."""
-    lines = []
-    for corpus in validation:
-        stride = max(1, len(corpus) // SAMPLES)
-        languages = "\t".join(corpus.languages)
-        lines += [f"{languages}\t{text}\n" for text in corpus.sources[::stride][:SAMPLES]]
-    write_whole(folder.samples, "".join(lines).encode())
 
 
 def _make_tokenizer(

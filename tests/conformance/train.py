@@ -8,11 +8,12 @@ few sentences of `sentences.tsv`.
 import sys
 from pathlib import Path
 
-from export.make_bundle import BundleOptions, Sample, make_bundle
+from export.make_bundle import BundleOptions, make_bundle
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.data.cleaning import CleanedCorpus, Reason, TrainingData
 from model.data.corpus import Corpus
 from model.run import RunFolder
+from model.samples import Sample
 from model.training.train import train
 from serve.bundle.manifest import AttentionHead
 

@@ -15,11 +15,9 @@ from export.make_bundle import (
     FEWEST_GOLDEN,
     BundleOptions,
     Candidate,
-    Sample,
     choose_golden,
     confidence_of,
     make_bundle,
-    read_samples,
     translated,
     write_bundle,
 )
@@ -28,6 +26,7 @@ from model.config import Direction
 from model.data.corpus import CorpusError
 from model.errors import RunError
 from model.run import RunFolder, TrainedModel
+from model.samples import Sample, read_samples
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
 from serve.bundle.bundle import (
@@ -165,9 +164,9 @@ def test_a_log_probability_that_is_not_finite_makes_no_bundle(others: list[float
         confidence_of([damaged, *others])
 
 
-@pytest.mark.parametrize("sources", [[], ["bird " * 40]])
-def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str]) -> None:
-    with pytest.raises(RunError, match=r"^golden sentences: en-de: none of "):
+@pytest.mark.parametrize(("sources", "problem"), [([], "no text, expected one in "), (["bird " * 40], "none of 1 ")])
+def test_a_bundle_without_golden_sentences_is_not_made(toy_run: RunFolder, sources: list[str], problem: str) -> None:
+    with pytest.raises(RunError, match=f"^golden sentences: en-de: {problem}"):
         translated(Exportable.of_run(toy_run.load()), EN_DE, sources)
 
 
@@ -223,7 +222,7 @@ def test_every_direction_has_its_prefix_and_golden_sentences(
 def test_a_direction_without_golden_sentences_makes_no_bundle(two_way_tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = TOY_CONFIG.model_copy(update={"directions": TWO_WAYS})
     trained = TrainedModel(config, two_way_tokenizer, random_model(3, two_way_tokenizer.vocabulary_size), steps=0)
-    with pytest.raises(RunError, match=r"^golden sentences: de-en: none of 0 "):
+    with pytest.raises(RunError, match=r"^golden sentences: de-en: no text, expected one in samples\.tsv "):
         make_bundle(trained, samples_of(["alpha beta", "house", "two"]), tmp_path / "two", BundleOptions("two"))
     assert not any(tmp_path.iterdir())
 

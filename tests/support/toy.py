@@ -18,7 +18,7 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from export.graphs.attention import CudaAttention
 from export.graphs.graphs import ATTENTION
-from export.make_bundle import BundleOptions, Sample, make_bundle
+from export.make_bundle import BundleOptions, make_bundle
 from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from model.data.cleaning import TrainingData, clean
 from model.data.corpus import read_corpus
@@ -26,6 +26,7 @@ from model.network.recurrent import Recurrent
 from model.network.transformer import Transformer
 from model.network.translation_model import TranslationModel
 from model.run import RunFolder, TrainedModel
+from model.samples import Sample
 from model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model.training.module import TranslationModule
 from model.training.train import train

@@ -7,9 +7,10 @@ import pytest
 from benchmarks.systems.ctranslate2_system import spec_of
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
-from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.make_bundle import BundleOptions, write_bundle
 from export.verify.sync_engine import SyncEngine
 from model.config import Direction
+from model.samples import Sample
 from model.tokenizer.word_tokenizer import WordTokenizer
 from serve.bundle.tokenizer import load_tokenizer
 from serve.runtime.sessions import load_sessions

@@ -11,8 +11,9 @@ import pytest
 from export.graph_decoder import GraphDecoder
 from export.imports.common import ImportOptions
 from export.imports.marian_files import import_marian_files
-from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.make_bundle import BundleOptions, write_bundle
 from model.config import Direction
+from model.samples import Sample
 from serve.runtime.placement import open_sessions
 from tests.support.marian import make_texts, translate_words
 from tests.support.marian_student import BIN_FILE, VOCABULARY_FILE, Student, encode, train, write_student

@@ -15,11 +15,12 @@ from benchmarks.systems.ctranslate2_system import spec_of
 from export.imports.common import ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.ctranslate2_files import Variable, read_model_file
-from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.make_bundle import BundleOptions, write_bundle
 from export.source_model import Exportable
 from model.config import Direction
 from model.network.transformer import Transformer
 from model.run import RunFolder
+from model.samples import Sample
 from model.search import generate_beam, generate_greedy
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import Tokenizer

@@ -13,9 +13,10 @@ from transformers import MarianTokenizer
 import dragoman
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.marian import import_marian, marian_positions
-from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.make_bundle import BundleOptions, write_bundle
 from export.source_model import Exportable
 from model.config import Direction
+from model.samples import Sample
 from model.search import generate_beam, generate_greedy
 from protos.translation_pb2 import TranslateRequest
 from serve.bundle.bundle import Bundle

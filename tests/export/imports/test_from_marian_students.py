@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from export.imports.common import ImportedModelError, ImportOptions, importing
 from export.imports.marian_bin import read_marian_bin
 from export.imports.marian_files import import_marian_files
-from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.make_bundle import BundleOptions, write_bundle
 from export.source_model import Exportable
 from export.verify.sync_engine import SyncEngine
 from hub.install import install
 from hub.store import Store
 from model.config import Direction
+from model.samples import Sample
 from serve.bundle.bundle import Bundle
 from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import SequenceSpec

@@ -16,10 +16,11 @@ from export.graphs.options import UnsupportedGraphError
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.distances import bias_per_distance, vectors_per_distance
-from export.make_bundle import BundleOptions, Sample, write_bundle
+from export.make_bundle import BundleOptions, write_bundle
 from export.source_model import Exportable
 from export.verify.sync_engine import SyncEngine
 from model.config import Direction
+from model.samples import Sample
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from serve.bundle.bundle import Bundle

@@ -13,11 +13,22 @@ from export.origin import read_trained
 from model.data.cleaning import CleanedCorpus, TrainingData
 from model.data.corpus import Corpus
 from model.run import RunFolder, TrainedModel
+from model.samples import read_samples
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import UNK_ID
 from model.training.initial import spell
 from model.training.inputs import Inputs
-from tests.support.toy import TOY_CONFIG, ToyBundles, fail_once, toy_sentences, translate_toy, write_pairs
+from serve.bundle.bundle import Bundle
+from tests.support.toy import (
+    RANDOM_TEXTS,
+    TOY_CONFIG,
+    TWO_WAYS,
+    ToyBundles,
+    fail_once,
+    toy_sentences,
+    translate_toy,
+    write_pairs,
+)
 
 DIRECTION = TOY_CONFIG.directions[0]
 Train = Callable[..., TrainedModel]
@@ -59,8 +70,8 @@ def test_training_starts_with_parameters_and_tokenizer_of_a_run_or_bundle(
 ) -> None:
     path, initial = {
         "run": lambda: (toy_run.path, toy_run.load()),
-        "fp32": lambda: (toy_bundles("cpu", "fp32"), read_trained(toy_bundles("cpu", "fp32"))),
-        "int8": lambda: (toy_bundles("cpu", "int8"), read_trained(toy_bundles("cpu", "int8"))),
+        "fp32": lambda: (toy_bundles("cpu", "fp32"), read_trained(toy_bundles("cpu", "fp32"))[0]),
+        "int8": lambda: (toy_bundles("cpu", "int8"), read_trained(toy_bundles("cpu", "int8"))[0]),
     }[kind]()
     trained = train(toy_data, "run", "--initial", str(path), *STILL)
     assert_same_parameters(trained, initial)
@@ -103,6 +114,26 @@ def test_a_token_of_another_tokenizer_starts_as_the_mean_of_the_tokens_that_spel
     for piece, ids, row in zip(pieces, spelled, ours, strict=True):
         assert piece == "".join(initial.tokenizer.pieces(ids)) or ids == [UNK_ID]
         torch.testing.assert_close(row, rows[ids].mean(dim=0), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["run", "bundle"])
+def test_directions_without_data_keep_the_samples_of_the_initial_model(
+    two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path, kind: str
+) -> None:
+    """The data has en-de, the model also de-en."""
+    recipe = yaml.safe_load(two_way_run.config.read_text(encoding="utf-8"))
+    sections = {"model": recipe["model"], "tokenizer": recipe["tokenizer"]}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(sections), encoding="utf-8")
+    run, initial = RunFolder(tmp_path / "run"), {"run": two_way_run.path, "bundle": two_way_bundle}[kind]
+    words = dict.fromkeys(" ".join(RANDOM_TEXTS).split())
+    data = write_pairs(tmp_path, "words", list(words), lambda word: f"{word} {word}")
+    options = ["--data", data, "--validation", data, "--recipe", str(tmp_path / "two.yaml"), *STILL]
+    dragoman.run("train", [*options, "--initial", str(initial), "--out", str(run.path)])
+    samples = read_samples(run.samples, TWO_WAYS)
+    earlier = {each.text for each in read_samples(two_way_run.samples, TWO_WAYS)}
+    assert {each.text for each in samples if each.direction == TWO_WAYS[1]} <= earlier
+    dragoman.run("export", [str(run.path), "--out", str(tmp_path / "bundle")])
+    assert len(Bundle.open(tmp_path / "bundle").manifest.directions) == len(TWO_WAYS)
 
 
 def test_a_piece_is_spelled_with_the_longest_pieces() -> None:

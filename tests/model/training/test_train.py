@@ -16,6 +16,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 import dragoman
 from model.config import RunConfig, TransformerConfig
 from model.run import RunFolder
+from model.samples import SAMPLES
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import EOS_ID
 from model.training.logs import read_measures
@@ -465,6 +466,20 @@ def test_data_that_cannot_be_used_are_refused(
 def test_validation_data_may_be_given(arguments: list[str], tmp_path: Path) -> None:
     run = start(arguments, tmp_path / "run", "--validation", write_pairs(tmp_path, "valid", ("bird moon", "hill")))
     assert run.samples.read_text(encoding="utf-8") == "en\tde\tbird moon\nen\tde\thill\n"
+
+
+def test_a_direction_without_validation_data_has_samples_of_its_training_data(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    """So that the run can be exported."""
+    forth = write_pairs(tmp_path, "train", toy_sentences()[:40])
+    source, _, target = forth.removeprefix("files:").partition(",")
+    given = ["--data", f"files:{target},{source}", "--validation", write_pairs(tmp_path, "valid", ("bird moon",))]
+    run = start(arguments, tmp_path / "run", *given, "--training.max-steps=1", "--tokenizer.vocabulary-size=80")
+    lines = run.samples.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "en\tde\tbird moon"
+    assert lines[1:] == [f"de\ten\t{translate_toy(sentence)}" for sentence in toy_sentences()[:SAMPLES]]
+    dragoman.run("export", [str(run.path), "--out", str(tmp_path / "bundle")])
 
 
 def test_pairs_that_are_too_long_are_left_out(

@@ -1,0 +1,59 @@
+"""Samples of a run: source texts of every direction, from which an export makes golden sentences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.config import Direction
+from model.data.corpus import Corpus, CorpusError, read_lines
+
+# Samples per direction, spread evenly over its corpus.
+SAMPLES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A source text for a golden sentence."""
+
+    direction: Direction
+    text: str
+
+
+def choose_samples(
+    directions: Sequence[Direction], corpora: Sequence[Corpus], earlier: Sequence[Sample]
+) -> list[Sample]:
+    """Returns samples of every direction: from its first corpus, or the earlier ones if it has no corpus."""
+    samples: list[Sample] = []
+    for direction in directions:
+        corpus = next((each for each in corpora if each.direction == direction), None)
+        if corpus is None:
+            samples += [each for each in earlier if each.direction == direction]
+        else:
+            stride = max(1, len(corpus) // SAMPLES)
+            samples += [Sample(direction, text) for text in corpus.sources[::stride][:SAMPLES]]
+    return samples
+
+
+def format_samples(samples: Sequence[Sample]) -> str:
+    """Returns a line per sample: source language, target language and text, separated by tabs."""
+    return "".join(f"{each.direction.source}\t{each.direction.target}\t{each.text}\n" for each in samples)
+
+
+def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
+    """Reads the samples of a run.
+
+    Raises:
+        CorpusError: if the file cannot be read, or a line is no sample of the directions.
+    """
+    known = {(direction.source, direction.target): direction for direction in directions}
+    samples = []
+    for number, line in enumerate(read_lines(path), start=1):
+        source, _, rest = line.partition("\t")
+        target, _, text = rest.partition("\t")
+        if (source, target) not in known or not text:
+            expected = " or ".join(map(str, directions))
+            raise CorpusError(
+                f"{path}: line {number}: expected the languages of {expected} and a text, separated by tabs"
+            )
+        samples.append(Sample(known[source, target], text))
+    return samples
