@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hub.names import HubError
 from serve.bundle.bundle import MANIFEST_FILE
 
 VARIABLE = "DRAGOMAN_CACHE"
@@ -151,8 +152,14 @@ class Store:
 
 
 def copy_bundle(bundle: Path, folder: Path) -> Path:
-    """Copies a bundle to a folder, unless it holds the same one; the folder appears complete or not at all."""
+    """Copies a bundle to a folder, unless it holds the same one; the folder appears complete or not at all.
+
+    Raises:
+        HubError: if the folder exists and is no bundle, as the checkpoint from which the bundle was made.
+    """
     manifest = folder / MANIFEST_FILE
+    if folder.exists() and not manifest.is_file():
+        raise HubError(f"{folder}: exists and has no {MANIFEST_FILE}: choose another folder, only a bundle is replaced")
     if manifest.is_file() and manifest.read_bytes() == (bundle / MANIFEST_FILE).read_bytes():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -77,6 +77,22 @@ def test_a_folder_gets_complete_copies_that_need_no_cache(hub: FakeHub, store: S
     assert hub.requests
 
 
+@pytest.mark.parametrize("target", ["models", "elsewhere"])
+def test_a_folder_that_is_no_bundle_is_never_replaced(
+    target: str, checkpoint: dict[str, bytes], store: Store, call: Call
+) -> None:
+    """Neither the checkpoint itself nor another folder of its name."""
+    own, taken = (store.folder.parent / parent / "my-model" for parent in ("models", target))
+    for folder in {own, taken}:
+        folder.mkdir(parents=True)
+        for name, content in checkpoint.items():
+            (folder / name).write_bytes(content)
+    with pytest.raises(SystemExit, match=r"^dragoman pull: .*my-model: exists and has no manifest\.json: [^\n]*$"):
+        call("pull", "--to", str(taken.parent), str(own))
+    assert {path.name: path.read_bytes() for path in taken.iterdir()} == checkpoint
+    assert list(taken.parent.iterdir()) == [taken]
+
+
 def test_a_failed_pull_is_one_line(fake_hub: FakeHub, call: Call) -> None:
     assert fake_hub.address
     with pytest.raises(SystemExit, match=r"^dragoman pull: nobody/nothing: neither a folder here"):
