@@ -21,6 +21,8 @@ LONGEST_MODEL_NAME = 64
 NEEDED = ("onnx", "onnxruntime")
 EXTRA = "cpu"
 NO_LANGUAGES = Languages()
+# Distinguishes the lock of an origin from that of a name: OWNER/NAME@COMMIT may be both.
+DOWNLOAD = "download of "
 
 
 def find_bundle(names: Sequence[str]) -> Path:
@@ -84,11 +86,13 @@ def _install_remote(store: Store, reference: Reference, languages: Languages, fo
     _check_libraries(str(reference))
     print(f"{reference}: {describe_license(remote.license)}", flush=True)
     folder = store.downloads(remote.origin)
-    remote.fetch(folder)
     path = folder if isinstance(remote, Snapshot) else folder / remote.file.name
     model = _model_name(reference.repository if isinstance(reference, RepositoryModel) else str(reference))
-    installed = _convert(store, Source(path, model, languages), str(reference), remote.origin, remote.license)
-    shutil.rmtree(folder)
+    # Another name may have the same origin: its pull uses the same folder.
+    with store.lock(f"{DOWNLOAD}{remote.origin}"):
+        remote.fetch(folder)
+        installed = _convert(store, Source(path, model, languages), str(reference), remote.origin, remote.license)
+        shutil.rmtree(folder)
     return installed
 
 

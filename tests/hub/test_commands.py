@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from safetensors.torch import load_file
 from dragoman import main
 from hub.install import find_bundle, install
 from hub.names import HubError
+from hub.repository import Snapshot
 from hub.store import Installed, Store
 from serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME
@@ -154,6 +157,32 @@ def test_several_processes_convert_a_model_once(hub: FakeHub, store: Store) -> N
     assert [process.returncode for process in processes] == [0, 0]
     assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
     assert sum("converts to a bundle" in output for output in outputs) == 1
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_pull_by_another_name_waits_for_the_files_of_the_first_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both names have one commit and one folder; the first pull removes it."""
+    other = f"{NAME}@main"
+    fetch, pulls = Snapshot.fetch, [Thread(target=install, args=(store, name)) for name in (NAME, other)]
+    fetching: list[int] = []
+    most: list[int] = []
+
+    def fetch_slowly(self: Snapshot, folder: Path) -> None:
+        fetching.append(0)
+        most.append(len(fetching))
+        time.sleep(1.0)
+        fetch(self, folder)
+        fetching.pop()
+
+    monkeypatch.setattr(Snapshot, "fetch", fetch_slowly)
+    for pull in pulls:
+        pull.start()
+    for pull in pulls:
+        pull.join()
+    assert most == [1, 1]
+    assert [each.name for each in store.installed()] == [NAME, other]
 
 
 def test_a_local_checkpoint_is_converted_once(
