@@ -103,6 +103,8 @@ class ExportCommand(BaseSettings):
             raise SystemExit(f"dragoman export: {error}") from error
         except (BundleError, CorpusError, ImportedModelError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman export: {origin.replace('_', '-')}: {error}") from error
+        except OSError as error:
+            raise SystemExit(f"dragoman export: {error.filename or self.out}: {error.strerror or error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
         gap, clear = bundle.manifest.provenance.scores[SMALLEST_GAP], SMALLEST_GOLDEN_GAP[self.precision]

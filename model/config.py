@@ -19,6 +19,10 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+# The numbers that PyTorch and NumPy take both.
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
 class SequenceLimits(Section):
     """Options of every architecture: sequence limits and dropout."""
 
@@ -230,7 +234,7 @@ class TrainingConfig(Section):
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "auto"] = Field(
         "32-true", description="number format; auto: bf16-mixed if the hardware supports it, else 32-true"
     )
-    seed: int = Field(1, description="seed of initialization, dropout, segmentations and batch order")
+    seed: Seed = Field(1, description="seed of initialization, dropout, segmentations and batch order")
 
 
 class RunConfig(Section):

@@ -33,6 +33,8 @@ class ConsensusCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Reads the files, chooses line by line, and writes the output."""
+        if self.output.is_dir() or not self.output.parent.is_dir():
+            raise SystemExit(f"dragoman consensus: output: {self.output}: expected a file in an existing folder")
         try:
             files = [read_lines(path) for path in self.translations]
         except CorpusError as error:

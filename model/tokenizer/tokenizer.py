@@ -190,24 +190,30 @@ def train_tokenizer(
     `kind` is a unigram language model (Kudo 2018, arXiv:1804.10959) or byte-pair encoding (Sennrich et al. 2016,
     arXiv:1508.07909). `vocabulary_size` is an upper bound and includes special tokens. `character_coverage` is the
     share of characters with a token of their own; the rest become UNK_ID. `target_languages` get a token each.
+
+    Raises:
+        TokenizerError: if SentencePiece finds no vocabulary, as of a size below the number of characters.
     """
     model = _ModelBuffer()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=_non_blank(lines),
-        model_writer=model,
-        model_type=kind,
-        vocab_size=vocabulary_size,
-        hard_vocab_limit=False,
-        character_coverage=character_coverage,
-        split_digits=True,
-        # Control symbols, unlike user-defined ones, are never found in text: input cannot switch the language.
-        control_symbols=[_language_piece(language) for language in target_languages],
-        pad_id=PAD_ID,
-        unk_id=UNK_ID,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        minloglevel=2,
-    )
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_non_blank(lines),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=vocabulary_size,
+            hard_vocab_limit=False,
+            character_coverage=character_coverage,
+            split_digits=True,
+            # Control symbols, unlike user-defined ones, are never found in text: input cannot switch the language.
+            control_symbols=[_language_piece(language) for language in target_languages],
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise TokenizerError(" ".join(str(error).split())) from error
     return Tokenizer(bytes(model.content))
 
 

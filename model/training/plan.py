@@ -28,7 +28,7 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from model.config import Direction, RunConfig, Section, read_yaml, recipe_path
+from model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
 from model.data.cleaning import read_training_data
 from model.data.corpus import CorpusError, Specifications
 from model.run import RunFolder, write_whole
@@ -62,7 +62,7 @@ class Plan(Section):
     data: Specifications = Field(min_length=1, description="training data, as for `dragoman train`")
     validation: Specifications = Field((), description="validation data of every run, as for `dragoman train`")
     recipe: str = Field(description="name in model/recipes/ or YAML file")
-    seeds: tuple[int, ...] = Field((1,), min_length=1, description="seeds of every run")
+    seeds: tuple[Seed, ...] = Field((1,), min_length=1, description="seeds of every run")
     runs: dict[Name, Changes] = Field(min_length=1, description="changes by the name of the run")
 
     @model_validator(mode="after")

@@ -31,7 +31,7 @@ from model.training.curves import plot_curves
 from model.training.initial import continued, initial_parameters
 from model.training.inputs import Inputs
 from model.training.module import DivergedError, TranslationData, TranslationModule
-from model.training.trainer import HardwareConfig, ValidationTranslation, make_trainer
+from model.training.trainer import HardwareConfig, ValidationTranslation, check_hardware, make_trainer
 
 
 class RecipeSource(PydanticBaseSettingsSource):
@@ -166,7 +166,12 @@ def train(
         raise SystemExit(
             "dragoman train: training.guided-alignment: expected 0, or data with links: files:a.en,a.de,LINKS"
         )
-    folder.path.mkdir(parents=True, exist_ok=True)
+    hardware = hardware or HardwareConfig()
+    check_hardware(hardware)
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"dragoman train: out: {folder.path}: {error.strerror}, expected a folder") from error
     _keep_config(folder, config, Inputs.of(data, initial))
     if folder.done.exists():
         print(f"{folder.path}: already trained")
@@ -183,7 +188,7 @@ def train(
     lightning.seed_everything(config.training.seed, verbose=False)
     batches = TranslationData(segmentation.of_epoch, watched.most_probable, config.training)
     callbacks = [] if config.training.selection == "loss" else [ValidationTranslation(watched)]
-    trainer = make_trainer(folder, config.training, hardware or HardwareConfig(), callbacks)
+    trainer = make_trainer(folder, config.training, hardware, callbacks)
     module = TranslationModule(config, tokenizer.vocabulary_size)
     if initial is not None:
         module.model.load_state_dict(initial_parameters(initial, tokenizer))
@@ -244,12 +249,16 @@ def _make_tokenizer(
         tokenizer = initial.tokenizer
     else:
         print("training the tokenizer")
-        tokenizer = train_tokenizer(
-            balanced_lines(corpora, config.tokenizer.training_lines),
-            config.tokenizer.vocabulary_size,
-            kind=config.tokenizer.kind,
-            character_coverage=config.tokenizer.character_coverage,
-            target_languages=tagged_languages(config.directions),
-        )
+        try:
+            tokenizer = train_tokenizer(
+                balanced_lines(corpora, config.tokenizer.training_lines),
+                config.tokenizer.vocabulary_size,
+                kind=config.tokenizer.kind,
+                character_coverage=config.tokenizer.character_coverage,
+                target_languages=tagged_languages(config.directions),
+            )
+        except TokenizerError as error:
+            size = config.tokenizer.vocabulary_size
+            raise SystemExit(f"dragoman train: tokenizer.vocabulary-size: {size}: {error}") from error
     write_whole(folder.tokenizer, tokenizer.model)
     return tokenizer

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import lightning
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import (
     Callback,
     EarlyStopping,
@@ -167,6 +168,24 @@ class HardwareConfig(Section):
     devices: str = Field("auto", description="devices per node: a number, a list such as 0,2, or auto for all")
     nodes: int = Field(1, gt=0, description="number of machines")
     strategy: str = Field("auto", description="distribution over devices: ddp, fsdp, ... or auto")
+
+
+def check_hardware(hardware: HardwareConfig) -> None:
+    """Raises SystemExit if Lightning does not find the hardware."""
+    _silence()
+    try:
+        lightning.Trainer(
+            accelerator=hardware.accelerator,
+            devices=hardware.devices,
+            num_nodes=hardware.nodes,
+            strategy=hardware.strategy,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+    except (ImportError, MisconfigurationException, RuntimeError, TypeError, ValueError) as error:
+        raise SystemExit(f"dragoman train: hardware: {' '.join(str(error).split())}") from error
 
 
 class WholeCheckpoints(TorchCheckpointIO):

@@ -85,6 +85,12 @@ def test_what_cannot_be_done_is_refused(toy_run: RunFolder, pairs: str, referenc
     assert "0 lines, expected 1" in refusal(run, "--data", pairs, "--reference", str(reference))
 
 
+def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    out = tmp_path / "no-such" / "out.align"
+    expected = f"dragoman align: output: {out}: expected a file in an existing folder"
+    assert refusal("no-run", "--data", "no-data", "--head", "0:0", "--output", str(out)) == expected
+
+
 def test_the_links_made_by_hand_are_well_formed() -> None:
     """One line per pair, at least one sure link each; the text itself is not part of the repository."""
     lines = (ROOT / "model/alignment/multi30k_validation.en-de.align").read_text(encoding="utf-8").splitlines()

@@ -259,6 +259,12 @@ def test_what_cannot_be_exported_is_refused_by_name(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_export_into_a_file_is_refused_in_one_line(toy_run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    message = refusal(str(toy_run.path), "--out", str(tmp_path / "file" / "toy"))
+    assert message.startswith(f"dragoman export: {tmp_path / 'file'}")
+
+
 def test_the_command_makes_the_same_bundle_again(
     toy_run: RunFolder,
     toy_bundle: Path,

@@ -33,6 +33,8 @@ def test_another_head_size_is_refused(d_model: int, heads: int) -> None:
         (TrainingConfig, {"max_steps": 0}),
         (TrainingConfig, {"label_smoothing": -0.1}),
         (TrainingConfig, {"warmup": 4000}),
+        (TrainingConfig, {"seed": -1}),
+        (TrainingConfig, {"seed": 2**32}),
     ],
 )
 def test_impossible_values_and_unknown_keys_are_refused(

@@ -49,6 +49,12 @@ def test_each_line_is_chosen_from_its_own_line_of_each_file(tmp_path: Path) -> N
     assert output.read_text(encoding="utf-8") == "ein Hund läuft .\ndrei\n"
 
 
+@pytest.mark.parametrize("output", [".", "no-such/chosen.de"])
+def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path, output: str) -> None:
+    with pytest.raises(SystemExit, match=r"^dragoman consensus: output: .*: expected a file in an existing folder$"):
+        dragoman.run("consensus", ["no-such.de", "neither.de", "--output", str(tmp_path / output)])
+
+
 @pytest.mark.parametrize(("first", "second"), [(1, 2), (3, 2)])
 def test_files_of_different_lengths_are_refused(tmp_path: Path, first: int, second: int) -> None:
     paths = [write(tmp_path / f"{i}.de", ["x"] * lines) for i, lines in enumerate((first, second))]

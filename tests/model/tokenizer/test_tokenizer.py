@@ -116,6 +116,12 @@ def test_the_kinds_differ() -> None:
     assert bpe.decode(bpe.encode("abc 12, xyz!")) == "abc 12, xyz!"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_vocabulary_that_is_smaller_than_the_alphabet_is_refused(kind: Literal["unigram", "bpe"]) -> None:
+    with pytest.raises(TokenizerError, match=r"^[^\n]*[Vv]ocabulary size[^\n]*$"):
+        train_tokenizer(LINES, 10, kind=kind)
+
+
 def test_every_target_language_has_a_token_of_its_own(tagged: Tokenizer) -> None:
     tokens = [tagged.language_token(language) for language in ("de", "fr")]
     assert len({*tokens, PAD_ID, UNK_ID, BOS_ID, EOS_ID}) == 6

@@ -132,6 +132,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_trained(tmp_path: Path) ->
         ({"runs": {"../a": {}}}, "runs"),
         ({"runs": {}}, "runs"),
         ({"seeds": []}, "seeds"),
+        ({"seeds": [1, -1]}, "seeds"),
         ({"color": "green"}, "color"),
     ],
 )

@@ -1,5 +1,6 @@
 """`dragoman train`: an interrupted run ends like an uninterrupted one; errors are single lines."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -429,6 +430,28 @@ def test_an_invalid_recipe_is_reported(arguments: list[str], tmp_path: Path, con
     path.write_bytes(content)
     with pytest.raises(SystemExit, match=rf"^dragoman train: recipe: .*recipe\.yaml: .*{problem}"):
         start([*arguments[:2], "--recipe", str(path)], tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("--hardware.devices=0", "hardware: .*devices"),
+        ("--tokenizer.vocabulary-size=10", "tokenizer.vocabulary-size: 10: .*Vocabulary size"),
+    ],
+)
+def test_options_that_a_library_refuses_are_named(
+    arguments: list[str], tmp_path: Path, option: str, problem: str
+) -> None:
+    message = refusal(lambda: start([*arguments, "--hardware.accelerator=cpu"], tmp_path / "run", option))
+    assert re.match(f"dragoman train: {problem}", message)
+    assert not RunFolder(tmp_path / "run").tokenizer.exists()
+
+
+@pytest.mark.parametrize("out", ["file", "file/run"])
+def test_a_folder_that_cannot_be_made_is_refused(arguments: list[str], tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").touch()
+    message = refusal(lambda: start(arguments, tmp_path / out))
+    assert message.startswith(f"dragoman train: out: {tmp_path / out}: ")
 
 
 def test_a_missing_recipe_is_reported(arguments: list[str], tmp_path: Path) -> None:

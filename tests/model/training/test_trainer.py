@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from model.config import TrainingConfig
 from model.run import RunFolder
-from model.training.trainer import HardwareConfig, make_trainer
+from model.training.trainer import HardwareConfig, check_hardware, make_trainer
 
 
 def trainer_of(folder: Path, **options: Any) -> Any:
@@ -51,6 +51,17 @@ def test_checkpoints_keep_their_state_under_the_name_of_lightnings_own(tmp_path:
     callbacks = trainer_of(tmp_path).callbacks
     (best,) = [each for each in callbacks if isinstance(each, ModelCheckpoint) and each.filename == "best"]
     assert best.state_key == ModelCheckpoint(tmp_path, monitor="validation_loss", mode="min").state_key
+
+
+@pytest.mark.parametrize(
+    "options", [{"devices": "0"}, {"devices": "x"}, {"accelerator": "foo"}, {"strategy": "foo"}], ids=str
+)
+def test_hardware_that_lightning_refuses_is_refused_in_one_line(options: dict[str, str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        check_hardware(HardwareConfig.model_validate({"accelerator": "cpu", **options}))
+    message = str(ended.value.code)
+    assert message.startswith("dragoman train: hardware: ")
+    assert "\n" not in message
 
 
 def test_the_validation_interval_counts_steps_and_not_batches(tmp_path: Path) -> None:
