@@ -1,7 +1,7 @@
 """Paths and loading of a training run: configuration, model, tokenizer, checkpoints and logs."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,10 +123,18 @@ class RunFolder:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yields a temporary path and renames it to `path` at the end: the file appears complete or not at all."""
+    """Yields a temporary path and renames it to `path` at the end: the file appears complete or not at all.
+
+    Removes the temporary file if the block fails: on a full disk it takes space that a next attempt needs.
+    """
     part = path.with_name(f"{path.name}.part")
-    yield part
-    part.replace(path)
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -113,7 +113,13 @@ class TrainCommand(BaseSettings):
                 config = continued(initial, config)
             except (CorpusError, RunError, TokenizerError, ValueError) as error:
                 raise SystemExit(f"dragoman train: {error}") from error
-        train(RunFolder(self.out), config, data, self.hardware, initial, samples=samples)
+        folder = RunFolder(self.out)
+        try:
+            train(folder, config, data, self.hardware, initial, samples=samples)
+        except OSError as error:  # a full disk, for example
+            problem = f"{error.filename or folder.path}: {error.strerror or error}"
+            advice = f"then run the same command again: it resumes from {folder.last_checkpoint}, if that exists"
+            raise SystemExit(f"dragoman train: {problem}; correct this, {advice}") from error
 
     def configuration(self, directions: tuple[Direction, ...]) -> RunConfig:
         """Returns the configuration of a new run in these directions."""

@@ -1,5 +1,6 @@
 """A run folder loads again; missing and damaged files are reported."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from model.errors import RunError
-from model.run import RunFolder, write_whole
+from model.run import RunFolder, whole, write_whole
 from tests.support.toy import TOY_CONFIG
 
 
@@ -73,6 +74,20 @@ def test_a_damaged_run_is_refused(copied: RunFolder, damage: Callable[[RunFolder
     damage(copied)
     with pytest.raises(RunError, match=str(copied.path)):
         copied.load()
+
+
+def test_a_write_that_fails_midway_leaves_no_temporary_file(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    path.write_bytes(b"old")
+
+    def fill_the_disk() -> None:
+        with whole(path) as part:
+            part.write_bytes(b"ne")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        fill_the_disk()
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`dragoman train`: an interrupted run ends like an uninterrupted one; errors are single lines."""
 
+import errno
 import re
 import signal
 import subprocess
@@ -312,6 +313,24 @@ def test_a_run_that_is_cut_off_while_it_saves_ends_like_an_unbroken_one(
     with pytest.raises(RuntimeError, match="cut off"):
         start(arguments, tmp_path / "run")
     assert_same_end(start(arguments, tmp_path / "run"), unbroken)
+
+
+def test_a_full_disk_is_explained_and_leaves_no_partial_checkpoint(
+    arguments: list[str], unbroken: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(_: TorchCheckpointIO, checkpoint: Any, path: Path, options: Any) -> None:  # noqa: ARG001
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half a checkpoint")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(TorchCheckpointIO, "save_checkpoint", fill)
+        message = refusal(lambda: start(arguments, run.path))
+    assert message.startswith(f"dragoman train: {run.path}: No space left on device; ")
+    assert message.endswith(f"run the same command again: it resumes from {run.last_checkpoint}, if that exists")
+    assert list(run.last_checkpoint.parent.iterdir()) == []
+    assert_same_end(start(arguments, run.path), unbroken)
 
 
 @pytest.mark.usefixtures("resettable_signals")
