@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from sacrebleu.metrics.base import Metric
-from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
@@ -35,14 +35,43 @@ class Quality:
     length_ratio: float
 
 
-def score(translations: Sequence[str], references: Sequence[str]) -> Quality:
-    """Scores translations against equally many references, at least one."""
-    bleu = BLEU().corpus_score(translations, [references])
+# sacreBLEU's tokenizers of languages without blanks between words, and of Korean, whose words have many forms. Its own
+# choices for Japanese and Korean need further packages.
+_CHINESE = ("zh", "zho", "cmn", "yue")
+_BY_CHARACTER = ("ja", "jpn", "ko", "kor", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo")
+_TOKENIZERS = {**dict.fromkeys(_CHINESE, "zh"), **dict.fromkeys(_BY_CHARACTER, "char")}
+
+
+def bleu_metric(language: str) -> BLEU:
+    """Returns BLEU with the tokenizer of a target language, an ISO 639 code."""
+    return BLEU(tokenize=_TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT))
+
+
+def score(translations: Sequence[str], references: Sequence[str], languages: Sequence[str] = ()) -> Quality:
+    """Scores translations against equally many references, at least one.
+
+    `languages` are the target languages of all lines; if omitted, their words are separated by blanks. BLEU counts the
+    lines of all languages together, each in the tokens of its language.
+    """
+    bleu = _bleu(translations, references, languages)
     chrf = CHRF().corpus_score(translations, [references])
     exact = sum(
         translation == reference for translation, reference in zip(translations, references, strict=True)
     ) / len(references)
     return Quality(bleu.score, chrf.score, exact, bleu.ratio)
+
+
+def _bleu(translations: Sequence[str], references: Sequence[str], languages: Sequence[str]) -> BLEUScore:
+    metric = BLEU()
+    if languages:
+        tokenizers = {language: bleu_metric(language).tokenizer for language in set(languages)}
+        translations, references = (
+            [tokenizers[language](line.rstrip()) for line, language in zip(lines, languages, strict=True)]
+            for lines in (translations, references)
+        )
+        metric = BLEU(tokenize="none", force=True)
+    found: BLEUScore = metric.corpus_score(translations, [references])
+    return found
 
 
 RESAMPLES = 1000

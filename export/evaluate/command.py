@@ -12,14 +12,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
-from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from tqdm import tqdm
 
 from export.evaluate.system import Search, System, SystemUnusableError
 from export.evaluate.systems import EXPECTED, open_system
 from model.data.corpus import Corpus, CorpusError, Specifications, read_corpora
-from model.scoring import Measure, Quality, measure, measure_as_literature, score
+from model.scoring import Measure, Quality, bleu_metric, measure, measure_as_literature, score
 from model.text_table import format_table
 from model.versions import installed_versions
 from serve.clients.options import ConnectionOptions
@@ -50,9 +49,9 @@ def evaluate(
 
     `literature` adds BLEU of lowercased text in Moses tokens.
     """
-    references = corpus.targets
+    references, languages = corpus.targets, [corpus.target_language] * len(corpus)
     measures = {
-        "BLEU": measure(BLEU(), translations, references, baseline),
+        "BLEU": measure(bleu_metric(corpus.target_language), translations, references, baseline),
         "chrF": measure(CHRF(), translations, references, baseline),
     }
     if literature:
@@ -63,8 +62,8 @@ def evaluate(
         corpus.target_language,
         len(corpus),
         measures,
-        score(translations, references),
-        None if baseline is None else score(baseline, references),
+        score(translations, references, languages),
+        None if baseline is None else score(baseline, references, languages),
     )
 
 
@@ -77,7 +76,11 @@ def format_evaluations(evaluations: Sequence[Evaluation]) -> str:
     rows = [[*heading, "exact", "length"]]
     for evaluation in evaluations:
         rows += _rows(evaluation)
-    signatures = [[name, measured.signature] for name, measured in evaluations[0].measures.items()]
+    signatures = [
+        [name, signature]
+        for name in evaluations[0].measures
+        for signature in dict.fromkeys(evaluation.measures[name].signature for evaluation in evaluations)
+    ]
     return f"{format_table(rows, 2 if compared else 1)}\n\n{format_table(signatures, 2)}"
 
 

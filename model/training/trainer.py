@@ -131,6 +131,7 @@ class ValidationTranslation(Callback):
         self._tokenizer = segmentation.tokenizer
         self._sources: list[list[int]] = []
         self._references: list[str] = []
+        self._languages: list[str] = []
         stride = max(1, sum(map(len, segmentation.corpora)) // MAX_SENTENCES)
         for corpus, encoded in zip(segmentation.corpora, segmentation.encoded, strict=True):
             prefix = segmentation.prefix(corpus)
@@ -139,6 +140,7 @@ class ValidationTranslation(Callback):
                 if len(source) <= segmentation.config.model.max_source_tokens:
                     self._sources.append(source)
                     self._references.append(reference)
+                    self._languages.append(corpus.target_language)
 
     def on_validation_epoch_end(self, _trainer: Any, pl_module: Any) -> None:
         """Translates and logs."""
@@ -149,7 +151,7 @@ class ValidationTranslation(Callback):
             generated = generate_greedy(pl_module.model, [self._sources[index] for index in indices])
             for index, answer in zip(indices, generated, strict=True):
                 translations[index] = self._tokenizer.decode(answer.target_ids)
-        quality = score(translations, self._references)
+        quality = score(translations, self._references, self._languages)
         pl_module.log_dict({"validation_bleu": quality.bleu, "validation_chrf": quality.chrf}, prog_bar=True)
 
 

@@ -4,7 +4,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from model.scoring import score
+from model.scoring import bleu_metric, score
 
 REFERENCES = ["Two dogs run over the green field.", "A man in a red coat sings a song.", "The sea is calm today."]
 TRANSLATIONS = [REFERENCES[0], "A man in a coat sings a red song.", "the sea is calm today."]
@@ -33,6 +33,34 @@ def test_scores_are_those_of_sacrebleu() -> None:
     assert quality.bleu == BLEU().corpus_score(TRANSLATIONS, [REFERENCES]).score
     assert quality.chrf == CHRF().corpus_score(TRANSLATIONS, [REFERENCES]).score
     assert 0 < quality.bleu < 100
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer", "lines"),
+    [
+        ("zh", "zh", ("两只狗在绿色的田野上奔跑。", "两只狗在田野上奔跑。")),
+        ("ja", "char", ("二匹の犬が緑の野原を走っている。", "二匹の犬が野原を走っている。")),
+        ("ko", "char", ("개 두 마리가 들판을 달린다.", "개 두 마리가 들판을 달렸다.")),
+        ("de", "13a", ("Zwei Hunde rennen über das Feld.", "Zwei Hunde rennen über ein Feld.")),
+    ],
+)
+def test_bleu_takes_the_tokens_of_the_target_language(language: str, tokenizer: str, lines: tuple[str, str]) -> None:
+    reference, translation = lines
+    quality = score([translation], [reference], [language])
+    assert quality.bleu == BLEU(tokenize=tokenizer).corpus_score([translation], [[reference]]).score
+    assert 40 < quality.bleu < 100
+    metric = bleu_metric(language)
+    metric.corpus_score([translation], [[reference]])
+    assert f"tok:{tokenizer}|" in str(metric.get_signature())
+
+
+def test_each_line_of_a_set_has_the_tokens_of_its_language() -> None:
+    """So the BLEU of several languages counts as one corpus; omitted languages separate words by blanks."""
+    reference, translation = "二匹の犬が緑の野原を走っている。", "二匹の犬が野原を走っている。"
+    apart = " ".join(translation), " ".join(reference)
+    mixed = score([*TRANSLATIONS, translation], [*REFERENCES, reference], ["en"] * len(REFERENCES) + ["ja"])
+    assert mixed.bleu == BLEU().corpus_score([*TRANSLATIONS, apart[0]], [[*REFERENCES, apart[1]]]).score
+    assert score(TRANSLATIONS, REFERENCES, ["en"] * len(REFERENCES)) == score(TRANSLATIONS, REFERENCES)
 
 
 def test_a_line_is_exact_if_every_character_is_right() -> None:

@@ -56,6 +56,19 @@ def test_the_table_has_a_row_for_each_direction() -> None:
     assert columns(second) == ["de-en", "3", "100.00 ± 0.00", "100.00 ± 0.00", "100.00%", "1.000"]
 
 
+def test_every_signature_of_a_metric_is_printed() -> None:
+    """BLEU of Chinese has other tokens than that of German."""
+    chinese = Corpus("en", "zh", ["Two dogs run on the field."], ["两只狗在田野上奔跑。"])
+    evaluations = [
+        evaluate(CORPUS, OURS, None, literature=False),
+        evaluate(chinese, chinese.targets, None, literature=False),
+    ]
+    signatures = format_evaluations(evaluations).split("\n\n")[1].splitlines()
+    assert [columns(line)[0] for line in signatures] == ["BLEU", "BLEU", "chrF"]
+    assert ["tok:13a" in line for line in signatures] == [True, False, False]
+    assert "tok:zh" in signatures[1]
+
+
 def test_a_comparison_has_two_rows_and_the_p_value_of_each_metric() -> None:
     evaluation = evaluate(CORPUS, OURS, THEIRS, literature=False)
     heading, ours, theirs = format_evaluations([evaluation]).split("\n\n")[0].splitlines()

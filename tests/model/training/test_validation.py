@@ -7,7 +7,7 @@ import pytest
 from model.data.corpus import Corpus
 from model.data.segmentation import Segmentation
 from model.run import RunFolder
-from model.scoring import score
+from model.scoring import Quality, score
 from model.search import generate_greedy
 from model.tokenizer.tokenizer import EOS_ID
 from model.training import trainer as module
@@ -45,6 +45,20 @@ def test_what_is_logged_is_the_quality_of_greedy_translations(toy_run: RunFolder
     logged = validate(toy_run, [Corpus("en", "de", SENTENCES, REFERENCES)])
     assert logged == {"validation_bleu": expected.bleu, "validation_chrf": expected.chrf}
     assert 30 < expected.bleu < 90
+
+
+def test_translations_are_scored_in_the_tokens_of_their_language(
+    toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[str]] = []
+
+    def record(translations: list[str], references: list[str], languages: list[str]) -> Quality:
+        given.append(languages)
+        return score(translations, references, languages)
+
+    monkeypatch.setattr(module, "score", record)
+    validate(toy_run, [Corpus("en", "de", SENTENCES[:2], REFERENCES[:2])])
+    assert given == [["de", "de"]]
 
 
 def test_a_large_set_is_thinned_out_evenly(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
