@@ -17,6 +17,7 @@ from model.alignment.links import (
 )
 from model.data.corpus import Corpus, CorpusError, read_corpus, read_lines, read_links
 from model.errors import RunError
+from model.output_file import check_output
 from model.text_table import format_table
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError
 
@@ -50,8 +51,8 @@ class AlignCommand(BaseSettings):
             raise SystemExit("dragoman align: head: expected LAYER:HEAD, or --reference to choose one")
         if self.output is None and self.reference is None:
             raise SystemExit("dragoman align: expected --output for links or --reference to measure them")
-        if self.output is not None and (self.output.is_dir() or not self.output.parent.is_dir()):
-            raise SystemExit(f"dragoman align: output: {self.output}: expected a file in an existing folder")
+        if self.output is not None:
+            check_output("align", "output", self.output)
         try:
             exportable, _ = read_origin(self.run)
             corpus = read_corpus(self.data, self.split, self.multi30k_folder)

@@ -16,6 +16,7 @@ from sacrebleu.metrics.bleu import BLEU
 from tqdm import tqdm
 
 from model.data.corpus import CorpusError, read_lines
+from model.output_file import check_output
 
 _BLEU = BLEU(effective_order=True)
 LINES_OF_TASK = 200
@@ -33,8 +34,7 @@ class ConsensusCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Reads the files, chooses line by line, and writes the output."""
-        if self.output.is_dir() or not self.output.parent.is_dir():
-            raise SystemExit(f"dragoman consensus: output: {self.output}: expected a file in an existing folder")
+        check_output("consensus", "output", self.output)
         try:
             files = [read_lines(path) for path in self.translations]
         except CorpusError as error:

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from export.evaluate.system import Search, System, SystemUnusableError
 from export.evaluate.systems import EXPECTED, open_system
 from model.data.corpus import Corpus, CorpusError, Specifications, read_corpora
+from model.output_file import check_output
 from model.scoring import Measure, Quality, bleu_metric, measure, measure_as_literature, score
 from model.text_table import format_table
 from model.versions import installed_versions
@@ -165,10 +166,9 @@ class EvaluateCommand(ConnectionOptions):
         self._check_minimums(evaluations)
 
     def _check_output_folders(self) -> None:
-        # Checked first: a translation may take an hour.
         for option, path in (("output", self.output), ("json", self.json_file)):
-            if path is not None and (path.is_dir() or not path.parent.is_dir()):
-                raise SystemExit(f"dragoman evaluate: {option}: {path}: expected a file in an existing folder")
+            if path is not None:
+                check_output("evaluate", option, path)
 
     def _open_systems(self) -> list[System]:
         search = Search(self.beam_size, self.length_penalty)

@@ -171,16 +171,22 @@ class HardwareConfig(Section):
     nodes: int = Field(1, gt=0, description="number of machines")
     strategy: str = Field("auto", description="distribution over devices: ddp, fsdp, ... or auto")
 
+    def trainer_options(self) -> dict[str, Any]:
+        """Returns the arguments of Lightning's Trainer."""
+        return {
+            "accelerator": self.accelerator,
+            "devices": self.devices,
+            "num_nodes": self.nodes,
+            "strategy": self.strategy,
+        }
+
 
 def check_hardware(hardware: HardwareConfig) -> None:
     """Raises SystemExit if Lightning does not find the hardware."""
     _silence()
     try:
         lightning.Trainer(
-            accelerator=hardware.accelerator,
-            devices=hardware.devices,
-            num_nodes=hardware.nodes,
-            strategy=hardware.strategy,
+            **hardware.trainer_options(),
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -243,10 +249,7 @@ def make_trainer(
         MovableCheckpoint(checkpoints, filename="last", save_on_train_epoch_end=False, enable_version_counter=False),
     ]
     return lightning.Trainer(
-        accelerator=hardware.accelerator,
-        devices=hardware.devices,
-        num_nodes=hardware.nodes,
-        strategy=hardware.strategy,
+        **hardware.trainer_options(),
         precision=chosen_precision(config),
         max_steps=config.max_steps,
         max_epochs=-1,

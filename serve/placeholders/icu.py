@@ -8,9 +8,8 @@ MOST_LEVELS = 16
 _BRANCHING = re.compile(r"\{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,(?:\s*+offset:\d++)?")
 _BRANCH = re.compile(r"\s*+=?\w++\s*+\{")
 _END = re.compile(r"\s*+\}")
-# Two apostrophes stand for one, also between quotes.
-_SPECIAL = re.compile(r"''|'[{}]|[{}]")
-_QUOTED = re.compile(r"(?:[^']|'')*+'?")
+# An apostrophe before a brace begins a quotation. Two apostrophes mean one, also inside of a quotation.
+_SPECIAL = re.compile(r"''|'[{}](?:[^']|'')*+'?|[{}]")
 
 Span = tuple[int, int]
 
@@ -57,14 +56,8 @@ def _read_message(text: str, position: int, level: int, spans: list[Span]) -> in
 
 def _specials(text: str, position: int) -> Iterator[int]:
     """Yields the places of braces that are not quoted."""
-    quoted_until = position
     for found in _SPECIAL.finditer(text, position):
-        if found.start() < quoted_until or found[0] == "''":
-            continue
-        if found[0].startswith("'"):
-            quoted = _QUOTED.match(text, found.end())
-            quoted_until = len(text) if quoted is None else quoted.end()
-        else:
+        if not found[0].startswith("'"):
             yield found.start()
 
 
