@@ -22,7 +22,8 @@ SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over th
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service of the included model that takes documents and glossaries."""
-    settings: dict[str, Any] = {"slots": 8, "engines": 1, "state_dir": tmp_path_factory.mktemp("state")}
+    settings: dict[str, Any] = {"slots": 8, "engines": 1, "queue_limit": 256}
+    settings["state_dir"] = tmp_path_factory.mktemp("state")
     with run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True, **settings) as service:
         yield service
 

@@ -18,7 +18,8 @@ from tests.serve.page.conftest import SENTENCES, cells_of_the_map, new_page, ope
 from tests.serve.page.shown_code import data_of, forms_of_the_request, posted, printed_by
 from tests.support.live import WAIT_SECONDS, LiveService, direction, eventually, load_fakes, put_bundle, run_service
 
-LONG = " ".join([SENTENCES] * 12)
+# Its translation takes several times as long as a keystroke.
+LONG = " ".join([SENTENCES] * 100)
 SECOND = "Two dogs run over the green grass."
 DOUBTFUL = "Quantum tax law abolishes seven melancholy carburetors."
 
