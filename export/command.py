@@ -29,7 +29,7 @@ from serve.bundle.manifest import MODEL_NAMES, MOST_TOKENS, AttentionHead, Graph
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # More golden sentences add no information.
 MOST_SENTENCES = 1000
-OF_IMPORTS = ("source_language", "target_language", "sentences", "max_source_tokens", "max_target_tokens")
+OF_IMPORTS = ("sentences", "max_source_tokens", "max_target_tokens")
 
 
 class ExportCommand(BaseSettings):
@@ -67,8 +67,12 @@ class ExportCommand(BaseSettings):
         (),
         description="test data as for `dragoman evaluate`; scores the bundle and its source",
     )
-    source_language: str | None = Field(None, description="imports: source language, if the model's files lack it")
-    target_language: str | None = Field(None, description="imports: target language; selects one direction of several")
+    source_language: str | None = Field(
+        None, description="source of the directions to export; imports: if the model's files lack it"
+    )
+    target_language: str | None = Field(
+        None, description="target of the directions to export; imports: if the model's files lack it"
+    )
     sentences: Path | None = Field(
         None,
         description="imports: file of at most 1,000 texts for golden sentences, one per line",
@@ -121,7 +125,8 @@ class ExportCommand(BaseSettings):
     def _read(self, origin: str, path: Path) -> tuple[Exportable, list[Sample]]:
         """Returns the model and the texts for its golden sentences."""
         if origin == "run":
-            return read_origin(path)
+            exportable, samples = read_origin(path)
+            return exportable.between(self.source_language, self.target_language), samples
         options = ImportOptions(
             self.source_language, self.target_language, self.max_source_tokens, self.max_target_tokens
         )

@@ -1,9 +1,10 @@
 """The source of a bundle: a trained or imported model with its tokenizer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from model.data.corpus import CorpusError
+from model.errors import RunError
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
 from model.tokenizer.word_tokenizer import WordTokenizer
@@ -104,6 +105,19 @@ class Exportable:
         from export.torch_weights import to_torch  # noqa: PLC0415 - requires PyTorch
 
         return to_torch(self.model)
+
+    def between(self, source_language: str | None, target_language: str | None) -> Self:
+        """Returns the model with only its directions between these languages; None fits every language.
+
+        Raises:
+            RunError: if it has none.
+        """
+        directions = directions_of(self)
+        found = tuple(directions.matching(source_language or "", target_language or ""))
+        if not found:
+            asked = f"source-language, target-language: {source_language}, {target_language}"
+            raise RunError(f"{asked}: expected languages of a direction of the model: {directions}")
+        return replace(self, directions=found)
 
     def source_ids(self, source_prefix: tuple[int, ...], text: str) -> tuple[int, ...]:
         """Returns the token ids of a source, including prefix and suffix."""

@@ -219,6 +219,22 @@ def test_every_direction_has_its_prefix_and_golden_sentences(
         assert sentence.source_ids == (*prefix, *two_way_tokenizer.encode(sentence.source), EOS_ID)
 
 
+@pytest.mark.parametrize("option", ["--source-language=en", "--target-language=deu"])
+def test_one_direction_of_a_run_can_be_exported_with_its_prefix(
+    two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path, option: str
+) -> None:
+    dragoman.run("export", [str(two_way_run.path), "--out", str(tmp_path / "one"), option])
+    one, both = Bundle.open(tmp_path / "one"), Bundle.open(two_way_bundle)
+    assert one.manifest.directions == tuple(each for each in both.manifest.directions if str(each) == "en-de")
+    assert one.golden == tuple(each for each in both.golden if each.target_language == "de")
+
+
+def test_languages_that_a_run_does_not_translate_are_refused(two_way_run: RunFolder, tmp_path: Path) -> None:
+    message = refusal(str(two_way_run.path), "--out", str(tmp_path / "one"), "--target-language=fr")
+    problem = "None, fr: expected languages of a direction of the model: en-de, de-en"
+    assert message == f"dragoman export: run: source-language, target-language: {problem}"
+
+
 def test_a_direction_without_golden_sentences_makes_no_bundle(two_way_tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = TOY_CONFIG.model_copy(update={"directions": TWO_WAYS})
     trained = TrainedModel(config, two_way_tokenizer, random_model(3, two_way_tokenizer.vocabulary_size), steps=0)

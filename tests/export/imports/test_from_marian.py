@@ -381,7 +381,6 @@ def test_given_sentences_become_golden(checkpoint: Path, tmp_path: Path) -> None
             "sentences: corpus.txt: 1,001 lines, expected ",
         ),
         (["run", "--sentences=texts.txt"], "sentences: expected no such option with a run or a bundle"),
-        (["run", "--source-language=en"], "source-language: expected no such option with a run or a bundle"),
         (["run", "--max-target-tokens=40"], "max-target-tokens: expected no such option with a run or a bundle"),
     ],
 )
