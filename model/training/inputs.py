@@ -11,6 +11,7 @@ import yaml
 from model.config import Section, read_yaml
 from model.data.cleaning import TrainingData
 from model.data.corpus import Corpus
+from model.errors import RunError
 from model.run import TrainedModel
 
 
@@ -36,9 +37,12 @@ class Inputs(Section):
 
         Raises:
             FileNotFoundError: if the file does not exist.
-            ValueError: if the file has other content.
+            RunError: if the file has other content.
         """
-        return cls.model_validate(read_yaml(path))
+        try:
+            return cls.model_validate(read_yaml(path))
+        except ValueError as error:
+            raise RunError(f"{path}: damaged, expected the hashes of a run's inputs") from error
 
     def to_yaml(self) -> str:
         """Returns YAML text for `load`."""

@@ -31,6 +31,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
 from model.data.cleaning import read_training_data
 from model.data.corpus import CorpusError, Specifications
+from model.errors import RunError
 from model.run import RunFolder, write_whole
 from model.text_table import format_table
 from model.training.initial import differing_options
@@ -74,6 +75,10 @@ class Plan(Section):
             except (OSError, ValueError) as error:
                 raise ValueError(f"runs: {name}: {error}") from error
         return self
+
+    def data_of(self, name: str) -> Specifications:
+        """Returns the training data of a run: its own, or that of the plan."""
+        return self.runs[name].data or self.data
 
     def options(self, name: str) -> dict[str, dict[str, Any]]:
         """Returns the sections of a run's recipe, changes included.
@@ -162,10 +167,13 @@ class PlanCommand(BaseSettings):
             command = self._command(plan, name, seed)
             try:
                 inputs = read_inputs(command.data, command.validation, command.multi30k_folder, command.cleaning)
+                first = Inputs.load(run.inputs)
             except CorpusError as error:
                 raise SystemExit(f"dragoman plan: {run.path}: data: {error}") from error
+            except RunError as error:
+                raise SystemExit(f"dragoman plan: {error}") from error
             # Only the data: an initial model in the environment is not part of the plan.
-            differing = [option for option in Inputs.load(run.inputs).differing(inputs) if option != "initial"]
+            differing = [option for option in first.differing(inputs) if option != "initial"]
             if differing:
                 raise SystemExit(
                     f"dragoman plan: {run.path}: {', '.join(differing)}: expected the same content as in this run, got"
@@ -179,7 +187,7 @@ class PlanCommand(BaseSettings):
             recipe = Path(folder) / "recipe.yaml"
             recipe.write_text(yaml.safe_dump(plan.options(name)), encoding="utf-8")
             return TrainCommand(
-                data=plan.runs[name].data or plan.data,
+                data=plan.data_of(name),
                 validation=plan.validation,
                 out=self._folder(name, seed).path,
                 recipe=str(recipe),
@@ -194,9 +202,8 @@ class PlanCommand(BaseSettings):
         recipe = self.out / name / "recipe.yaml"
         recipe.parent.mkdir(parents=True, exist_ok=True)
         write_whole(recipe, yaml.safe_dump(plan.options(name), sort_keys=False).encode())
-        data = plan.runs[name].data or plan.data
         arguments = ["--recipe", str(recipe), "--training.seed", str(seed), "--out", str(run.path)]
-        for option, values in (("--data", data), ("--validation", plan.validation)):
+        for option, values in (("--data", plan.data_of(name)), ("--validation", plan.validation)):
             arguments += [argument for value in values for argument in (option, value)]
         print(f"{run.path}:", flush=True)
         subprocess.run([sys.executable, "-m", "dragoman", "train", *arguments], check=False)  # noqa: S603  no shell

@@ -239,7 +239,11 @@ def _keep_config(folder: RunFolder, config: RunConfig, inputs: Inputs) -> None:
         raise SystemExit(
             f"dragoman train: out: {folder.path}: expected a new folder, got a run with another configuration"
         )
-    if folder.inputs.exists() and (differing := Inputs.load(folder.inputs).differing(inputs)):
+    try:
+        first = Inputs.load(folder.inputs) if folder.inputs.exists() else inputs
+    except RunError as error:
+        raise SystemExit(f"dragoman train: out: {error}") from error
+    if differing := first.differing(inputs):
         raise SystemExit(
             f"dragoman train: {', '.join(differing)}: expected the same content as at the start of {folder.path}, got"
             " other content; repeat its command or use a new folder"

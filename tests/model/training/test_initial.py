@@ -190,6 +190,14 @@ def test_links_are_part_of_the_data() -> None:
     assert Inputs.of(TrainingData([cleaned], [])).differing(Inputs.of(TrainingData([linked], []))) == ["data"]
 
 
+def test_a_damaged_record_of_inputs_is_named(toy_data: str, train: Train, tmp_path: Path) -> None:
+    train(toy_data, "run", *STILL)
+    inputs = RunFolder(tmp_path / "run").inputs
+    inputs.write_text("data: [", encoding="utf-8")
+    with pytest.raises(SystemExit, match=rf"^dragoman train: out: {re.escape(str(inputs))}: damaged, expected [^\n]*$"):
+        train(toy_data, "run", *STILL)
+
+
 def test_a_run_of_an_earlier_version_goes_on_with_its_own_tokenizer(
     toy_run: RunFolder, toy_data: str, train: Train, tmp_path: Path
 ) -> None:

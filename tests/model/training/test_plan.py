@@ -83,6 +83,9 @@ def test_every_run_of_a_plan_is_trained_once(tmp_path: Path, capfd: pytest.Captu
         f"dragoman plan: {tmp_path}/runs/longer/seed-1: data, validation: expected the same content as in this run, got"
         " other content; give the changed run another name"
     )
+    inputs = tmp_path / "runs" / "longer" / "seed-1" / "inputs.yaml"
+    inputs.write_bytes(b"data")
+    assert refusal(*arguments).startswith(f"dragoman plan: {inputs}: damaged")
 
 
 @pytest.mark.parametrize("options", [[], ["--table"]], ids=str)
