@@ -122,8 +122,10 @@ def _write_block(raw: str, before: str, translation: str) -> str:
     text = f"{blanks}{translation}"
     if header.startswith(">"):
         text = _FOLDED.sub(r"\1\n", text)
-    text = re.sub(r"\n(?!\n|\Z)", f"\n{indent}", text)
-    return f"{header}\n{head}{text[len(blanks) :]}{tail}"
+    text = re.sub(r"\n(?!\n|\Z)", f"\n{indent}", text)[len(blanks) :]
+    if header.endswith("\r"):
+        text = text.replace("\n", "\r\n")
+    return f"{header}\n{head}{text}{tail}"
 
 
 def _is_plain_text(value: str) -> bool:

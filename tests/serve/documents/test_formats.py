@@ -95,6 +95,7 @@ def test_segments_are_what_people_read(name: str, expected: list[str]) -> None:
         ("a.yaml", "a: text\n", {"text": "yes"}, 'a: "yes"\n'),
         ("a.yaml", "a: 'text'\n", {"text": "it's"}, "a: 'it''s'\n"),
         ("a.yaml", "a: |\n    text\nb: c\n", {"text": "x\ny"}, "a: |\n    x\n    y\nb: c\n"),
+        ("a.yaml", "a: |\r\n  t\r\n\r\n  u\r\n", {"t\n\nu": "x\n\ny"}, "a: |\r\n  x\r\n\r\n  y\r\n"),
     ],
 )
 def test_a_translation_never_becomes_markup(name: str, text: str, translations: dict[str, str], expected: str) -> None:
