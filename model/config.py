@@ -180,6 +180,9 @@ class CleaningConfig(Section):
 
     remove_duplicates: bool = Field(True, description="remove repeated pairs of a direction")
     remove_copies: bool = Field(False, description="remove pairs with equal sides: untranslated text, but also names")
+    remove_repetitions: bool = Field(
+        False, description="remove pairs with one side that repeats a part four times in a row, as looping models do"
+    )
     max_length_ratio: float | None = Field(
         9.0,
         ge=1,

@@ -3,6 +3,7 @@
 Every removed pair is counted. Validation and test data are not cleaned: a score is comparable only on a whole test set.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +13,16 @@ from pathlib import Path
 from model.config import CleaningConfig
 from model.data.corpus import Corpus, CorpusError, has_split, read_corpora
 
+# At most 20 characters, the first of them a letter, at least four times in a row.
+_REPETITION = re.compile(r"([^\W\d_].{0,19}?)\1{3}")
+
 
 class Reason(StrEnum):
     """Why a pair is removed, in the order of the checks; a pair counts once."""
 
     BLANK = "blank"
     COPY = "copy"
+    REPETITION = "repetition"
     LONG = "long"
     RATIO = "ratio"
     DUPLICATE = "duplicate"
@@ -83,6 +88,8 @@ def _find_fault(source: str, target: str, config: CleaningConfig) -> Reason | No
     shorter, longer = sorted((len(source), len(target)))
     if config.remove_copies and source == target:
         return Reason.COPY
+    if config.remove_repetitions and bool(_REPETITION.search(source)) != bool(_REPETITION.search(target)):
+        return Reason.REPETITION
     if config.max_characters is not None and longer > config.max_characters:
         return Reason.LONG
     if config.max_length_ratio is not None and longer > config.max_length_ratio * shorter:

@@ -62,6 +62,16 @@ def test_copies_go_if_that_is_wanted() -> None:
     assert cleaned.dropped == count(Reason.COPY, 1)
 
 
+@pytest.mark.parametrize("loop", ["a pommmmel", "the the the the dog", "a dog, a dog, a dog, a dog, a cat"])
+def test_pairs_with_a_loop_on_one_side_go_if_that_is_wanted(loop: str) -> None:
+    kept = [("brrrrr", "a brrrrr"), ("1,000,000,000,000", "a billion ...... !!!!!"), ("three ooo", "a a a")]
+    corpus = corpus_of((loop, "A"), *kept, ("A", loop))
+    assert clean(corpus, CleaningConfig(max_length_ratio=None)).corpus == corpus
+    cleaned = clean(corpus, CleaningConfig(max_length_ratio=None, remove_repetitions=True))
+    assert pairs_of(cleaned.corpus) == kept
+    assert cleaned.dropped == count(Reason.REPETITION, 2)
+
+
 def test_blank_pairs_left_out_in_reading_are_counted() -> None:
     cleaned = clean(Corpus("en", "de", ["a"], ["A"], blank_pairs=3), CleaningConfig())
     assert cleaned.dropped == count(Reason.BLANK, 3)

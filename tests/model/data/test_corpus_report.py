@@ -27,8 +27,8 @@ def cells(text: str) -> list[list[str]]:
 def test_pairs_and_lengths_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dragoman.run("data", [write_table(tmp_path), "--cleaning.max-length-ratio", "2.5"])
     assert capsys.readouterr().out.splitlines() == [
-        "direction  read  blank  copy  long  ratio  duplicate  held out  pairs",
-        "en-de         5      1     0     0      1          1         0      2",
+        "direction  read  blank  copy  repetition  long  ratio  duplicate  held out  pairs",
+        "en-de         5      1     0           0     0      1          1         0      2",
         "",
         "direction  side  characters  mean  95 %  longest",
         "en-de      en            14   7.0     9        9",
@@ -69,7 +69,7 @@ def test_the_command_reads_a_tokenizer(
 
 def test_only_training_data_is_cleaned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dragoman.run("data", [write_table(tmp_path), "--split", "test"])
-    assert cells(capsys.readouterr().out)[1] == ["en-de", "5", "1", "0", "0", "0", "0", "0", "4"]
+    assert cells(capsys.readouterr().out)[1] == ["en-de", "5", "1", "0", "0", "0", "0", "0", "0", "4"]
 
 
 def test_several_corpora_share_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
