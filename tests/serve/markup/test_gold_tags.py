@@ -18,14 +18,13 @@ from export.source_model import Exportable, find_direction
 from model.config import TransformerConfig
 from model.tokenizer.tokenizer import BOS_ID, Tokenizer
 from serve.alignment import Alignment, align_tokens
+from serve.bundle.bundle import Bundle
 from serve.markup.elements import MarkupOptions
 from tests.support.markup import Translate, translate_markup, whole
 
 BUNDLE = Path(__file__).parents[3] / "bundles" / "multi30k"
 SENTENCES = Path(__file__).with_name("tagged.tsv")
 HTML = MarkupOptions("html")
-# The decoder layer and head with the best F1.
-LAYER, HEAD = 2, 1
 TAG = re.compile(r"<(/?)([a-z])>")
 
 
@@ -93,12 +92,14 @@ def score(pairs: Sequence[tuple[str, str]]) -> tuple[float, float]:
 
 
 def test_tags_of_sentences_in_four_languages_enclose_the_right_words() -> None:
+    heads = Bundle.open(BUNDLE).manifest.alignment_heads
     pairs = list[tuple[str, str]]()
     for source_language, target_language, source, reference in tagged_sentences():
         plain, target = TAG.sub("", source), TAG.sub("", reference)
-        alignment = align(plain, target, force((source_language, target_language), plain, target)[LAYER, HEAD])
+        maps = force((source_language, target_language), plain, target)
+        alignment = align(plain, target, np.mean([maps[head.layer, head.head] for head in heads], axis=0))
         pairs.append((translate_markup(source, HTML, forced(target, alignment), whole), reference))
     f1, equal = score(pairs)
     print(f"four languages: tag-span F1 {f1:.4f}, equal {equal:.4f}, {len(pairs)} sentences")
-    assert f1 >= 0.94
-    assert equal >= 0.58
+    assert f1 >= 0.95
+    assert equal >= 0.59
