@@ -68,12 +68,15 @@ def without_surplus(
     """Returns a translation and its alignment without placeholders that the sentence does not have."""
     room = Counter(sentence.text[node.start : node.end] for node in kept_nodes(sentence.nodes))
     cuts = list[tuple[int, int]]()
-    for found in finder.find(translation):
-        text = translation[found.start : found.end]
-        if room[text]:
-            room[text] -= 1
-        else:
-            cuts.append(_with_space(translation, cuts[-1][1] if cuts else 0, found.start, found.end))
+    for run in finder.runs(translation):
+        whole = run[0].start, run[-1].end
+        places = [whole] if room[translation[slice(*whole)]] else [(each.start, each.end) for each in run]
+        for start, end in places:
+            text = translation[start:end]
+            if room[text]:
+                room[text] -= 1
+            else:
+                cuts.append(_with_space(translation, cuts[-1][1] if cuts else 0, start, end))
     if not cuts:
         return translation, alignment
 

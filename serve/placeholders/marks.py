@@ -93,6 +93,9 @@ class Marker(Marking):
             element = -2 - source[0]
             if kind is MarkKind.KEPT and element not in opaque:
                 marks.append(Mark(kind, *source, start, end, element))
+                if len(marks) > 1 and _touch(block, *marks[-2:]):
+                    first, last = marks[-2:]
+                    marks[-2:] = [replace(first, end=last.end, place_end=end)]
             elif kind is MarkKind.SPACE:
                 marks.append(Mark(kind, *source, start, start))
             else:
@@ -111,6 +114,16 @@ class Marker(Marking):
             for kind, expression in ((MarkKind.POINT, _UNREAD), (MarkKind.SPACE, _NO_BREAK_SPACE)):
                 for found in expression.finditer(text):
                     yield kind, *found.span()
+
+
+def _touch(block: Block, first: Mark, last: Mark) -> bool:
+    """Returns whether two placeholders, no tags, have nothing between them: they stay together."""
+    return (
+        first.kind is MarkKind.KEPT
+        and (first.end, first.place_end) == (last.start, last.place)
+        and "<" not in (block.text[first.place], block.text[last.place])
+        and not _crosses(block, first.place, last.place_end)
+    )
 
 
 def _crosses(block: Block, start: int, end: int) -> bool:

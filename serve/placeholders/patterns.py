@@ -62,6 +62,17 @@ class Finder:
         for found in self._expression.finditer(text):
             yield Placeholder(*found.span(), kinds[str(found.lastgroup)])
 
+    def runs(self, text: str) -> Iterator[list[Placeholder]]:
+        """Yields the placeholders of a text; those with nothing between them, which are no tags, together."""
+        run = list[Placeholder]()
+        for each in self.find(text):
+            if run and (run[-1].end < each.start or "tag" in (run[-1].kind, each.kind)):
+                yield run
+                run = []
+            run.append(each)
+        if run:
+            yield run
+
     def texts(self, text: str) -> list[str]:
         """Returns the placeholders of a text, sorted."""
         return sorted(text[each.start : each.end] for each in self.find(text))

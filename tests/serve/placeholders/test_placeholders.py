@@ -21,11 +21,9 @@ FINDER = Finder(KINDS)
 PLACEHOLDERS = ["%s", "%1$d", "%%", "%(name)s", "{}", "{0}", "{name!r:>5}", "{{ user }}", "${HOME}", "#{x}", "@anna"]
 ADDRESS = "https://a.example/b?c=d"
 PLACEHOLDERS += ["#tag", ADDRESS, "sftp://a.example", "a.b@c.example", "/usr/bin/x", '<x id="1"/>', "{0, number, #.##}"]
-TEXTS = st.lists(
-    st.sampled_from([*PLACEHOLDERS, "ab", "cd.", "e,", "Fg!", "7", "\U0001f600", "\u00a0", "\u200f"]),
-    min_size=1,
-    max_size=8,
-).map(" ".join)
+PARTS = st.sampled_from([*PLACEHOLDERS, "ab", "cd.", "e,", "Fg!", "7", "\U0001f600", "\u00a0", "\u200f"])
+TOUCHING = st.lists(st.sampled_from(["%s", "%(name)s", "{0}", "{{ user }}", '<x id="1"/>']), min_size=2).map("".join)
+TEXTS = st.lists(PARTS | TOUCHING, min_size=1, max_size=8).map(" ".join)
 
 
 def translate(text: str, markup_format: MarkupFormat, seed: int, noise: float) -> str:
@@ -59,6 +57,21 @@ def test_a_translation_has_the_placeholders_of_its_text(*, thorough: bool) -> No
             assert translated.count(character) == text.count(character)
 
     check()
+
+
+@pytest.mark.parametrize(
+    "translation", ["cd ef gh", "cd {a} ef {b} gh", "{b}{a} cd ef gh", "cd {a}{b} ef {a}{b}{c} gh"]
+)
+def test_placeholders_that_touch_stay_together(translation: str) -> None:
+    document = read_document(
+        "ab {a}{b} <b>{c}</b>{d} cd", MarkupOptions("html"), split, Marker(FINDER, formatting=False)
+    )
+    (sentence,) = document.sentences
+    tokens, rows = tokens_of(sentence.text), tokens_of(translation)
+    alignment = Alignment.of(tokens, rows, np.ones((len(rows), len(tokens))))
+    rendered, _ = Rendering(FINDER).render(sentence, translation, alignment, document.escaper)
+    assert rendered.count("{a}{b}") == 1
+    assert FINDER.texts(rendered) == FINDER.texts("{a}{b}<b>{c}</b>{d}")
 
 
 def test_an_address_that_the_model_joins_with_a_word_is_surplus() -> None:
