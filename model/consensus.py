@@ -7,6 +7,7 @@ Translation") over the translations of several models, whose loss is 1 - sentenc
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from tqdm import tqdm
 
 from model.data.corpus import CorpusError, read_lines
 from model.output_file import check_output
+from model.scoring import bleu_metric
 
-_BLEU = BLEU(effective_order=True)
 LINES_OF_TASK = 200
 
 
@@ -29,6 +30,9 @@ class ConsensusCommand(BaseSettings):
 
     translations: CliPositionalArg[list[Path]] = Field(
         min_length=2, description="files of translations, or of references, with a sentence per line"
+    )
+    language: str = Field(
+        "", description="ISO 639 code; decides how the words of Chinese, Japanese or Thai are counted"
     )
     output: Path = Field(description="file of the chosen translations")
 
@@ -47,7 +51,8 @@ class ConsensusCommand(BaseSettings):
                 )
         # Not forked: a fork of a process with threads can wait forever for a lock of theirs.
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
-            chosen = processes.map(choose, zip(*files, strict=True), chunksize=LINES_OF_TASK)
+            choose_line = partial(choose, language=self.language)
+            chosen = processes.map(choose_line, zip(*files, strict=True), chunksize=LINES_OF_TASK)
             progress = tqdm(chosen, "choosing", len(files[0]), unit=" lines", disable=None)
             text = "".join(f"{line}\n" for line in progress)
         try:
@@ -56,13 +61,22 @@ class ConsensusCommand(BaseSettings):
             raise SystemExit(f"dragoman consensus: {error}") from error
 
 
-def choose(translations: Sequence[str]) -> str:
-    """Returns the translation with the highest mean sentence BLEU against all of them, the first of equal ones."""
+def choose(translations: Sequence[str], language: str = "") -> str:
+    """Returns the translation with the highest mean sentence BLEU against all of them, the first of equal ones.
+
+    `language` is their ISO 639 code; if omitted, their words are separated by blanks.
+    """
     counts = Counter(translations)
     if len(counts) == 1:
         return translations[0]
-    return max(counts, key=lambda candidate: sum(n * _similarity(candidate, other) for other, n in counts.items()))
+    similarity = partial(_similarity, _metric(language))
+    return max(counts, key=lambda candidate: sum(n * similarity(candidate, other) for other, n in counts.items()))
 
 
-def _similarity(translation: str, reference: str) -> float:
-    return 100.0 if translation == reference else _BLEU.sentence_score(translation, [reference]).score
+@cache
+def _metric(language: str) -> BLEU:
+    return bleu_metric(language, of_sentences=True)
+
+
+def _similarity(metric: BLEU, translation: str, reference: str) -> float:
+    return 100.0 if translation == reference else metric.sentence_score(translation, [reference]).score

@@ -42,9 +42,12 @@ _BY_CHARACTER = ("ja", "jpn", "ko", "kor", "th", "tha", "lo", "lao", "km", "khm"
 _TOKENIZERS = {**dict.fromkeys(_CHINESE, "zh"), **dict.fromkeys(_BY_CHARACTER, "char")}
 
 
-def bleu_metric(language: str) -> BLEU:
-    """Returns BLEU with the tokenizer of a target language, an ISO 639 code."""
-    return BLEU(tokenize=_TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT))
+def bleu_metric(language: str, *, of_sentences: bool = False) -> BLEU:
+    """Returns BLEU with the tokenizer of a target language, an ISO 639 code.
+
+    For sentences it omits the orders that a short one has no n-grams of.
+    """
+    return BLEU(tokenize=_TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT), effective_order=of_sentences)
 
 
 def score(translations: Sequence[str], references: Sequence[str], languages: Sequence[str] = ()) -> Quality:

@@ -36,6 +36,14 @@ def test_of_equally_good_translations_the_first_is_chosen() -> None:
     assert choose(["ein Hund läuft .", "eine Katze schläft !"]) == "ein Hund läuft ."
 
 
+def test_chinese_translations_are_alike_if_they_share_characters(tmp_path: Path) -> None:
+    translations = ["一个男人坐着。", "一只狗在草地上跑。", "一只狗在草地上奔跑。"]
+    paths = [write(tmp_path / f"{number}.zh", [line]) for number, line in enumerate(translations)]
+    output = tmp_path / "chosen.zh"
+    dragoman.run("consensus", [*paths, "--language", "zh", "--output", str(output)])
+    assert output.read_text(encoding="utf-8") in {f"{line}\n" for line in translations[1:]}
+
+
 def write(path: Path, lines: list[str]) -> str:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return str(path)
