@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+
+from model.errors import RunError
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -273,9 +275,16 @@ class RunConfig(Section):
 
         Raises:
             FileNotFoundError: if the file does not exist.
-            ValueError: if the file is not a valid configuration.
+            RunError: if the file is not a valid configuration.
         """
-        return cls.model_validate(read_yaml(path))
+        try:
+            return cls.model_validate(read_yaml(path))
+        except ValidationError as error:
+            first = error.errors()[0]
+            problem = ": ".join([*map(str, first["loc"]), first["msg"]])
+            raise RunError(f"{path}: expected a run configuration: {problem}") from error
+        except ValueError as error:
+            raise RunError(f"{path}: expected a run configuration: {error}") from error
 
     def to_yaml(self) -> str:
         """Returns YAML text for `load`."""

@@ -146,8 +146,8 @@ class PlanCommand(BaseSettings):
             return
         try:
             earlier = RunConfig.load(run.config)
-        except ValueError as error:
-            raise SystemExit(f"dragoman plan: {run.config}: expected a run configuration: {error}") from error
+        except RunError as error:
+            raise SystemExit(f"dragoman plan: {error}") from error
         command = self._command(plan, name, seed)
         difference = next(differing_options(earlier, command.configuration(earlier.directions), SECTIONS), None)
         if difference is not None:

@@ -233,16 +233,13 @@ def _keep_config(folder: RunFolder, config: RunConfig, inputs: Inputs) -> None:
         return
     try:
         earlier = RunConfig.load(folder.config)
-    except ValueError as error:
-        raise SystemExit(f"dragoman train: out: {folder.config}: expected a run configuration: {error}") from error
+        first = Inputs.load(folder.inputs) if folder.inputs.exists() else inputs
+    except RunError as error:
+        raise SystemExit(f"dragoman train: out: {error}") from error
     if earlier != config:
         raise SystemExit(
             f"dragoman train: out: {folder.path}: expected a new folder, got a run with another configuration"
         )
-    try:
-        first = Inputs.load(folder.inputs) if folder.inputs.exists() else inputs
-    except RunError as error:
-        raise SystemExit(f"dragoman train: out: {error}") from error
     if differing := first.differing(inputs):
         raise SystemExit(
             f"dragoman train: {', '.join(differing)}: expected the same content as at the start of {folder.path}, got"

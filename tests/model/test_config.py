@@ -7,6 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from model.config import RECIPES, Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig, recipe_path
+from model.errors import RunError
 
 CONFIG = RunConfig(directions=(Direction(source="no", target="de"),), model=TransformerConfig(d_model=64, heads=2))
 
@@ -56,11 +57,20 @@ def test_a_configuration_without_a_file_is_missing(tmp_path: Path) -> None:
         RunConfig.load(tmp_path / "config.yaml")
 
 
-@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"source_language: [", b"\xff\xfe", b"source_language: en"])
-def test_an_invalid_configuration_is_refused(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "input should be"),
+        (b"[1, 2]", "input should be"),
+        (b"source_language: [", "not yaml"),
+        (b"\xff\xfe", "decode"),
+        (b"source_language: en", "directions: field required"),
+    ],
+)
+def test_an_invalid_configuration_is_refused(content: bytes, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"(?i)yaml|RunConfig|decode"):
+    with pytest.raises(RunError, match=rf"(?i)config\.yaml: expected a run configuration: .*{problem}"):
         RunConfig.load(path)
 
 
