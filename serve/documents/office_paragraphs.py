@@ -75,7 +75,9 @@ DRAWING = Dialect(
 _FOREIGN_POINTS = names("m:oMath mc:AlternateContent")
 _FIELD, _INSTRUCTION, _DELETED = "fldChar", "instrText", "delText"
 _LINK = re.compile(r"\s*HYPERLINK\b", re.IGNORECASE)
-_EMPTY_PROPERTIES = re.compile(r"<(\S+?)\s*(?:/>|></\1>)")
+_EMPTY_PROPERTIES = re.compile(r"<([^\s<>/]*rPr)\s*(?:/>|></\1>)$")
+# A run's properties and content may need its namespaces.
+_NAMESPACE = re.compile(r"\sxmlns(?::[^\s=]+)?\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 # Characters that no text has.
 _SYMBOL_START, _SYMBOL_END = "\ufdd0", "\ufdd1"
 _SYMBOL = re.compile(f"{_SYMBOL_START}([0-9]+){_SYMBOL_END}")
@@ -127,13 +129,13 @@ class _Reader:
     def _run_pieces(self, run: int) -> Iterator[Piece]:
         document = self._document
         children = list(self._children(run))
-        properties = ""
+        opening = f"<{self._prefix}r{''.join(_NAMESPACE.findall(document.raw(run, run)))}>"
         if children and self._name(children[0]) == "rPr":
-            properties = document.raw(children[0], document.ends[children[0]])
+            opening += document.raw(children[0], document.ends[children[0]])
             children = children[1:]
         children = [each for each in children if self._name(each) not in self._dialect.dropped]
         for number, child in enumerate(children):
-            piece = self._run_piece(child, properties)
+            piece = self._run_piece(child, opening)
             first, last = number == 0, number == len(children) - 1
             yield replace(
                 piece,
@@ -150,7 +152,7 @@ class _Reader:
                 yield index
             index = self._document.ends[index] + 1
 
-    def _run_piece(self, child: int, properties: str) -> Piece:
+    def _run_piece(self, child: int, opening: str) -> Piece:
         document, name = self._document, self._name(child)
         last = document.ends[child]
         text = ""
@@ -163,9 +165,9 @@ class _Reader:
             role, text = Role.INSTRUCTION, document.plain(child, last)
         else:
             role = Role.POINT if self._is_point(child) else Role.BARRIER
-        raw = f"<{self._prefix}r>{properties}{document.raw(child, last)}</{self._prefix}r>"
+        raw = f"{opening}{document.raw(child, last)}</{self._prefix}r>"
         start, end = document.tokens[child].start, document.tokens[last].end
-        return Piece(role, start, end, raw, text, properties)
+        return Piece(role, start, end, raw, text, opening)
 
     def _is_point(self, index: int) -> bool:
         document = self._document
@@ -213,7 +215,7 @@ def _joined(role: Role, pieces: Sequence[Piece]) -> Piece:
 
 def _part(stretch: list[Piece], dialect: Dialect, prefix: str) -> Part | None:
     """Returns the part of a stretch; None: it has no text."""
-    formats = [_format(each.properties, dialect) for each in stretch]
+    formats = [_format(each.opening, dialect) for each in stretch]
     characters = Counter[str]()
     for piece, form in zip(stretch, formats, strict=True):
         characters[form] += len(piece.text)
@@ -225,7 +227,7 @@ def _part(stretch: list[Piece], dialect: Dialect, prefix: str) -> Part | None:
         return None
     first, last = stretch[0], stretch[-1]
     opening = f"</{prefix}r>" if first.opens else ""
-    closing = f"<{prefix}r>{last.properties}" if last.closes else ""
+    closing = last.opening if last.closes else ""
 
     def render(translation: str) -> tuple[str]:
         return (f"{opening}{writer.write(inline.render(translation, _without_symbols))}{closing}",)
@@ -233,9 +235,8 @@ def _part(stretch: list[Piece], dialect: Dialect, prefix: str) -> Part | None:
     return Part(inline.segment, [(first.start, last.end)], render)
 
 
-def _format(properties: str, dialect: Dialect) -> str:
-    bare = dialect.noise.sub("", properties)
-    return "" if _EMPTY_PROPERTIES.fullmatch(bare) else bare
+def _format(opening: str, dialect: Dialect) -> str:
+    return _EMPTY_PROPERTIES.sub("", dialect.noise.sub("", opening))
 
 
 def _without_symbols(text: str) -> str:
@@ -246,11 +247,10 @@ class _Writer:
     """Turns pieces into items, and items into runs. The markup of an item is a symbol for one of `atoms`."""
 
     def __init__(self, base: str, prefix: str, text_start: str) -> None:
-        """Creates the writer; `base` are the properties of text outside of other formats."""
+        """Creates the writer; `base` is the opening of runs outside of other formats."""
         self._base = base
-        self._run = f"{prefix}r"
-        self._text_start, self._text_end = f"<{prefix}{text_start}>", f"</{prefix}t>"
-        # Markup, the properties of text from here on, or the end of these.
+        self._text_start, self._text_end = f"<{prefix}{text_start}>", f"</{prefix}t></{prefix}r>"
+        # Markup, the opening of runs from here on, or the end of these.
         self._atoms = list[tuple[Literal["markup", "format", "end"], str]]()
 
     def items(self, stretch: Sequence[Piece], formats: Sequence[str]) -> list[Item]:
@@ -291,7 +291,5 @@ class _Writer:
                 formats.pop()
         return "".join(parts)
 
-    def _write_run(self, properties: str, text: str) -> str:
-        if not text:
-            return ""
-        return f"<{self._run}>{properties}{self._text_start}{escape(text)}{self._text_end}</{self._run}>"
+    def _write_run(self, opening: str, text: str) -> str:
+        return f"{opening}{self._text_start}{escape(text)}{self._text_end}" if text else ""

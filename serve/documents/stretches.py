@@ -31,7 +31,7 @@ class Piece:
         start, end: its characters; those of its run, if it is the first or the last of the run.
         raw: the piece outside of its run, with a run of its own.
         text: of TEXT and INSTRUCTION.
-        properties: of its run.
+        opening: start tag and properties of its run.
         opens, closes: whether `start` is inside of its run, and `end`.
     """
 
@@ -40,7 +40,7 @@ class Piece:
     end: int
     raw: str = ""
     text: str = ""
-    properties: str = ""
+    opening: str = ""
     opens: bool = False
     closes: bool = False
 

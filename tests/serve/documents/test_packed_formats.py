@@ -223,6 +223,7 @@ def field(kind: str) -> str:
 
 
 LINK = field("begin") + run("<w:instrText> HYPERLINK x </w:instrText>") + field("separate")
+GLOW = '<w:r xmlns:x="urn:x"><w:rPr><x:glow/></w:rPr>'
 PAGE = field("begin") + run("<w:instrText> PAGE </w:instrText>") + field("separate") + word("7") + field("end")
 
 
@@ -269,6 +270,19 @@ PAGE = field("begin") + run("<w:instrText> PAGE </w:instrText>") + field("separa
         (word("old") + "<w:del>" + run("<w:delText>gone</w:delText>") + "</w:del>" + word(" new"), None, None),
         (word("a ") + "<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>" + word(" b"), ['a <x id="1"/> b'], None),
         (word("a note") + run('<w:footnoteReference w:id="2"/>'), ["a note"], None),
+        # Properties may need a namespace that their run declares, and so may what follows a tab.
+        (
+            GLOW + "<w:t>one</w:t><w:tab/><w:t>two</w:t><x:end/></w:r>",
+            ["one", "two"],
+            GLOW
+            + '<w:t xml:space="preserve">ONE</w:t></w:r>'
+            + GLOW
+            + "<w:tab/></w:r>"
+            + GLOW
+            + '<w:t xml:space="preserve">TWO</w:t></w:r>'
+            + GLOW
+            + "<x:end/></w:r>",
+        ),
     ],
 )  # fmt: skip
 def test_runs_of_a_paragraph(paragraph: str, texts: list[str] | None, written: str | None) -> None:
