@@ -136,6 +136,9 @@ class EvaluateCommand(ConnectionOptions):
     length_penalty: float = Field(
         1.0, ge=0, description="beam search ranks by score / length^PENALTY; 0 ranks by score"
     )
+    no_repeat_ngram_tokens: int = Field(
+        0, ge=0, le=1000, description="length of n-grams that do not occur twice in a translation; 0: off"
+    )
     literature: bool = Field(False, description="adds BLEU of lowercased text in Moses tokens, as in papers")
     output: Path | None = Field(None, description="file for the system's translations, one per line")
     json_file: Path | None = Field(None, description="JSON file for all scores and settings")
@@ -171,10 +174,9 @@ class EvaluateCommand(ConnectionOptions):
                 check_output("evaluate", option, path)
 
     def _open_systems(self) -> list[System]:
-        search = Search(self.beam_size, self.length_penalty)
         names = [self.system] if self.baseline is None else [self.system, self.baseline]
         connection = self.connection(*names)
-        systems = [open_system(name, search, connection) for name in names]
+        systems = [open_system(name, self._search, connection) for name in names]
         if self.beam_size > 1 and all(system.kind == "file" for system in systems):
             given = " and ".join(names)
             raise SystemUnusableError(
@@ -200,8 +202,11 @@ class EvaluateCommand(ConnectionOptions):
         return "\n".join([*lines, f"data      {' '.join(self.data)}, {self.split}"])
 
     def _kind(self, system: System) -> str:
-        search = Search(self.beam_size, self.length_penalty)
-        return system.kind if system.kind == "file" else f"{system.kind}, {search}"
+        return system.kind if system.kind == "file" else f"{system.kind}, {self._search}"
+
+    @property
+    def _search(self) -> Search:
+        return Search(self.beam_size, self.length_penalty, self.no_repeat_ngram_tokens)
 
     def _document(self, systems: Sequence[System], evaluations: Sequence[Evaluation]) -> str:
         document = {

@@ -39,8 +39,12 @@ class RunSystem:
         """Implements `System.translate`.
 
         Raises:
-            SystemUnusableError: if the run cannot be loaded, lacks a direction, or a source is too long.
+            SystemUnusableError: if the run cannot be loaded, lacks a direction, or a source is too long, or if the
+                search is to forbid repeated n-grams.
         """
+        if self._search.no_repeat_ngram_tokens:
+            given = f"no-repeat-ngram-tokens: {self._search.no_repeat_ngram_tokens}: {self._folders[0]}"
+            raise SystemUnusableError(f"{given}: {self.kind}, expected a bundle or a server")
         trained = self._load()
         sources = [self._sources(trained, corpus) for corpus in corpora]
         return [self._translate(trained, corpus_sources, progress) for corpus_sources in sources]

@@ -107,7 +107,11 @@ def open_http_system(host: str, port: int, search: Search, connection: ClientSet
 
 
 def _fields(search: Search) -> SearchFields:
-    return SearchFields(beam_size=search.beam_size, length_penalty=search.length_penalty)
+    return SearchFields(
+        beam_size=search.beam_size,
+        length_penalty=search.length_penalty,
+        no_repeat_ngram_tokens=search.no_repeat_ngram_tokens,
+    )
 
 
 def _in_flight(search: SearchFields) -> int:

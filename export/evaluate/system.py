@@ -20,13 +20,16 @@ class SystemUnusableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Search settings; beam size 1 is greedy search."""
+    """Search settings; beam size 1 is greedy search, and 0 tokens allow repeated n-grams."""
 
     beam_size: int
     length_penalty: float
+    no_repeat_ngram_tokens: int = 0
 
     def __str__(self) -> str:
-        return "greedy" if self.beam_size == 1 else f"beam {self.beam_size}, length penalty {self.length_penalty}"
+        name = "greedy" if self.beam_size == 1 else f"beam {self.beam_size}, length penalty {self.length_penalty}"
+        size = self.no_repeat_ngram_tokens
+        return f"{name}, no repeated {size}-gram" if size else name
 
 
 class System(Protocol):

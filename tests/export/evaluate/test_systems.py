@@ -167,6 +167,20 @@ def test_every_kind_uses_the_requested_search(two_way_run: RunFolder, two_way_bu
     assert run != translate(two_way_run.path, corpus)
 
 
+def _repeats(text: str) -> bool:
+    words = text.split()
+    return len(set(words)) < len(words)
+
+
+def test_forbidden_n_grams_do_not_repeat(two_way_run: RunFolder, two_way_bundle: Path) -> None:
+    corpus = Corpus("en", "de", list(RANDOM_TEXTS), list(RANDOM_TEXTS))
+    search = Search(beam_size=1, length_penalty=1.0, no_repeat_ngram_tokens=1)
+    assert any(_repeats(text) for text in translate(two_way_bundle, corpus)[0])
+    assert not any(_repeats(text) for text in translate(two_way_bundle, corpus, search=search)[0])
+    with pytest.raises(SystemUnusableError, match=r"^no-repeat-ngram-tokens: 1: .*: run, expected a bundle or a serv"):
+        translate(two_way_run.path, corpus, search=search)
+
+
 def test_an_ensemble_of_a_run_with_itself_translates_like_the_run(toy_run: RunFolder, corpus: Corpus) -> None:
     name = f"{toy_run.path},{toy_run.path}"
     assert translate(name, corpus) == translate(toy_run.path, corpus)
