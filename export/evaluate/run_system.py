@@ -27,8 +27,12 @@ class RunSystem:
     """Training runs, at least one, and their search settings."""
 
     def __init__(self, folders: Sequence[Path], search: Search) -> None:
+        """Stores them; raises SystemUnusableError if the search forbids repeated n-grams."""
         self._folders = folders
         self._search = search
+        if search.no_repeat_ngram_tokens:
+            given = f"no-repeat-ngram-tokens: {search.no_repeat_ngram_tokens}: {folders[0]}"
+            raise SystemUnusableError(f"{given}: {self.kind}, expected a bundle or a server")
 
     @property
     def kind(self) -> str:
@@ -39,12 +43,8 @@ class RunSystem:
         """Implements `System.translate`.
 
         Raises:
-            SystemUnusableError: if the run cannot be loaded, lacks a direction, or a source is too long, or if the
-                search is to forbid repeated n-grams.
+            SystemUnusableError: if the run cannot be loaded, lacks a direction, or a source is too long.
         """
-        if self._search.no_repeat_ngram_tokens:
-            given = f"no-repeat-ngram-tokens: {self._search.no_repeat_ngram_tokens}: {self._folders[0]}"
-            raise SystemUnusableError(f"{given}: {self.kind}, expected a bundle or a server")
         trained = self._load()
         sources = [self._sources(trained, corpus) for corpus in corpora]
         return [self._translate(trained, corpus_sources, progress) for corpus_sources in sources]
