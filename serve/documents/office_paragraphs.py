@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+from xml.sax.saxutils import quoteattr
 
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.splice import Part
@@ -76,8 +77,6 @@ _FOREIGN_POINTS = names("m:oMath mc:AlternateContent")
 _FIELD, _INSTRUCTION, _DELETED = "fldChar", "instrText", "delText"
 _LINK = re.compile(r"\s*HYPERLINK\b", re.IGNORECASE)
 _EMPTY_PROPERTIES = re.compile(r"<([^\s<>/]*rPr)\s*(?:/>|></\1>)$")
-# A run's properties and content may need its namespaces.
-_NAMESPACE = re.compile(r"\sxmlns(?::[^\s=]+)?\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 # Characters that no text has.
 _SYMBOL_START, _SYMBOL_END = "\ufdd0", "\ufdd1"
 _SYMBOL = re.compile(f"{_SYMBOL_START}([0-9]+){_SYMBOL_END}")
@@ -129,7 +128,10 @@ class _Reader:
     def _run_pieces(self, run: int) -> Iterator[Piece]:
         document = self._document
         children = list(self._children(run))
-        opening = f"<{self._prefix}r{''.join(_NAMESPACE.findall(document.raw(run, run)))}>"
+        # Properties and content may need the namespaces that the run declares.
+        attributes = document.attributes(run).items()
+        namespaces = (f" {name}={quoteattr(value)}" for name, value in attributes if name.partition(":")[0] == "xmlns")
+        opening = f"<{self._prefix}r{''.join(namespaces)}>"
         if children and self._name(children[0]) == "rPr":
             opening += document.raw(children[0], document.ends[children[0]])
             children = children[1:]
