@@ -21,13 +21,13 @@ from export.graphs.native.weights import float_parameters
 from export.graphs.to_onnx import read_weights
 from export.source_model import Exportable
 from model.config import Direction, RunConfig, TransformerConfig
-from model.errors import RunError
+from model.errors import RunError, first_problem
 from model.network.transformer import Transformer
 from model.run import RunFolder, TrainedModel
 from model.samples import Sample, read_samples
 from model.tokenizer.tokenizer import Tokenizer, TokenizerError
 from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
-from serve.bundle.manifest import CacheSpec, first_problem
+from serve.bundle.manifest import CacheSpec
 from serve.bundle.tokenizer import load_tokenizer
 
 # Parameter names in the graph and in the model. The exporter renames `positions` where it collides with an input.

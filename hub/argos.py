@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from hub.download import RemoteFile, describe_size, download
 from hub.names import ArgosModel, HubError
 from hub.repository import explained
-from serve.bundle.manifest import first_problem
+from model.errors import first_problem
 
 if TYPE_CHECKING:
     import httpx

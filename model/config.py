@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from model.errors import RunError
+from model.errors import RunError, first_problem
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -280,9 +280,7 @@ class RunConfig(Section):
         try:
             return cls.model_validate(read_yaml(path))
         except ValidationError as error:
-            first = error.errors()[0]
-            problem = ": ".join([*map(str, first["loc"]), first["msg"]])
-            raise RunError(f"{path}: expected a run configuration: {problem}") from error
+            raise RunError(f"{path}: expected a run configuration: {first_problem(error)}") from error
         except ValueError as error:
             raise RunError(f"{path}: expected a run configuration: {error}") from error
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from model.errors import first_problem
 from serve.settings import StateSettings
 from serve.state import State, StateError
 
@@ -53,7 +54,6 @@ class StateCommand(StateSettings, BaseSettings):
             finally:
                 state.close()
         except ValidationError as error:
-            first = error.errors()[0]
-            raise SystemExit(f"dragoman {self.GROUP}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise SystemExit(f"dragoman {self.GROUP}: {first_problem(error)}") from error
         except self.PROBLEMS as error:
             raise SystemExit(f"dragoman {self.GROUP}: {error}") from error

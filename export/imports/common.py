@@ -17,11 +17,12 @@ from pydantic import ValidationError
 
 from export.imports.stored import StoredArray, StoredParameters
 from model.config import TransformerConfig
+from model.errors import first_problem
 from model.imported_config import ImportedConfig
 from model.tokenizer.tokenizer import TokenizerError, open_processor
 from model.weights import TransformerWeights, parameter_shapes
 from serve.bundle import files
-from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection, first_problem
+from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection
 
 Array = NDArray[np.float32]
 # Of a model: in its file, or computed.

@@ -44,6 +44,7 @@ from export.imports.common import (
     read_json,
 )
 from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
+from model.errors import first_problem
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_AXES
 
@@ -378,8 +379,7 @@ def read_config(folder: Path, file: ModelFile) -> Config:
     try:
         return Config.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ImportedModelError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ImportedModelError(f"{path}: {first_problem(error)}") from error
 
 
 def read_vocabularies(folder: Path) -> Vocabularies:

@@ -31,7 +31,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
 from model.data.cleaning import read_training_data
 from model.data.corpus import CorpusError, Specifications
-from model.errors import RunError
+from model.errors import RunError, first_problem
 from model.run import RunFolder, write_whole
 from model.text_table import format_table
 from model.training.initial import differing_options
@@ -129,10 +129,7 @@ class PlanCommand(BaseSettings):
         except OSError as error:
             raise SystemExit(f"dragoman plan: {self.plan}: {error.strerror}, expected a plan") from error
         except ValidationError as error:
-            first = error.errors()[0]
-            raise SystemExit(
-                f"dragoman plan: {self.plan}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            ) from error
+            raise SystemExit(f"dragoman plan: {self.plan}: {first_problem(error)}") from error
         except ValueError as error:
             raise SystemExit(f"dragoman plan: {self.plan}: {error}") from error
 

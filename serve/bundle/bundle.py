@@ -12,9 +12,10 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from model.errors import first_problem
 from serve.bundle.directions import check_golden
 from serve.bundle.files import one_line, read_file, read_json, sha256_of
-from serve.bundle.manifest import GoldenSentence, Manifest, first_problem
+from serve.bundle.manifest import GoldenSentence, Manifest
 
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"

@@ -440,14 +440,6 @@ def is_model_name(name: object) -> TypeGuard[str]:
     return True
 
 
-def first_problem(error: ValidationError) -> str:
-    """Returns the first validation error as `field: problem`; an error of the whole record has no field."""
-    first = error.errors()[0]
-    field = ".".join(map(str, first["loc"]))
-    problem = first["msg"].removeprefix("Value error, ")
-    return ": ".join(part for part in (field, problem) if part)
-
-
 def _check_unique(names: Iterable[str]) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:

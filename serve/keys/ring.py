@@ -11,6 +11,7 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from model.errors import first_problem
 from serve.files import FileError, ReloadedValue, read_file
 from serve.keys.account import Account, ask
 from serve.keys.accounts import Accounts
@@ -133,8 +134,7 @@ def _read_line(text: bytes, settings: Iterable[str], place: str) -> Key:
     try:
         limits = KeyLimits.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise FileError(f"--{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise FileError(f"--{place}: {first_problem(error)}") from error
     return replace(key, limits=limits) if name is None else Key(f"{_FILE_ID}{name}", str(name), key.digest, limits)
 
 
