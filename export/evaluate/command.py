@@ -177,12 +177,18 @@ class EvaluateCommand(ConnectionOptions):
         names = [self.system] if self.baseline is None else [self.system, self.baseline]
         connection = self.connection(*names)
         systems = [open_system(name, self._search, connection) for name in names]
-        if self.beam_size > 1 and all(system.kind == "file" for system in systems):
-            given = " and ".join(names)
-            raise SystemUnusableError(
-                f"beam-size: {self.beam_size}: {given}: file of translations, expected a system that searches"
-            )
+        if all(system.kind == "file" for system in systems):
+            self._refuse_search(" and ".join(names))
         return systems
+
+    def _refuse_search(self, files: str) -> None:
+        for option, value, unused in (
+            ("beam-size", self.beam_size, 1),
+            ("no-repeat-ngram-tokens", self.no_repeat_ngram_tokens, 0),
+        ):
+            if value != unused:
+                expected = "file of translations, expected a system that searches"
+                raise SystemUnusableError(f"{option}: {value}: {files}: {expected}")
 
     def _translate(self, systems: Sequence[System], corpora: Sequence[Corpus]) -> list[list[list[str]]]:
         """Returns translations by system, corpus and sentence."""

@@ -167,9 +167,10 @@ def test_figures_are_printed_before_they_fail(poor: Path, data: str, capsys: pyt
     assert capsys.readouterr().out.startswith(f"system    {poor}")
 
 
-def test_finished_translations_are_not_searched(poor: Path, perfect: Path, data: str) -> None:
-    assert refusal(str(poor), "--baseline", str(perfect), "--data", data, "--beam-size", "5").startswith(
-        f"dragoman evaluate: beam-size: 5: {poor} and {perfect}: "
+@pytest.mark.parametrize("option", ["beam-size", "no-repeat-ngram-tokens"])
+def test_finished_translations_are_not_searched(poor: Path, perfect: Path, data: str, option: str) -> None:
+    assert refusal(str(poor), "--baseline", str(perfect), "--data", data, f"--{option}", "5").startswith(
+        f"dragoman evaluate: {option}: 5: {poor} and {perfect}: "
     )
 
 
