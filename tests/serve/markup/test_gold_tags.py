@@ -102,4 +102,4 @@ def test_tags_of_sentences_in_four_languages_enclose_the_right_words() -> None:
     f1, equal = score(pairs)
     print(f"four languages: tag-span F1 {f1:.4f}, equal {equal:.4f}, {len(pairs)} sentences")
     assert f1 >= 0.95
-    assert equal >= 0.59
+    assert equal >= 0.70
