@@ -1,10 +1,9 @@
 """The phases of a native engine under a steady load: all rows are occupied, and a sequence starts whenever one ends.
 
-The counters of the native loop have the seconds of encoder runs, decoder steps and search. The rest is admission, the
+The counters of the native loop have the seconds of encoder runs, decoder steps, search, and the rest: admission, the
 delivery of results, and waiting for this process.
 """
 
-import time
 from contextlib import closing
 from itertools import cycle
 from pathlib import Path
@@ -59,9 +58,9 @@ class ProfilePlan(Plan):
                 engines.occupy(cycle(specs), rows // self.beam_size)
                 # After twice the target tokens all first sequences have ended.
                 engines.wait(lambda: engines.phases.steps >= 2 * self.target_tokens)
-                before, started = engines.phases, time.perf_counter()
+                before = engines.phases
                 engines.wait(lambda: engines.phases.since(before).steps >= self.steps)
-                return phase_figures(engines.phases.since(before), time.perf_counter() - started)
+                return phase_figures(engines.phases.since(before))
 
         found = in_turns(self.rows, self.rounds, "profile", profile)
         columns = {f"{rows} row{'' if rows == '1' else 's'}": rounds for rows, rounds in found.items()}
@@ -72,12 +71,12 @@ class ProfilePlan(Plan):
         return Report(tables, f"threads of the engine: {self.threads}")
 
 
-def phase_figures(phases: Phases, took_seconds: float) -> dict[str, Figures]:
+def phase_figures(phases: Phases) -> dict[str, Figures]:
     """Returns the figures of an engine by table."""
-    seconds = {name: getattr(phases, name) for name in ("encode", "step", "search")}
-    seconds["rest"] = took_seconds - sum(seconds.values())
+    seconds = {name: getattr(phases, name) for name in ("encode", "step", "search", "rest")}
+    whole = sum(seconds.values())
     return {
         "phase, us per step": {name: 1e6 * each / phases.steps for name, each in seconds.items()},
-        "phase, % of the time": {name: 100 * each / took_seconds for name, each in seconds.items()},
+        "phase, % of the time": {name: 100 * each / whole for name, each in seconds.items()},
         "load": {"rows per step": phases.rows / phases.steps},
     }

@@ -37,11 +37,12 @@ def settings_of(bundle: Bundle, *, engines: int, slots: int, prefill_token_budge
 
 
 class Phases(NamedTuple):
-    """What engines did since their start: seconds of each phase, decoder steps, and the sum of their rows."""
+    """What engines did: seconds of each phase and of the rest, decoder steps, and the sum of their rows."""
 
     encode: float = 0.0
     step: float = 0.0
     search: float = 0.0
+    rest: float = 0.0
     steps: int = 0
     rows: int = 0
 
@@ -115,8 +116,8 @@ class LiveNativeEngines:
         """The sums of all engines, by the counters of the loop."""
         found = []
         for number in range(len(self._engines)):
-            encode, decode, search = self._scheduler.loop.counts(number)
-            found.append(Phases(encode.seconds, decode.seconds, search, sum(decode.by_seconds), decode.sequences))
+            encode, decode, search, rest = self._scheduler.loop.counts(number)
+            found.append(Phases(encode.seconds, decode.seconds, search, rest, sum(decode.by_seconds), decode.sequences))
         return Phases(*map(sum, zip(*found, strict=True)))
 
     def close(self) -> None:

@@ -409,11 +409,14 @@ class Loop:
         self._checked(self._library.quick.dragoman_engine_health(self.handle, engine, byref(health)))
         return health
 
-    def counts(self, engine: int) -> tuple[PhaseCounts, PhaseCounts, float]:
-        """Returns the runs of encoder and decoder, and the seconds of the search."""
+    def counts(self, engine: int) -> tuple[PhaseCounts, PhaseCounts, float, float]:
+        """Returns the runs of encoder and decoder, and the seconds of the search and of the rest.
+
+        The rest is all other time from the creation of the engine to the end of its last step.
+        """
         seconds_places, sequence_places = len(self._config.seconds_bounds) + 1, len(self._config.sequence_bounds) + 1
         size = 2 + seconds_places + sequence_places
-        values = (c_uint64 * (2 * size + 1))()
+        values = (c_uint64 * (2 * size + 2))()
         self._checked(self._library.quick.dragoman_engine_counters(self.handle, engine, values, len(values)))
         phases = [
             PhaseCounts(
@@ -424,7 +427,8 @@ class Loop:
             )
             for first in (0, size)
         ]
-        return phases[0], phases[1], values[2 * size] / 1e9
+        search, rest = (each / 1e9 for each in values[2 * size :])
+        return phases[0], phases[1], search, rest
 
     def _checked(self, status: int, library: ctypes.CDLL | None = None) -> bool:
         return self._library.checked(status, library)

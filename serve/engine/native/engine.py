@@ -109,7 +109,7 @@ class NativeEngine:
 
     def publish(self) -> None:
         """Adds the runs of the model since the last call to the metrics."""
-        encode, decode, _ = self._loop.counts(self._number)
+        encode, decode, *_ = self._loop.counts(self._number)
         phases: tuple[Phase, Phase] = ("encode", "decode")
         for phase, now, before in zip(phases, (encode, decode), self._published, strict=True):
             self._metrics.add_steps(

@@ -77,7 +77,7 @@ DRAGOMAN_API int32_t dragoman_engine_health(Loop* loop, int64_t engine, Health* 
   return guarded([&] { *health = loop->engine(engine).health(); });
 }
 
-// Writes the counters of the encoder, of the decoder (`PhaseCounters`), and the nanoseconds of the search. Fails if
+// Writes the counters of the encoder, of the decoder (`PhaseCounters`), and the nanoseconds of search and rest. Fails if
 // `count` is another number.
 DRAGOMAN_API int32_t dragoman_engine_counters(Loop* loop, int64_t engine, uint64_t* values, uint64_t count) {
   return guarded([&] {

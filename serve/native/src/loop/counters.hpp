@@ -28,6 +28,8 @@ class PhaseCounters {
     add(3 + seconds_bounds_.count + sequence_bounds_.place(static_cast<double>(sequences)), 1);
   }
 
+  uint64_t total_nanoseconds() const { return counts_[0].load(std::memory_order_relaxed); }
+
   void append_to(std::vector<uint64_t>& values) const {
     for (const auto& count : counts_) values.push_back(count.load(std::memory_order_relaxed));
   }

@@ -45,6 +45,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
         scheduler_(std::move(scheduler)),
         completions_(std::move(completions)),
         clock_(std::move(clock)),
+        created_seconds_(clock_()),
         search_(model_->shape(), config.begin_id, config.end_id),
         encode_counters_(config),
         decode_counters_(config) {
@@ -100,18 +101,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
       fail_running(Failure::kInternal);
       scheduler_->abandon(number_, Failure::kInternal);  // what was admitted but did not run yet
     }
+    count_rest();
     publish();
     step_started_seconds_ = -1;
   }
 
   Health health() const { return {step_started_seconds_, failures_ < kUnhealthyFailures, failure_count_}; }
 
-  // Those of the encoder, of the decoder, and the nanoseconds of the search.
+  // Those of the encoder, of the decoder, and the nanoseconds of the search and of all else until the end of a step.
   std::vector<uint64_t> counters() const {
     std::vector<uint64_t> values;
     encode_counters_.append_to(values);
     decode_counters_.append_to(values);
     values.push_back(search_nanoseconds_);
+    values.push_back(rest_nanoseconds_);
     return values;
   }
 
@@ -124,6 +127,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
     completions_->publish(records_, urgent_);
     records_.clear();
     urgent_ = false;
+  }
+
+  // Counts the time since the creation that no other counter has.
+  void count_rest() {
+    const uint64_t counted =
+        encode_counters_.total_nanoseconds() + decode_counters_.total_nanoseconds() + search_nanoseconds_;
+    rest_nanoseconds_ = nanoseconds(clock_() - created_seconds_) - counted;
   }
 
   // Assigns slots to sequences and encodes them; all of them fail if the encoder fails.
@@ -268,6 +278,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::shared_ptr<Scheduler> scheduler_;
   const std::shared_ptr<Completions> completions_;
   const Clock clock_;
+  const double created_seconds_;
 
   // Of the engine's thread.
   Search search_;
@@ -282,6 +293,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   PhaseCounters encode_counters_;
   PhaseCounters decode_counters_;
   std::atomic<uint64_t> search_nanoseconds_{0};
+  std::atomic<uint64_t> rest_nanoseconds_{0};
   std::atomic<double> step_started_seconds_{-1};
   std::atomic<int64_t> failures_{0};
   std::atomic<int64_t> failure_count_{0};
