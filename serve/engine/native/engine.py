@@ -109,9 +109,9 @@ class NativeEngine:
 
     def publish(self) -> None:
         """Adds the runs of the model since the last call to the metrics."""
-        encode, decode, *_ = self._loop.counts(self._number)
+        counts = self._loop.counts(self._number)[:2]
         phases: tuple[Phase, Phase] = ("encode", "decode")
-        for phase, now, before in zip(phases, (encode, decode), self._published, strict=True):
+        for phase, now, before in zip(phases, counts, self._published, strict=True):
             self._metrics.add_steps(
                 phase,
                 seconds=now.seconds - before.seconds,
@@ -119,7 +119,7 @@ class NativeEngine:
                 by_seconds=_difference(now.by_seconds, before.by_seconds),
                 by_sequences=_difference(now.by_sequences, before.by_sequences),
             )
-        self._published = encode, decode
+        self._published = counts
 
 
 def _difference(now: tuple[int, ...], before: tuple[int, ...]) -> list[int]:

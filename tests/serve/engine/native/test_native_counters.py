@@ -12,7 +12,7 @@ ENCODE_SECONDS, STEP_SECONDS, IDLE_SECONDS = 2.0, 3.0, 50.0
 
 @pytest.fixture(name="bench")
 def _bench() -> NativeBench:
-    """A bench whose clock advances only in the model and in tests."""
+    """A bench with a clock that only the model and the test advance."""
     bench = NativeBench()
 
     def let_pass(seconds: float) -> None:
