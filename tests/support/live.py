@@ -179,6 +179,11 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         """Advances the clock: timers up to then are due."""
         self._ahead_seconds += seconds
 
+    def timers(self) -> list[Callable[..., object]]:
+        """Returns what is called later, unless it was canceled."""
+        scheduled: list[Any] = self._scheduled  # type: ignore[attr-defined]
+        return [timer._callback for timer in scheduled if not timer.cancelled()]
+
 
 def _run_leaping(main: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=LeapingLoop) as runner:
@@ -227,8 +232,11 @@ class LiveService:
         """Stops the service as a signal does."""
         self.loop.call_soon_threadsafe(self.stop_event.set)
 
-    def leap(self, seconds: float) -> None:
-        """Advances the clock of a leaping loop, of the bodies of requests, and of schedulers and engines in Python."""
+    def leap(self, seconds: float, when: Callable[[], bool] = lambda: True) -> None:
+        """Advances the clock of a leaping loop, of the bodies of requests, and of schedulers and engines in Python.
+
+        Does nothing unless `when` holds, in the thread of the loop.
+        """
         loop = self.loop
         assert isinstance(loop, LeapingLoop)
         _use_clock(self.loop.time)
@@ -239,21 +247,26 @@ class LiveService:
         over = threading.Event()
 
         def leap() -> None:
-            loop.leap(seconds)
+            if when():
+                loop.leap(seconds)
             over.set()
 
         # In its thread, so that a wait that has begun there has its end.
         self.loop.call_soon_threadsafe(leap)
         assert over.wait(WAIT_SECONDS)
 
-    def leap_until(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Advances the clock by as many seconds again and again until the condition holds.
+    def leap_until(self, condition: Callable[[], bool], seconds: float, when: Callable[[], bool]) -> None:
+        """Advances the clock whenever the server waits for the client, until the condition holds.
 
-        A limit whose time begins only when the server has read a request is thus exceeded too.
+        Args:
+            condition: polled.
+            seconds: of one leap.
+            when: whether the server is in the wait that must end. While it works, a leap would exceed the limits of its
+                work too, such as that of a write, which takes long on a busy machine.
         """
 
         def holds() -> bool:
-            self.leap(seconds)
+            self.leap(seconds, when)
             return condition()
 
         eventually(holds)

@@ -15,12 +15,23 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos.translation_pb2 import TranslateRequest, TranslateResponse
+from serve.api.grpc_call import SEND_TIMEOUT_SECONDS, Context
 from serve.api.grpc_guard import MESSAGE_SECONDS
 from serve.api.grpc_reflection import IDLE_SECONDS
+from serve.api.grpc_waits import Waits
+from serve.errors import InvalidRequestError
 from tests.support.attacks import http2
 from tests.support.attacks.link import EndedError, Link, Target
 from tests.support.certificates import Authority
-from tests.support.live import STREAM_METHOD, TRANSLATE_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
+from tests.support.live import (
+    STREAM_METHOD,
+    TRANSLATE_METHOD,
+    WAIT_SECONDS,
+    LeapingLoop,
+    LiveService,
+    eventually,
+    run_service,
+)
 from tests.support.processes import read_log, start_process
 
 MANY_METHOD = http2.TRANSLATE_MANY
@@ -111,8 +122,17 @@ async def expect(counts: Counter[str], answer: str, count: int = 1) -> None:
 
 
 async def expect_late(server: Server, counts: Counter[str], answer: str, seconds: float) -> None:
-    """Advances the clock of the server, by more than a limit at a time, until the answer arrives."""
-    await asyncio.to_thread(server.live.leap_until, lambda: counts[answer] > 0, seconds + 1)
+    """Advances the clock of the server beyond the limit of its waits for a client until the answer arrives."""
+    await asyncio.to_thread(
+        server.live.leap_until, lambda: counts[answer] > 0, seconds + 1, lambda: waits_for_a_client(server)
+    )
+
+
+def waits_for_a_client(server: Server) -> bool:
+    """Returns whether the event loop has a timer of waits, and one of them goes on."""
+    assert isinstance(server.live.loop, LeapingLoop)
+    owners = [getattr(callback, "__self__", None) for callback in server.live.loop.timers()]
+    return any(isinstance(owner, Waits) and owner._ends for owner in owners)
 
 
 @pytest.mark.parametrize("attack", [http2.streams_reset, http2.streams_left])
@@ -227,7 +247,11 @@ def test_refusals_beyond_a_rate_are_late_and_delay_nobody_else(
             await expect(counts, INVALID, 4)
             assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
             assert counts[INVALID] == 4
-            await asyncio.to_thread(server.live.leap_until, lambda: counts[INVALID] == 10, NEVER_SECONDS)
+            # From then on, none waits for its message, whose time is shorter.
+            refused = {"protocol": "grpc", "outcome": InvalidRequestError.reason}
+            await asyncio.to_thread(eventually, lambda: server.live.metric("requests_total", **refused) == 10)
+            server.live.leap(NEVER_SECONDS + 1)
+            await expect(counts, INVALID, 10)
 
         server.run(attack)
 
@@ -384,10 +408,40 @@ def test_a_stream_of_reflection_is_bounded(
         async def attack(link: Link, counts: Counter[str]) -> None:
             await link.send(http2.headers(1, http2.REFLECTION) + http2.data(1, message * 4))
             await expect(counts, RESOURCE_EXHAUSTED)
-            await link.send(http2.headers(3, http2.REFLECTION) + http2.data(3, message))
-            await expect_late(server, counts, DEADLINE_EXCEEDED, IDLE_SECONDS)
 
         server.run(attack)
+
+
+def test_an_idle_stream_of_reflection_ends(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a slow write, which has a limit of its own."""
+    writing, looks = threading.Event(), list[bool]()
+
+    async def send_slowly(context: Context, message: object) -> None:
+        async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
+            await context.write(message)
+            writing.set()
+            while len(looks) < 3:  # noqa: ASYNC110 - the test looks in another thread
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr("serve.api.grpc_reflection.send", send_slowly)
+    with serve(bundle_path, transport) as server:
+
+        def waits() -> bool:
+            looks.append(waits_for_a_client(server))
+            return looks[-1]
+
+        async def attack(link: Link, counts: Counter[str]) -> None:
+            message = http2.data(1, http2.prefixed(http2.LIST_SERVICES))
+            await link.send(http2.headers(1, http2.REFLECTION) + message)
+            assert await asyncio.to_thread(writing.wait, WAIT_SECONDS)
+            await asyncio.to_thread(
+                server.live.leap_until, lambda: counts[DEADLINE_EXCEEDED] > 0, IDLE_SECONDS + 1, waits
+            )
+
+        server.run(attack)
+    assert looks[:2] == [False, False]
 
 
 def test_several_authorization_headers_are_rejected(bundle_path: Path, transport: Transport) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from serve.api.http_connection import Connection
-from serve.api.http_limits import HttpLimits
+from serve.api.http_limits import HttpLimits, Wait
 from serve.api.http_reader import RequestReader
 from tests.support.live import WAIT_SECONDS, LiveService, eventually
 from tests.support.raw_http import JSON, SMALL_BUFFER_BYTES, Served, head, serve_narrow
@@ -34,9 +34,26 @@ def connected(live: LiveService) -> list[Connection]:
     return [each for each in list(networks) if isinstance(each, Connection) and each._connected]
 
 
+def waits(live: LiveService, reason: str) -> bool:
+    """Returns whether the server waits for a client, and closes its connection for this reason if it is late."""
+    connections = live.service._http._connections
+    if reason == "handshake":
+        return len(connections) > len(connected(live))
+    if reason == "send_timeout":
+        return any(each._output.unsent_bytes for each in connected(live))
+    serving = [each for each in connected(live) if each._serving is not None]
+    idle = [each for each in connected(live) if each._serving is None and not each._discards]
+    reading = reason == "body_timeout" and bool(connections._waiting[Wait.BODY])
+    return (reading and bool(serving)) or any(each._patience()[0] == reason for each in idle)
+
+
 def leap_until_closed(live: LiveService, reason: str, seconds: float) -> None:
-    """Advances the clock, by more than a limit at a time, until the server has closed a connection."""
-    live.leap_until(lambda: live.metric("http_connections_closed_total", reason=reason) == 1, seconds + 1)
+    """Advances the clock beyond the limit of a wait until the server has closed a connection."""
+
+    def is_closed() -> bool:
+        return live.metric("http_connections_closed_total", reason=reason) == 1
+
+    live.leap_until(is_closed, seconds + 1, lambda: waits(live, reason))
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -50,7 +67,8 @@ def test_a_header_has_a_limited_time(timed: Served, *, first: bool, drips: bool)
     client.send(PROBE[:-2] + b"x-a: ")
     eventually(lambda: [each.header_bytes > 0 for each in connected(timed.live)] == [True])
     if drips and timed.live.service._security.tls is None:
-        client.drip(b"a", lambda: timed.live.leap(LIMITS.header_seconds / 4))
+        live = timed.live
+        client.drip(b"a", lambda: live.leap(LIMITS.header_seconds / 4, lambda: waits(live, "header_timeout")))
     leap_until_closed(timed.live, "header_timeout", LIMITS.header_seconds)
     answer = client.answer()
     assert (answer.status, answer.reason) == (408, "request_timeout")
@@ -89,7 +107,8 @@ def test_a_body_has_a_limited_time_whatever_the_deadline(timed: Served, *, chunk
     eventually(lambda: timed.live.metric("inflight_requests") == 1)
     if drips and timed.live.service._security.tls is None:
         piece = b"1\r\na\r\n" if chunked else b" "
-        client.drip(piece, lambda: timed.live.leap(LIMITS.body_seconds / 4))
+        live = timed.live
+        client.drip(piece, lambda: live.leap(LIMITS.body_seconds / 4, lambda: waits(live, "body_timeout")))
     leap_until_closed(timed.live, "body_timeout", LIMITS.body_seconds)
     answer = client.answer()
     assert (answer.status, answer.reason) == (408, "request_timeout")
