@@ -14,7 +14,7 @@ from serve.api.body_parser import BodyParser
 from serve.api.http_body import TermBody, inlined_schema
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
-from serve.api.route_table import Route, RouteGroup, described_by_name
+from serve.api.route_table import GLOSSARIES, Route, RouteGroup, described_by_name
 from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError, check_entries
 from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, read_entries, write_entries
@@ -101,7 +101,7 @@ class HttpGlossaries:
             Route("DELETE", one, self.delete),
             Route("GET", f"{one}/entries", self.entries),
         )
-        return RouteGroup(routes, described_by_name(_describe_routes))
+        return RouteGroup(routes, described_by_name(_describe_routes), GLOSSARIES)
 
     async def create(self, request: Request) -> Response:
         """Requires a state directory. All processes of the service serve the glossary at once."""

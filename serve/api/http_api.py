@@ -52,7 +52,7 @@ from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.retry_after import RETRY_AFTER_HEADER
-from serve.api.route_table import HIDDEN, Route, RouteGroup, described_by_name
+from serve.api.route_table import HIDDEN, MODELS, OPERATION, Route, RouteGroup, described_by_name
 from serve.api.sse import TRANSLATION_EVENTS, EventStream
 from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from serve.keys.account import Account
@@ -100,7 +100,7 @@ class HttpModels:
         ]
         if self._reloads:
             routes.append(Route("POST", RELOAD_PATH, self.reload))
-        return RouteGroup(tuple(routes), described_by_name(describe_models))
+        return RouteGroup(tuple(routes), described_by_name(describe_models), MODELS)
 
     async def list_models(self) -> Response:
         """Lists models that exist at startup even while they load, and models added later once they are ready."""
@@ -329,7 +329,7 @@ class HttpApi:
             *([] if keys is None or admin_authenticator is None else [keys.routes]),
             *([] if deepl is None else [deepl.routes]),
             *([] if libretranslate is None else [libretranslate.routes(self._documentation.read)]),
-            RouteGroup(tuple(self._probes()), described_by_name(describe_probes)),
+            RouteGroup(tuple(self._probes()), described_by_name(describe_probes), OPERATION),
             self._documentation.routes,
         )
         self._read_metrics = read_metrics

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from serve.api.auth import Security
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
-from serve.api.route_table import Route, RouteGroup, described_by_name
+from serve.api.route_table import KEYS, Route, RouteGroup, described_by_name
 from serve.errors import InvalidRequestError, UnauthorizedError
 from serve.keys.account import ask
 from serve.keys.description import describe_key, time_text
@@ -52,7 +52,7 @@ class HttpKeys:
             Route("DELETE", one, self.revoke),
             Route("GET", f"{one}/usage", self.usage),
         )
-        return RouteGroup(routes, described_by_name(_describe_routes))
+        return RouteGroup(routes, described_by_name(_describe_routes), KEYS)
 
     async def list_keys(self) -> Response:
         """Lists revoked keys too."""

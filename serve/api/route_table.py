@@ -3,6 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+TRANSLATION, MODELS, DOCUMENTS, GLOSSARIES = "Translation", "Models", "Documents", "Glossaries"
+OPEN_INFERENCE, DEEPL, LIBRETRANSLATE = "Open Inference Protocol", "DeepL", "LibreTranslate"
+KEYS, OPERATION = "API keys", "Operation"
+# Tags of the OpenAPI document, in this order, with their descriptions.
+TAGS = {
+    TRANSLATION: "Translates, scores and aligns texts, and detects their languages.",
+    MODELS: "The served models: languages, limits, and reloads.",
+    DOCUMENTS: "Files that the server translates in the background. Requires `--state-dir`.",
+    GLOSSARIES: "Stored terms with given translations. Requires `--state-dir`.",
+    OPEN_INFERENCE: "The protocol of KServe and Triton, version 2, over REST.",
+    DEEPL: "The interface of DeepL: its clients work with the address of this server.",
+    LIBRETRANSLATE: "The interface of LibreTranslate: its clients work with the address of this server.",
+    KEYS: "API keys with limits. Requires the administrator's key.",
+    OPERATION: "Probes and metrics.",
+}
 # For routes that the OpenAPI document leaves out.
 HIDDEN = {"include_in_schema": False}
 
@@ -30,9 +45,9 @@ class RouteGroup(NamedTuple):
         routes: in the order of the OpenAPI document.
         describe: returns FastAPI's further arguments for a route, as late as for the document, because they take much
             more memory than the route.
-        options: of FastAPI's router.
+        tag: of the routes in the document; see `TAGS`.
     """
 
     routes: tuple[Route, ...]
     describe: Describe
-    options: Mapping[str, Any] = {}
+    tag: str = TRANSLATION

@@ -10,8 +10,6 @@ from serve.api.http_body import TIMEOUT_PARAMETER
 from serve.api.interface import error_documentation
 from serve.api.parameters import FORM, JSON, MULTIPART
 
-TAG = "DeepL"
-
 _MESSAGE = {
     "type": "object",
     "required": ["message"],

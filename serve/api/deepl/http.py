@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serve.api.auth import Authenticator
-from serve.api.deepl.documentation import TAG, route_documentation
+from serve.api.deepl.documentation import route_documentation
 from serve.api.deepl.documents import DeepLDocuments
 from serve.api.deepl.glossaries import DeepLGlossaries
 from serve.api.deepl.languages import (
@@ -27,7 +27,7 @@ from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
 from serve.api.interface import json_response
 from serve.api.parameters import ParameterReader, Parameters
-from serve.api.route_table import Route, RouteGroup
+from serve.api.route_table import DEEPL, Route, RouteGroup
 from serve.api.served_languages import ServedLanguages
 from serve.errors import (
     DocumentNotReadyError,
@@ -131,9 +131,7 @@ class DeepLHttp:
     def routes(self) -> RouteGroup:
         """The routes."""
         routes = (Route(method, f"{self._prefix}{path}", handler) for method, path, handler in self._routes())
-        return RouteGroup(
-            tuple(routes), lambda route: route_documentation(route.handler.__name__, route.method), {"tags": [TAG]}
-        )
+        return RouteGroup(tuple(routes), lambda route: route_documentation(route.handler.__name__, route.method), DEEPL)
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         for method in ("GET", "POST"):

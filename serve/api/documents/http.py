@@ -16,7 +16,7 @@ from serve.api.documents.translator import SegmentTranslator, request_for
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
 from serve.api.parameters import MULTIPART, Parameters, parse_parameters
-from serve.api.route_table import Route, RouteGroup, described_by_name
+from serve.api.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
 from serve.documents.formats import FORMATS
 from serve.documents.job import Job, JobOptions, JobStatus
 from serve.documents.jobs import DocumentJobs
@@ -150,7 +150,7 @@ class HttpDocuments:
             Route("GET", f"{one}/result", self.result),
             Route("DELETE", one, self.delete),
         )
-        return RouteGroup(routes, described_by_name(_describe_routes), {"tags": ["documents"]})
+        return RouteGroup(routes, described_by_name(_describe_routes), DOCUMENTS)
 
     async def create(self, request: Request) -> Response:
         """Takes the file as the part `file` of a form, or as the body, with the other fields in the query.

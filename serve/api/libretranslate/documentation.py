@@ -7,8 +7,6 @@ from serve.api.http_body import TIMEOUT_PARAMETER
 from serve.api.interface import error_documentation
 from serve.api.parameters import FORM, JSON, MULTIPART
 
-TAG = "LibreTranslate"
-
 _TEXT = {"type": "string", "minLength": 1}
 _LANGUAGE = {**_TEXT, "description": "Code of a language, in any case and of any region."}
 _KEY = {"type": "string", "description": "API key, if the server requires one."}

@@ -14,7 +14,7 @@ from serve.api.documents.parts import DocumentParts
 from serve.api.http_problem import error_headers
 from serve.api.http_reader import unless_disconnected
 from serve.api.interface import json_response
-from serve.api.libretranslate.documentation import TAG, route_documentation
+from serve.api.libretranslate.documentation import route_documentation
 from serve.api.libretranslate.files import DOWNLOAD, LibreTranslateFiles
 from serve.api.libretranslate.request import (
     TranslateParameters,
@@ -27,7 +27,7 @@ from serve.api.libretranslate.request import (
 )
 from serve.api.libretranslate.suggestions import Suggestion, SuggestionStore
 from serve.api.parameters import ParameterReader, Parameters
-from serve.api.route_table import HIDDEN, Route, RouteGroup
+from serve.api.route_table import HIDDEN, LIBRETRANSLATE, Route, RouteGroup
 from serve.api.served_languages import ServedLanguages
 from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from serve.keys.account import ask
@@ -155,7 +155,7 @@ class LibreTranslateHttp:
 
         routes.append(Route("GET", f"{self._prefix}/spec", spec))
         self._paths.add(f"{self._prefix}/spec")
-        return RouteGroup(tuple(routes), _describe_route, {"tags": [TAG]})
+        return RouteGroup(tuple(routes), _describe_route, LIBRETRANSLATE)
 
     def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
         yield "POST", "/translate", self.translate

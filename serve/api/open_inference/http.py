@@ -53,7 +53,7 @@ from serve.api.open_inference.protocol import (
     OpenInference,
     Parameters,
 )
-from serve.api.route_table import Route, RouteGroup
+from serve.api.route_table import OPEN_INFERENCE, Route, RouteGroup
 from serve.api.sse import EventForm, EventStream, format_event
 from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
 from serve.observability.logs import RequestRecord
@@ -180,7 +180,7 @@ class OpenInferenceHttp:
     @property
     def routes(self) -> RouteGroup:
         """The routes."""
-        return RouteGroup(tuple(self._routes()), describe_route, {"tags": ["Open Inference Protocol"]})
+        return RouteGroup(tuple(self._routes()), describe_route, OPEN_INFERENCE)
 
     def _routes(self) -> Iterator[Route]:
         yield Route("GET", PREFIX, self.server)

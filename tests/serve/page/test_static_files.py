@@ -77,3 +77,14 @@ def test_a_setting_turns_the_page_off(bundle_path: Path) -> None:
         assert httpx.get(address, timeout=WAIT_SECONDS).status_code == 404
         assert httpx.get(f"{address}/page/style.css", timeout=WAIT_SECONDS).status_code == 404
         assert httpx.get(f"{address}/docs", timeout=WAIT_SECONDS).status_code == 200
+
+
+def test_the_documentation_groups_its_routes_by_interface(browser: Browser, address: str) -> None:
+    document = httpx.get(f"{address}/openapi.json", timeout=WAIT_SECONDS).json()
+    described = {each["name"]: each["description"] for each in document["tags"]}
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    assert {tag for operation in operations for tag in operation["tags"]} == set(described)
+    opened = browser.new_page()
+    opened.goto(f"{address}/docs")
+    expect(opened.locator(".opblock-tag > a")).to_have_text(list(described))
+    opened.close()
