@@ -24,7 +24,15 @@ from model.errors import RunError
 from model.samples import Sample
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import BundleError
-from serve.bundle.manifest import MODEL_NAMES, MOST_TOKENS, AttentionHead, GraphVariant, Precision, is_model_name
+from serve.bundle.manifest import (
+    MODEL_NAMES,
+    MOST_TOKENS,
+    AttentionHead,
+    Description,
+    GraphVariant,
+    Precision,
+    is_model_name,
+)
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # More golden sentences add no information.
@@ -51,6 +59,9 @@ class ExportCommand(BaseSettings):
     from_ctranslate2: Path | None = Field(None, description="folder of a CTranslate2 model, or Argos package")
     out: Path = Field(description="new folder for the bundle")
     name: str | None = Field(None, description="model name in metrics and responses; if omitted, the folder's name")
+    description: Description = Field(
+        "", description="texts that the model is for, for the page; if omitted, the bundle's"
+    )
     variant: GraphVariant = Field(
         "cpu",
         description="operators: Dragoman's (cpu), ONNX Runtime's (cuda) or standard ones (portable)",
@@ -101,7 +112,9 @@ class ExportCommand(BaseSettings):
             raise SystemExit(f"dragoman export: {ignored[0].replace('_', '-')}: {problem}")
         try:
             exportable, samples = self._read(origin, path)
-            options = BundleOptions(name, self.variant, self.precision, tuple(map(_read_head, self.align)))
+            options = BundleOptions(
+                name, self.variant, self.precision, tuple(map(_read_head, self.align)), self.description
+            )
             bundle = write_bundle(exportable, samples, self.out, options)
         except UnsupportedGraphError as error:
             raise SystemExit(f"dragoman export: {error}") from error

@@ -63,12 +63,16 @@ LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiec
 
 @dataclass(frozen=True, slots=True)
 class BundleOptions:
-    """Options of a bundle; without alignment heads it has no aligned decoder."""
+    """Options of a bundle; without alignment heads it has no aligned decoder.
+
+    Without a description it has that of its source.
+    """
 
     name: str
     variant: GraphVariant = "cpu"
     precision: Precision = "fp32"
     alignment_heads: tuple[AttentionHead, ...] = ()
+    description: str = ""
 
 
 def make_bundle(trained: "TrainedModel", samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
@@ -358,6 +362,7 @@ def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> Ma
     model = exportable.model
     return Manifest(
         name=options.name,
+        description=options.description or exportable.description,
         vocabulary_size=model.vocabulary_size,
         directions=exportable.directions,
         multilingual=exportable.multilingual,

@@ -67,6 +67,7 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
             unk_id=manifest.unk_id,
             training=manifest.provenance.training,
             steps=trained.steps,
+            description=manifest.description,
         )
         return exportable, _samples(bundle)
 

@@ -28,7 +28,7 @@ class Exportable:
 
     Either it has directions, or it is multilingual. Every source ends with `source_suffix`; `unk_id` stands for unknown
     pieces. `training` is the configuration of the training or import. `steps` is the number of optimizer steps, 0 if
-    unknown. `alignment_heads` are those that an imported file names.
+    unknown. `alignment_heads` are those that an imported file names. `description` is that of an exported bundle.
     """
 
     model: "TranslationModel | TransformerWeights"
@@ -40,6 +40,7 @@ class Exportable:
     steps: int
     multilingual: Multilingual | None = None
     alignment_heads: tuple[AttentionHead, ...] = ()
+    description: str = ""
 
     @classmethod
     def of_run(cls, trained: "TrainedModel") -> Self:

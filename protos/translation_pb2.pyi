@@ -1387,6 +1387,7 @@ class Model(_message.Message):
     MANIFEST_SHA256_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     LANGUAGES_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model in requests."""
     state: Global___ModelState.ValueType
@@ -1397,6 +1398,8 @@ class Model(_message.Message):
     """Whether alignments are available."""
     manifest_sha256: _builtins.str
     """SHA-256 of the manifest of its bundle, in hexadecimal digits; it identifies the bundle."""
+    description: _builtins.str
+    """Texts that the model is for; empty if unknown."""
     @_builtins.property
     def directions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Direction]:
         """Directions of the model; none if it has `languages`."""
@@ -1420,10 +1423,11 @@ class Model(_message.Message):
         manifest_sha256: _builtins.str = ...,
         limits: Global___ModelLimits | None = ...,
         languages: _abc.Iterable[_builtins.str] | None = ...,
+        description: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "directions", b"directions", "languages", b"languages", "limits", b"limits", "manifest_sha256", b"manifest_sha256", "name", b"name", "precision", b"precision", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignments", b"alignments", "description", b"description", "directions", b"directions", "languages", b"languages", "limits", b"limits", "manifest_sha256", b"manifest_sha256", "name", b"name", "precision", b"precision", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,8 +16,9 @@ LANGUAGES = ("cs", "de", "en", "fr")
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
-def test_an_included_bundle_is_complete_and_has_the_name_of_its_folder(folder: Path) -> None:
-    assert Bundle.open(folder).manifest.name == folder.name
+def test_an_included_bundle_is_complete_named_as_its_folder_and_described(folder: Path) -> None:
+    manifest = Bundle.open(folder).manifest
+    assert (manifest.name, manifest.description) == (folder.name, "captions of photographs")
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)

@@ -27,6 +27,8 @@ _MODEL_NAME = TypeAdapter(ModelName)
 # Of a tensor or a module, a library or a measurement.
 Name = Annotated[str, StringConstraints(max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=100_000)]
+# One line that people read.
+Description = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 MOST_TOKENS = 1 << 16
@@ -297,6 +299,7 @@ class Manifest(Record):
     """The content of `manifest.json`. Lengths are in tokens; `max_target_tokens` does not count the end token.
 
     Attributes:
+        description: texts that the model is for; empty: unknown.
         directions: one or more; none if the model is multilingual.
         multilingual: languages instead of directions.
         confidence: of usual translations; None: unknown.
@@ -313,6 +316,7 @@ class Manifest(Record):
 
     format_version: Literal[5, 6] = 6
     name: ModelName
+    description: Description = ""
     vocabulary_size: int = Field(gt=0, le=MOST_VOCABULARY)
     directions: tuple[BundleDirection, ...] = Field(max_length=10_000)
     multilingual: Multilingual | None = None

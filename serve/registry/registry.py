@@ -64,11 +64,13 @@ class ModelDescription:
     """The public description of a served model.
 
     Attributes:
+        description: texts that the model is for; empty: unknown.
         directions: none if the model is multilingual.
         languages: of a multilingual model, which translates between any two of them; else none.
     """
 
     name: str
+    description: str
     state: ModelState
     directions: tuple[ModelDirection, ...]
     languages: tuple[str, ...]
@@ -83,6 +85,7 @@ def describe(name: str, manifest_sha256: str, pipeline: Pipeline) -> ModelDescri
     manifest, settings = pipeline.manifest, pipeline.settings
     return ModelDescription(
         name=name,
+        description=manifest.description,
         state=_state(pipeline),
         directions=tuple(
             ModelDirection(source_language=each.source, target_language=each.target) for each in manifest.directions

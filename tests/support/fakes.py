@@ -52,6 +52,9 @@ class FakeClock:
         return self.seconds
 
 
+DESCRIPTION = "sentences of tests"
+
+
 def fake_manifest(
     max_target_tokens: int,
     *,
@@ -64,6 +67,7 @@ def fake_manifest(
     """Returns the manifest of a bundle for the fake model."""
     return Manifest(
         name="fake",
+        description=DESCRIPTION,
         vocabulary_size=vocabulary_size,
         directions=directions,
         source_suffix=(EOS_ID,),

@@ -137,6 +137,8 @@ def test_an_invalid_manifest_is_rejected(folder: Path, content: bytes) -> None:
         ("format_version", 0),
         ("color", "green"),
         ("name", None),
+        ("description", "two\nlines"),
+        ("description", "x" * 201),
         ("vocabulary_size", 0),
         ("vocabulary_size", "many"),
         ("directions", []),

@@ -19,7 +19,7 @@ from protos.translation_pb2 import (
 )
 from serve.alignment import Alignment, compose
 from serve.bundle.bundle import BundleError
-from tests.support.fakes import EOS_ID, FakeModel, translate
+from tests.support.fakes import DESCRIPTION, EOS_ID, FakeModel, translate
 from tests.support.live import (
     LONG_TEXT,
     MAX_TARGET_TOKENS,
@@ -227,6 +227,7 @@ def test_models_are_listed_with_their_limits_in_the_order_in_which_requests_choo
         {"source_language": "en", "target_language": "cs"},
     ]
     assert {each["state"] for each in listed} == {"ready"}
+    assert {each["description"] for each in listed} == {DESCRIPTION}
     assert listed[0]["limits"] == {
         "max_source_tokens": 60,
         "max_target_tokens": 20,
