@@ -60,14 +60,15 @@ def check_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     checked = tuple(entries)
     if len(checked) > MOST_ENTRIES:
         raise EntryError(MOST_ENTRIES, f"expected at most {MOST_ENTRIES} entries")
-    seen = dict[str, int]()
+    sources = set[str]()
     for index, entry in enumerate(checked):
         if len(entry.targets) > MOST_TARGETS:
             raise EntryError(index, f"{len(entry.targets)} targets, expected at most {MOST_TARGETS}")
         for text in (entry.source, *entry.targets):
             _check_text(index, text)
-        if seen.setdefault(entry.source, index) != index:
-            raise EntryError(index, f"the same source as entry {seen[entry.source]}, expected another one")
+        if entry.source in sources:
+            raise EntryError(index, f"expected each source once, got {entry.source!r} twice")
+        sources.add(entry.source)
     return checked
 
 

@@ -82,7 +82,7 @@ def test_hostile_tbx_is_refused_without_reading_another_file(text: str, problem:
     ("text", "entries_format", "index", "problem"),
     [
         ("a\tb\n\nhouse\n", "tsv", 1, "without a translation"),
-        ("a\tb\na\tc", "tsv", 1, "the same source as entry 0"),
+        ("a\tb\na\tc", "tsv", 1, "got 'a' twice"),
         ("a\tb\n\tc", "tsv", 1, "an empty term"),
         (f"{'a' * (MOST_CHARACTERS + 1)}\tb", "tsv", 0, "257 characters"),
         ("a\tb\x00", "tsv", 0, "control character"),
