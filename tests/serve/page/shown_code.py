@@ -12,11 +12,11 @@ from playwright.sync_api import Page, expect
 from tests.support.live import WAIT_SECONDS
 
 
-def forms_of_the_request(page: Page) -> list[str]:
+def forms_of_the_request(page: Page, count: int = 5) -> list[str]:
     """Opens the drawer with the request as code; returns its forms."""
     page.click("#code summary")
     forms = page.locator("#code pre")
-    expect(forms).to_have_count(5)
+    expect(forms).to_have_count(count)
     return forms.all_inner_texts()
 
 

@@ -87,9 +87,12 @@ def test_an_alternative_at_a_word_replaces_the_translation(page: Page) -> None:
     assert chosen != before
     assert chosen.split()[:3] == before.split()[:3]
     assert page.locator("#target .word").count() == len(re.findall(r"[\w-]+|[^\w\s]", chosen))
-    curl, python, *_ = forms_of_the_request(page)
+    curl, python, _ = forms_of_the_request(page, 3)
     assert posted(curl)["translations"][0]["text"] == chosen
     assert printed_by(python) == chosen
+    start = json.loads(data_of(curl))["target_prefix"]
+    assert chosen.startswith(start)
+    assert len(start.split()) == 4, "the choice is the fourth word"
 
 
 def test_an_alternative_in_one_sentence_keeps_the_links_of_all(page: Page) -> None:
@@ -105,6 +108,10 @@ def test_an_alternative_in_one_sentence_keeps_the_links_of_all(page: Page) -> No
         page.locator("#target .word", has_text=word).hover()
         expect(page.locator("#backdrop .lit")).to_have_text([partner])
     assert page.locator("#target .word").last.get_attribute("title") != "Click for alternatives"
+    expect(page.locator("#code")).not_to_have_attribute("open", "")
+    curl, *_ = forms_of_the_request(page, 3)
+    assert posted(curl)["translations"][0]["text"] == chosen
+    expect(page.locator("#code .note")).to_contain_text("sentence 2 alone")
 
 
 def test_the_lines_below_words_are_their_probabilities(page: Page, address: str) -> None:
@@ -392,7 +399,7 @@ def test_terms_have_their_given_translations(page: Page, address: str) -> None:
     }
     stored = httpx.post(f"{address}/v1/glossaries", json={"name": "tools", "dictionaries": [dictionary]}).json()
     page.click("#terms summary")
-    page.fill("#terms-text", "shirt = Kittel | Kittels\nblue")
+    page.fill("#terms-text", "shirt = Kittel | Kittels\nblue =")
     page.get_by_label("tools").check()
     translate(page, "A man in a blue shirt is standing on a ladder.")
     expect(page.locator("#terms-applied tr")).to_have_count(3)

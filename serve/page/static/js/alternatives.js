@@ -7,7 +7,7 @@ import { byId, element } from "./text.js";
 const MOST = 8;
 const list = byId("alternatives", HTMLElement);
 
-/** @typedef {{text: string, normalized_score: number}} Way */
+/** @typedef {{text: string, start: string, normalized_score: number}} Way `start`: what the request forced */
 
 /**
  * Returns continuations whose next word differs, the likeliest first.
@@ -27,7 +27,8 @@ export async function findWays(direction, sentence, prefix, word) {
   const forced = [...new Set(starts)].filter((start) => start.length > prefix.trimEnd().length);
   if (!forced.length) return [];
   const answer = await translate({ ...base, text: forced.map(() => sentence), target_prefix: forced });
-  const ways = answer.translations.filter((each) => firstWord(each.text, prefix) !== word);
+  const found = answer.translations.map(({ text, normalized_score }, at) => ({ text, start: forced[at], normalized_score }));
+  const ways = found.filter((each) => firstWord(each.text, prefix) !== word);
   const unique = [...new Map(ways.map((each) => [firstWord(each.text, prefix), each])).values()];
   return unique.sort((one, other) => other.normalized_score - one.normalized_score);
 }

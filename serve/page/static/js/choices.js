@@ -1,6 +1,6 @@
 /** The choices of languages and model. */
 
-import { languageName, say } from "./strings.js";
+import { languageName, say, write } from "./strings.js";
 import { byId, element } from "./text.js";
 
 /** @typedef {import("./server.js").Model} Model */
@@ -15,10 +15,31 @@ const model = byId("model", HTMLSelectElement);
 /** @type {Model[]} */
 let models = [];
 
+/** Languages of the reader, the preferred one first. */
+const readers = navigator.languages.map((each) => each.split("-")[0]);
+
 /** @param {Model[]} served */
 export function setModels(served) {
+  const first = !models.length;
   models = served;
   showChoices();
+  if (first) proposeTarget(readers[0]);
+}
+
+/** Whether the target language was chosen, here or in the address. */
+let isChosen = false;
+
+/**
+ * Proposes a target for texts of a language, another one that the reader may read, until he chooses one.
+ * @param {string} code
+ * @returns whether the target has changed
+ */
+export function proposeTarget(code) {
+  if (isChosen) return false;
+  const [before, targets] = [target.value, models.flatMap((each) => directTargets(each, code))];
+  const wanted = [...readers, "en", ...targets].filter((each) => each !== code);
+  select(AUTO, wanted.find((each) => targets.includes(each)) ?? before);
+  return target.value !== before;
 }
 
 export const hasModels = () => models.length > 0;
@@ -79,6 +100,15 @@ export function showTargets() {
   model.replaceChildren(element("option", { value: "" }, say("any_model")), ...able.map((name) => element("option", {}, name)));
   model.value = able.includes(before) ? before : "";
   byId("model-choice", HTMLLabelElement).hidden = able.length < 2;
+  showPurpose();
+}
+
+/** Shows what the models are for that translate the chosen direction. */
+function showPurpose() {
+  const direct = candidates().filter(isAble);
+  const used = direct.length ? direct.slice(0, 1) : candidates(); // the server takes the first one
+  const description = [...new Set(used.map((each) => each.description))].filter(Boolean).join("; ");
+  write(byId("purpose", HTMLElement), description ? "purpose" : "", { description });
 }
 
 /** Whether a model has the chosen direction. @param {Model} each */
@@ -86,6 +116,12 @@ const isAble = (each) => directTargets(each, source.value).includes(target.value
 
 /** @param {string} from @param {string} to */
 export function choose(from, to) {
+  isChosen = true;
+  select(from, to);
+}
+
+/** @param {string} from @param {string} to */
+function select(from, to) {
   if ([...source.options].some((each) => each.value === from)) source.value = from;
   showTargets();
   if ([...target.options].some((each) => each.value === to)) target.value = to;
@@ -93,7 +129,7 @@ export function choose(from, to) {
 }
 
 /** Swaps the languages. @param {string} detected the language of the text, if it was detected */
-export const swap = (detected) => choose(target.value, source.value === AUTO ? detected : source.value);
+export const swap = (detected) => choose(target.value, source.value === AUTO ? detected || readers[0] : source.value);
 
 /** The fields of a request for these choices. */
 export function chosen() {
@@ -118,4 +154,8 @@ export const canAlign = () => candidates().length > 0 && candidates().every((eac
 export const mostCharacters = () => Math.min(...candidates().map((each) => each.limits.max_text_characters));
 
 source.addEventListener("change", showTargets);
-target.addEventListener("change", showTargets);
+target.addEventListener("change", () => {
+  isChosen = true;
+  showTargets();
+});
+model.addEventListener("change", showPurpose);

@@ -2,18 +2,24 @@
 
 import { writeCode } from "./code.js";
 import { loadBetween, sumSamples } from "./engine.js";
-import { key, readMetrics, translate } from "./server.js";
+import { ServerError, key, readMetrics, translate } from "./server.js";
 import { number, say } from "./strings.js";
-import { button, byId, copyText, element, textOf } from "./text.js";
+import { button, byId, copyText, element, said, textOf } from "./text.js";
+import { SILENT_MILLISECONDS } from "./waiting.js";
 
 /** @typedef {import("./server.js").Answer} Answer */
+/** @typedef {import("./server.js").Body} Body */
 /**
- * @typedef {{text: string, body: import("./server.js").Body, direction: import("./server.js").Body, answer: Answer}} Shown
+ * @typedef {{body: Body, sentence: number | null}} Choice
+ *   what the reader chose last: the request that returns it, and the sentence if the text has several
+ * @typedef {{text: string, body: Body, direction: Body, answer: Answer, choice?: Choice}} Shown
  *   `direction`: languages and model, without detection
  */
 
 const POLL_MILLISECONDS = 1500;
 const BEAM = 5;
+// Other interfaces have no field for a chosen translation.
+const OWN_FORMS = ["curl", "Python", "gRPC"];
 
 const drawers = Object.fromEntries(
   ["best", "engine", "code"].map((id) => [id, byId(id, HTMLDetailsElement)]),
@@ -26,12 +32,12 @@ let shown = null;
 
 /** @type {(message: unknown) => void} */
 let fail = () => {};
-/** @type {(text: string) => void} */
+/** @type {(fields: Body) => void} */
 let use = () => {};
 
 /**
  * @param {(error: unknown) => void} onError
- * @param {(text: string) => void} onUse called with a translation to show instead
+ * @param {(fields: Body) => void} onUse called with the fields of a request for another translation
  */
 export function setUpDrawers(onError, onUse) {
   fail = onError;
@@ -53,7 +59,7 @@ export function fillOpen() {
 }
 
 /** @param {import("./strings.js").Key} key */
-const note = (key) => element("p", { class: "note" }, say(key));
+const note = (key) => said("p", { class: "note" }, key);
 
 /** The n-best list of the first sentence. */
 async function fillBest() {
@@ -74,16 +80,20 @@ async function fillBest() {
       element("td", { class: "number" }, String(rank + 1)),
       element("td", { dir: "auto" }, each.text),
       element("td", { class: "number" }, number(each.normalized_score, 3)),
-      element("td", {}, translation.alignments?.length ? button(say("show_best"), () => use(each.text), fail) : ""),
+      element("td", {}, translation.alignments?.length ? button("show_best", () => use(fieldsOf(each.text, rank)), fail) : ""),
     ),
   );
-  const heads = [say("rank"), say("translation"), say("score"), ""];
-  const head = element("tr", {}, ...heads.map((each) => element(each ? "th" : "td", each ? { scope: "col" } : {}, each)));
+  /** @type {import("./strings.js").Key[]} */
+  const heads = ["rank", "translation", "score"];
+  const head = element("tr", {}, ...heads.map((each) => said("th", { scope: "col" }, each)), element("td"));
   bodyOf("best").replaceChildren(
-    element("p", { class: "note" }, say("best_first")),
+    note("best_first"),
     element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)),
   );
 }
+
+/** Returns the fields of a request that returns one of the best translations first. @param {string} text @param {number} rank from 0 */
+const fieldsOf = (text, rank) => (rank === 0 ? { options: { beam_size: BEAM } } : { target_prefix: text });
 
 /**
  * @param {string} text
@@ -97,14 +107,19 @@ function firstSentence(text, translation) {
 
 function fillCode() {
   if (!shown) return bodyOf("code").replaceChildren(note("nothing_yet"));
-  const forms = Object.entries(writeCode(shown.body, location.origin, key.get() !== ""));
+  const { body, choice } = shown;
+  const written = writeCode(choice?.body ?? body, location.origin, key.get() !== "");
+  const forms = Object.entries(written).filter(([name]) => !choice || OWN_FORMS.includes(name));
+  const number = (choice?.sentence ?? 0) + 1;
+  const why = said("p", { class: "note" }, choice?.sentence === null ? "chosen_text" : "chosen_sentence", { number });
   bodyOf("code").replaceChildren(
+    ...(choice ? [why] : []),
     ...forms.flatMap(([name, code]) => [
       element(
         "div",
         { class: "tools" },
         element("strong", {}, name),
-        button(say("copy_code"), () => copyText(code), fail),
+        button("copy_code", () => copyText(code), fail),
       ),
       element("pre", { tabindex: "0", "aria-label": name }, code),
     ]),
@@ -120,40 +135,49 @@ async function poll() {
   if (polling) return;
   polling = true;
   while (drawers.engine.open) {
-    if (!document.hidden) {
-      try {
-        const now = { sums: sumSamples(await readMetrics()), seconds: performance.now() / 1000 };
-        fillEngine(loadBetween(reading, now));
-        reading = now;
-      } catch (error) {
-        fail(error);
-        drawers.engine.open = false;
-      }
-    }
+    if (!document.hidden) await read();
     await new Promise((done) => setTimeout(done, POLL_MILLISECONDS));
   }
   polling = false;
+}
+
+/** Shows the numbers of now; if the server does not answer, the drawer keeps the old ones and says so. */
+async function read() {
+  try {
+    const sums = sumSamples(await readMetrics(AbortSignal.timeout(SILENT_MILLISECONDS)));
+    const now = { sums, seconds: performance.now() / 1000 };
+    fillEngine(loadBetween(reading, now));
+    reading = now;
+  } catch (error) {
+    reading = null; // the next server counts from 0
+    const body = bodyOf("engine");
+    if (body.querySelector("[role=status]")) return;
+    const key = body.querySelector(".meters") ? "old_numbers" : "no_answer";
+    body.prepend(said("p", { class: "over", role: "status" }, key));
+    if (error instanceof ServerError && error.status === 401) fail(error);
+  }
 }
 
 /** @param {import("./engine.js").Load} load */
 function fillEngine(load) {
   const round = (/** @type {number | null} */ value) =>
     value === null ? "–" : number(value, value < 100 && !Number.isInteger(value) ? 1 : 0);
-  const running = meter(round(load.running), say("running"));
-  running.append(element("meter", { min: "0", max: String(load.slots || 1), value: String(load.running), "aria-label": say("running") }));
+  const running = meter(round(load.running), "running");
+  const label = { "data-label": "running", "aria-label": say("running") };
+  running.append(element("meter", { min: "0", max: String(load.slots || 1), value: String(load.running), ...label }));
   const meters = [
     running,
-    meter(round(load.slots), say("slots")),
-    meter(round(load.waiting), say("waiting")),
-    meter(round(load.rate), say("rate")),
-    meter(round(load.batch), say("batch")),
-    meter(round(load.ended), say("ended")),
+    meter(round(load.slots), "slots"),
+    meter(round(load.waiting), "waiting"),
+    meter(round(load.rate), "rate"),
+    meter(round(load.batch), "batch"),
+    meter(round(load.ended), "ended"),
   ];
   bodyOf("engine").replaceChildren(element("div", { class: "meters" }, ...meters), ...(shown ? [phases(shown.answer)] : []));
 }
 
-/** @param {string} value @param {string} label */
-const meter = (value, label) => element("div", { class: "meter" }, element("b", {}, value), element("span", {}, label));
+/** @param {string} value @param {import("./strings.js").Key} label */
+const meter = (value, label) => element("div", { class: "meter" }, element("b", {}, value), said("span", {}, label));
 
 /** @param {Answer} answer */
 function phases({ timings }) {
@@ -164,12 +188,12 @@ function phases({ timings }) {
   return element(
     "table",
     {},
-    element("caption", { class: "note" }, say("phases")),
+    said("caption", { class: "note" }, "phases"),
     ...rows.map(([name, seconds]) =>
       element(
         "tr",
         {},
-        element("th", { scope: "row" }, say(name)),
+        said("th", { scope: "row" }, name),
         element("td", { class: "number" }, `${number(1000 * seconds, 2)} ${say("milliseconds")}`),
       ),
     ),

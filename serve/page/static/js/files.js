@@ -2,8 +2,8 @@
 
 import { chosen } from "./choices.js";
 import { ServerError, deleteDocument, readDocument, readFormats, readResult, sendFile } from "./server.js";
-import { say } from "./strings.js";
-import { button, byId, element, save } from "./text.js";
+import { write } from "./strings.js";
+import { button, byId, element, said, save } from "./text.js";
 
 /** @typedef {import("./server.js").Doc} Doc */
 
@@ -22,11 +22,11 @@ async function showFormats() {
     const { formats } = await readFormats();
     input.accept = formats.join(",");
     input.disabled = false;
-    how.textContent = say("files_how", { formats: formats.join(" ") });
+    write(how, "files_how", { formats: formats.join(" ") });
   } catch (error) {
     if (!(error instanceof ServerError) || error.status !== 404) return fail(error);
     input.disabled = true;
-    how.textContent = say("no_files");
+    write(how, "no_files");
   }
 }
 
@@ -38,28 +38,30 @@ function add(files) {
 
 /** Shows one file until it is deleted. @param {File} file */
 async function translateFile(file) {
-  const status = element("span", {}, say("sending"));
+  const status = said("span", {}, "sending");
   const bar = element("progress", { "aria-label": file.name, max: "1", value: "0" });
   const item = element("li", {}, element("strong", {}, file.name), bar, status);
   list.append(item);
   try {
     let found = await sendFile(file, chosen());
-    item.append(button(say("delete"), () => remove(found.id, item), fail));
+    item.append(button("delete", () => remove(found.id, item), fail));
     while (item.isConnected && ["queued", "translating"].includes(found.status)) {
-      status.textContent = say(found.status === "queued" ? "queued" : "translating");
+      write(status, found.status === "queued" ? "queued" : "translating");
       bar.setAttribute("value", String(found.progress));
       await new Promise((done) => setTimeout(done, POLL_MILLISECONDS));
       found = await readDocument(found.id);
     }
     if (!item.isConnected) return;
     bar.remove();
-    status.textContent = found.status === "done" ? say("done") : (found.error ?? say("failed"));
-    if (found.status === "done") status.after(button(say("save_file"), () => saveResult(found), fail));
+    write(status, found.status === "done" ? "done" : found.error ? "" : "failed");
+    if (found.error) status.textContent = found.error;
+    if (found.status === "done") status.after(button("save_file", () => saveResult(found), fail));
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     if (!item.isConnected) return; // deleted meanwhile
     bar.remove();
-    status.textContent = error.status === 404 ? say("no_files") : error.message || say("unreachable");
+    write(status, error.status === 404 ? "no_files" : error.message ? "" : "unreachable");
+    if (error.message && error.status !== 404) status.textContent = error.message;
     if (error.status === 401) fail(error);
   }
 }

@@ -2,15 +2,16 @@
 
 import { closeList, findWays, openList } from "./alternatives.js";
 import { beginSpeaking, forgetSpoken, speak } from "./announcer.js";
-import { canAlign, choose, chosen, hasModels, mostCharacters, setModels, showChoices, swap } from "./choices.js";
+import { canAlign, choose, chosen, hasModels, mostCharacters, proposeTarget, setModels, showChoices, swap } from "./choices.js";
 import { fillOpen, setUpDrawers, showInDrawers } from "./drawers.js";
 import { setUpFiles } from "./files.js";
 import { fillMap, setUpMap, showInMap } from "./map_drawer.js";
 import { onChoice, reset, showGrowing, showWords, targetElement } from "./panes.js";
 import { ServerError, key, listModels, stream, translate } from "./server.js";
-import { LANGUAGES, currentLanguage, languageName, number, ownName, say, useLanguage, writeTexts } from "./strings.js";
-import { chosenTerms, setUpTerms, showTerms } from "./terms.js";
+import { LANGUAGES, currentLanguage, ownName, say, useLanguage, write, writeTexts } from "./strings.js";
+import { chosenTerms, describeTermProblem, setUpTerms, showTerms } from "./terms.js";
 import { byId, copyText, countCharacters, element, textOf } from "./text.js";
+import { beginWaiting, endWaiting } from "./waiting.js";
 import { findWords, leastCertain, textBefore, withSentence } from "./words.js";
 
 /** @typedef {import("./server.js").Answer} Answer */
@@ -44,6 +45,7 @@ function translateSoon() {
   running?.abort();
   setBusy(true);
   pause = setTimeout(translateNow, PAUSE_MILLISECONDS);
+  reset();
   showCount();
 }
 
@@ -54,12 +56,13 @@ async function translateNow() {
   clearTimeout(pause);
   running?.abort();
   closeList();
-  problem.textContent = "";
+  write(problem, "");
   const text = source.value;
   if (hasModels()) writeLink();
   if (!text.trim() || countCharacters(text) > mostCharacters()) return clearTranslation();
   if (!hasModels()) return; // the page translates when it has them
   setBusy(true);
+  beginWaiting();
   const controller = (running = new AbortController());
   try {
     const body = requestBody(text);
@@ -67,15 +70,22 @@ async function translateNow() {
     beginSpeaking();
     const show = (/** @type {string} */ more) => {
       if (controller.signal.aborted) return;
+      beginWaiting();
       showGrowing((grown += more));
       speak(grown, false);
     };
     const answer = body.format ? await translate(body, controller.signal) : await stream(body, show, controller.signal);
-    if (!controller.signal.aborted) showAnswer(text, body, answer);
+    if (controller.signal.aborted) return;
+    // A newcomer would get his own sentence back.
+    const { code = "" } = answer.translations[0].detected_language ?? {};
+    if (code === body.target_language && proposeTarget(code)) return translateNow();
+    showAnswer(text, body, answer);
   } catch (error) {
     if (controller.signal.aborted) return;
     clearTranslation(); // what is left belongs to another text
     showError(error);
+  } finally {
+    if (running === controller) endWaiting();
   }
 }
 
@@ -91,17 +101,19 @@ function requestBody(text) {
  * @param {import("./server.js").Body} body
  * @param {Answer} answer
  * @param {import("./words.js").Words} [words] of the translation, if it was put together
+ * @param {import("./drawers.js").Choice} [choice] of the reader, in that translation
  */
-function showAnswer(text, body, answer, words) {
+function showAnswer(text, body, answer, words, choice) {
   const [translation] = answer.translations;
   showDetected(translation.detected_language);
   const direction = { ...chosen(), ...(detected ? { source_language: detected } : {}) };
-  shown = { text, body, direction, answer, words: showTranslation(translation, words) };
+  shown = { text, body, direction, answer, choice, words: showTranslation(translation, words) };
   preview.hidden = !body.format;
   if (body.format) preview.srcdoc = translation.text;
-  byId("route", HTMLElement).textContent = answer.pivot
-    ? say("route_pivot", { language: languageName(answer.pivot.language), first: answer.pivot.model, second: answer.model })
-    : say("route", { model: answer.model });
+  const { model, pivot } = answer;
+  const route = byId("route", HTMLElement);
+  if (pivot) write(route, "route_pivot", { language: pivot.language, first: pivot.model, second: model });
+  else write(route, "route", { model });
   showCertainty(translation, shown.words);
   showInDrawers(shown);
   showInMap(shown);
@@ -112,13 +124,13 @@ function showAnswer(text, body, answer, words) {
 /** @param {import("./server.js").Translation} translation @param {import("./words.js").Words} words */
 function showCertainty(translation, words) {
   const mean = Math.exp(translation.score / Math.max(1, translation.target_tokens + translation.sentences));
-  const certainty = byId("certainty", HTMLElement);
   const low = translation.low_confidence || mean < LOW_CERTAINTY;
   const least = leastCertain(words.target);
-  certainty.textContent = [
-    say(low ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) }),
-    ...(least ? [say("least_certain", { number: least.sentence + 1, percent: Math.round(100 * least.mean) })] : []),
-  ].join(". ");
+  const [all, one] = [element("span"), element("span")];
+  write(all, low ? "low_certainty" : "certainty", { percent: Math.round(100 * mean) });
+  if (least) write(one, "least_certain", { number: least.sentence + 1, percent: Math.round(100 * least.mean) });
+  const certainty = byId("certainty", HTMLElement);
+  certainty.replaceChildren(all, ...(least ? [". ", one] : []));
   certainty.classList.toggle("over", low);
 }
 
@@ -126,7 +138,8 @@ function showCertainty(translation, words) {
 function showDetected(found) {
   detected = found?.code ?? "";
   const percent = Math.round(100 * (found?.confidence ?? 0));
-  byId("detected", HTMLElement).textContent = found ? say("detected", { language: languageName(detected), percent }) : "";
+  const key = detected === chosen().target_language ? "no_other_language" : "detected";
+  write(byId("detected", HTMLElement), found ? key : "", { language: detected, percent });
 }
 
 /**
@@ -136,12 +149,17 @@ function showDetected(found) {
  */
 function showTranslation(translation, words = html.checked ? { source: [], target: [] } : findWords(translation)) {
   target.lang = chosen().target_language;
+  writeWords(translation, words);
+  speak(translation.text, true);
+  return words;
+}
+
+/** @param {import("./server.js").Translation} translation @param {import("./words.js").Words} words */
+function writeWords(translation, words) {
   showWords(translation.text, words, (probability) => {
     const certainty = probability === null ? [] : [say("probability", { percent: Math.round(100 * probability) })];
     return [...certainty, ...(words.source.length ? [say("choose_word")] : [])].join(". ");
   });
-  speak(translation.text, true);
-  return words;
 }
 
 function clearTranslation() {
@@ -149,7 +167,7 @@ function clearTranslation() {
   forgetSpoken();
   target.textContent = "";
   preview.hidden = true;
-  for (const id of ["route", "certainty", "detected"]) byId(id, HTMLElement).textContent = "";
+  for (const id of ["route", "certainty", "detected"]) write(byId(id, HTMLElement), "");
   shown = null;
   setBusy(false);
   showInDrawers(null);
@@ -171,7 +189,7 @@ function showAlternatives(index) {
     showError(error);
     return [];
   });
-  openList(targetElement(index), search, say("none"), (way) => replaceSentence(word.sentence, way.text));
+  openList(targetElement(index), search, say("none"), (way) => replaceSentence(word.sentence, { target_prefix: way.start }));
 }
 
 /** @param {string} text @param {import("./words.js").Words} words @param {number} sentence */
@@ -179,20 +197,24 @@ function sentenceOf(text, words, sentence) {
   return textOf(text, words.source.filter((word) => word.sentence === sentence));
 }
 
-/** Shows a chosen translation of one sentence, with its alignment. @param {number} sentence @param {string} chosenText */
-async function replaceSentence(sentence, chosenText) {
+/**
+ * Shows a chosen translation of one sentence, with its alignment.
+ * @param {number} sentence
+ * @param {import("./server.js").Body} fields that lead to it; a forced start and terms exclude each other
+ */
+async function replaceSentence(sentence, fields) {
   if (!shown) return;
   const { text, body, answer, words, direction } = shown;
-  const forced = { text: sentenceOf(text, words, sentence), split_sentences: false, target_prefix: chosenText };
+  const options = { ...body.options, ...fields.options };
+  const asked = { ...direction, ...fields, text: sentenceOf(text, words, sentence), split_sentences: false, options };
   try {
-    const [fresh] = (await translate({ ...direction, ...forced, options: body.options })).translations;
+    const [fresh] = (await translate(asked)).translations;
     if (shown?.answer !== answer) return;
     const [before] = answer.translations;
     const next = withSentence(before, words, sentence, fresh);
-    // A forced start and terms exclude each other; in a text of several sentences no request has a forced start.
     beginSpeaking();
-    const asked = before.sentences > 1 ? body : { ...body, terms: undefined, glossary: undefined, target_prefix: chosenText };
-    showAnswer(text, asked, { ...answer, translations: [next.translation] }, next.words);
+    const choice = { body: asked, sentence: before.sentences > 1 ? sentence : null };
+    showAnswer(text, body, { ...answer, translations: [next.translation] }, next.words, choice);
   } catch (error) {
     showError(error);
   }
@@ -203,19 +225,22 @@ function showError(error) {
   if (!(error instanceof ServerError)) throw error;
   target.classList.remove("growing");
   if (error.status === 401) {
-    byId("key-problem", HTMLElement).textContent = key.get() ? say("key_wrong") : "";
+    write(byId("key-problem", HTMLElement), key.get() ? "key_wrong" : "");
     if (!dialog.open) dialog.showModal();
     return;
   }
-  if (error.reason === "unreachable") problem.textContent = say("unreachable");
-  else if (error.status === 429) problem.textContent = say("busy");
-  else if (error.status === 503) problem.textContent = say("not_ready");
-  else problem.textContent = error.message;
+  if (error.reason === "unreachable") write(problem, "unreachable");
+  else if (error.status === 429) write(problem, "busy");
+  else if (error.status === 503) write(problem, "not_ready");
+  else {
+    write(problem, "");
+    problem.textContent = describeTermProblem(error.message);
+  }
 }
 
 function showCount() {
   const [now, limit] = [countCharacters(source.value), mostCharacters()];
-  count.textContent = say(now > limit ? "too_long" : "count", { count: number(now), limit: number(limit) });
+  write(count, now > limit ? "too_long" : "count", { count: now, limit });
   count.classList.toggle("over", now > limit);
 }
 
@@ -240,7 +265,6 @@ function readLink() {
 function swapLanguages() {
   swap(detected);
   if (shown && !html.checked) source.value = shown.answer.translations[0].text;
-  reset();
   translateSoon();
 }
 
@@ -261,6 +285,10 @@ function rewrite() {
   writeTexts();
   useTheme(currentTheme());
   showChoices();
+  if (shown && target.ariaBusy === "false") {
+    writeWords(shown.answer.translations[0], shown.words);
+    showTerms(shown.answer.translations[0]);
+  }
   showCount();
   fillOpen();
   fillMap();
@@ -273,16 +301,20 @@ async function start() {
   languages.value = currentLanguage();
   writeTexts();
   useTheme(currentTheme());
+  beginWaiting();
   try {
     setModels(await listModels());
-    problem.textContent = "";
+    write(problem, "");
   } catch (error) {
     const starts = error instanceof ServerError && [0, 503].includes(error.status);
     if (starts) setTimeout(start, RETRY_MILLISECONDS);
     return showError(error);
+  } finally {
+    endWaiting();
   }
   rewrite();
   source.value = readLink() || source.value;
+  reset();
   showCount();
   if (source.value) translateNow();
 }
@@ -300,8 +332,8 @@ function listen() {
   byId("copy", HTMLButtonElement).addEventListener("click", async ({ target: button }) => {
     if (!target.textContent) return;
     await copyText(target.textContent);
-    /** @type {HTMLElement} */ (button).textContent = say("copied");
-    setTimeout(() => (/** @type {HTMLElement} */ (button).textContent = say("copy")), 1500);
+    write(/** @type {HTMLElement} */ (button), "copied");
+    setTimeout(() => write(/** @type {HTMLElement} */ (button), "copy"), 1500);
   });
   byId("theme", HTMLButtonElement).addEventListener("click", () =>
     useTheme(THEMES[(THEMES.indexOf(currentTheme()) + 1) % THEMES.length]),
@@ -329,7 +361,7 @@ function listen() {
   setUpTerms(translateSoon, showError);
   setUpFiles(showError);
   setUpMap(showError);
-  setUpDrawers(showError, (text) => replaceSentence(0, text));
+  setUpDrawers(showError, (fields) => replaceSentence(0, fields));
 }
 
 listen();

@@ -140,8 +140,8 @@ function fillTools() {
     if (layer !== ALIGNMENT)
       tools.append(select("head", [[ALL, say("all")], ...numbers(found.heads)], head, (value) => (head = value)));
   }
-  tools.append(button(say("save_svg"), () => map && saveSvg(map, fileName()), fail));
-  tools.append(button(say("save_png"), () => map && savePng(map, fileName()), fail));
+  tools.append(button("save_svg", () => map && saveSvg(map, fileName()), fail));
+  tools.append(button("save_png", () => map && savePng(map, fileName()), fail));
   const before = body.querySelector(".tools");
   if (before) before.replaceWith(tools);
   else body.replaceChildren(tools);

@@ -7,6 +7,8 @@ import { CodePoints, byId, element } from "./text.js";
 // A word below the first probability is underlined; below the second, doubly so.
 const UNSURE = 0.6;
 const DOUBTFUL = 0.25;
+// The backdrop gives the text area its height, and must have its last line too if that is empty.
+const LAST_LINE = "\n";
 
 const source = byId("source", HTMLTextAreaElement);
 const backdrop = byId("backdrop", HTMLElement);
@@ -34,7 +36,7 @@ export function showGrowing(text) {
 export function reset() {
   shown = { source: [], target: [] };
   words = { source: [], target: [] };
-  backdrop.replaceChildren(source.value);
+  backdrop.replaceChildren(source.value, LAST_LINE);
   target.classList.remove("growing");
 }
 
@@ -49,7 +51,7 @@ export function showWords(translation, found, describe) {
   words = found;
   shown.source = fill(backdrop, source.value, found.source, () => element("span"));
   shown.target = fill(target, translation, found.target, (index) => targetWord(index, describe));
-  backdrop.append("\n"); // as the text area shows a last empty line
+  backdrop.append(LAST_LINE);
   if (shown.target.length) shown.target[0].tabIndex = 0;
 }
 
@@ -156,6 +158,4 @@ function moveFocus(event) {
 document.addEventListener("selectionchange", followCaret);
 source.addEventListener("pointermove", followPointer);
 source.addEventListener("pointerleave", dim);
-source.addEventListener("scroll", () => (backdrop.scrollTop = source.scrollTop));
-source.addEventListener("input", () => reset());
 target.addEventListener("keydown", moveFocus);

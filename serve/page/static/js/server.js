@@ -13,7 +13,7 @@ import { readEvents } from "./sse.js";
  * @typedef {{tokenize_seconds: number, queue_seconds: number, inference_seconds: number, total_seconds: number}} Timings
  * @typedef {{translations: Translation[], timings: Timings, model: string,
  *   pivot?: {language: string, model: string}}} Answer
- * @typedef {{name: string, state: string, alignments: boolean, precision: string, languages: string[],
+ * @typedef {{name: string, description: string, state: string, alignments: boolean, precision: string, languages: string[],
  *   directions: {source_language: string, target_language: string}[],
  *   limits: {max_text_characters: number, engine_slots: number, slots: number, queue_limit: number}}} Model
  * @typedef {{id: string, name: string, status: string, progress: number, error: string | null}} Doc a document of the server
@@ -94,8 +94,8 @@ export const readResult = async (id) => (await send(`${DOCUMENTS}/${id}/result`,
 /** @param {string} id */
 export const deleteDocument = (id) => send(`${DOCUMENTS}/${id}`, null, undefined, "DELETE");
 
-/** @returns {Promise<string>} */
-export const readMetrics = async () => (await send("/metrics", null)).text();
+/** @param {AbortSignal} signal @returns {Promise<string>} */
+export const readMetrics = async (signal) => (await send("/metrics", null, signal)).text();
 
 /**
  * @param {Body} body

@@ -1,5 +1,7 @@
 /** Text in code points, as the server counts, and in DOM nodes. */
 
+import { write } from "./strings.js";
+
 /** @param {string} text */
 export const countCharacters = (text) => [...text].length;
 
@@ -40,13 +42,26 @@ export function element(name, attributes = {}, ...children) {
 }
 
 /**
+ * Creates an element with a text of the page.
+ * @param {string} name
+ * @param {Record<string, string>} attributes
+ * @param {import("./texts.js").Key | ""} key
+ * @param {Record<string, string | number>} [values]
+ */
+export function said(name, attributes, key, values) {
+  const created = element(name, attributes);
+  write(created, key, values);
+  return created;
+}
+
+/**
  * Creates a button.
- * @param {string} text
+ * @param {import("./texts.js").Key} text
  * @param {() => unknown} act
  * @param {(error: unknown) => void} fail called with an error of the action
  */
 export function button(text, act, fail) {
-  const created = element("button", { type: "button" }, text);
+  const created = said("button", { type: "button" }, text);
   created.addEventListener("click", () => Promise.resolve(act()).catch(fail));
   return created;
 }

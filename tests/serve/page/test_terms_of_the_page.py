@@ -1,0 +1,40 @@
+"""The lines of terms: what is wrong is said with its line, counted from 1, and is not used."""
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.serve.page.conftest import opened_at, translate
+
+TEXT = "A man in a blue shirt is standing on a ladder."
+FORM = "expected “term = translation”, or “term =” if it stays as it is, got"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problems"),
+    [
+        ("ladder Stiege", [f"Line 1: {FORM} “ladder Stiege”"]),
+        ("shirt = Kittel\n\nladder: Stiege\n", [f"Line 3: {FORM} “ladder: Stiege”"]),
+        ("= Stiege", [f"Line 1: {FORM} “= Stiege”"]),
+        ("ladder = Stiege\nshirt = Kittel\nladder =", ["Line 3: expected each term once, got “ladder” again"]),
+        ("ladder = Stiege\nblue =", []),
+    ],
+)
+def test_a_line_that_is_no_term_is_named_and_not_used(page: Page, lines: str, problems: list[str]) -> None:
+    page.click("#terms summary")
+    page.fill("#terms-text", lines)
+    translate(page, TEXT)
+    expect(page.locator("#terms-problem p")).to_have_text(problems)
+    valid = {line.split("=")[0].strip() for line in lines.split("\n") if "=" in line} - {""}
+    expect(page.locator("#terms-applied tr")).to_have_count(len(valid))
+    assert set(page.locator("#terms-applied td:first-child").all_inner_texts()) == valid
+    assert page.inner_text("#error") == ""
+
+
+def test_a_problem_that_the_server_finds_names_line_and_term(browser: Browser, address: str) -> None:
+    opened = opened_at(browser, address)
+    opened.click("#terms summary")
+    opened.fill("#terms-text", f"\nladder = Stiege\nshirt = {'x' * 300}")
+    opened.fill("#source", TEXT)
+    expect(opened.locator("#error")).to_contain_text("Terms, line 3, “shirt”: ")
+    assert "terms[" not in opened.inner_text("#error")
+    opened.close()
