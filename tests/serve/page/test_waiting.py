@@ -79,6 +79,20 @@ def test_the_engine_drawer_stays_open_without_the_server_and_goes_on_with_it(bro
     opened.close()
 
 
+def test_the_best_translations_of_an_earlier_text_are_dimmed(browser: Browser, address: str) -> None:
+    opened = opened_at(browser, address)
+    translate(opened)
+    opened.click("#best summary")
+    opened.locator("#best tbody tr").first.wait_for()
+    held = hang(opened, "**/v1/translate")
+    translate(opened, "A dog.")
+    expect(opened.locator("#best .body")).to_have_attribute("aria-busy", "true")
+    assert opened.evaluate(SHADE, "#best .body") == opened.evaluate(SHADE, "#count")
+    held[0].continue_()
+    expect(opened.locator("#best .body")).to_have_attribute("aria-busy", "false")
+    opened.close()
+
+
 def test_the_panes_grow_so_that_only_the_page_scrolls(page: Page) -> None:
     translate(page, SENTENCES * 30 + "\n\n")
     inside = "id => document.querySelector(id).scrollHeight - document.querySelector(id).clientHeight"

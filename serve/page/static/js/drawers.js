@@ -63,11 +63,13 @@ const note = (key) => said("p", { class: "note" }, key);
 
 /** The n-best list of the first sentence. */
 async function fillBest() {
-  const translation = shown?.answer.translations[0];
-  if (!shown || !translation) return bodyOf("best").replaceChildren(note("nothing_yet"));
-  if (shown.answer.pivot) return bodyOf("best").replaceChildren(note("no_pivot_ways"));
-  if (shown.body.format) return bodyOf("best").replaceChildren(note("no_html"));
+  const [body, translation] = [bodyOf("best"), shown?.answer.translations[0]];
+  body.ariaBusy = "false";
+  if (!shown || !translation) return body.replaceChildren(note("nothing_yet"));
+  if (shown.answer.pivot) return body.replaceChildren(note("no_pivot_ways"));
+  if (shown.body.format) return body.replaceChildren(note("no_html"));
   const asked = shown;
+  body.ariaBusy = "true"; // until the answer, the list is that of an earlier text
   const text = firstSentence(shown.text, translation);
   const options = { beam_size: BEAM, hypotheses: BEAM };
   const answer = await translate({ ...shown.direction, text, split_sentences: false, options });
@@ -86,7 +88,8 @@ async function fillBest() {
   /** @type {import("./strings.js").Key[]} */
   const heads = ["rank", "translation", "score"];
   const head = element("tr", {}, ...heads.map((each) => said("th", { scope: "col" }, each)), element("td"));
-  bodyOf("best").replaceChildren(
+  body.ariaBusy = "false";
+  body.replaceChildren(
     note("best_first"),
     element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)),
   );
