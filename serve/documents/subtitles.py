@@ -1,17 +1,20 @@
 """Subtitles: SubRip and WebVTT. Times, settings and tags stay; sentences that run over cues are one segment.
 
-The translation of such a segment goes back to its cues in proportion to their texts, and is wrapped again.
+The translation of such a segment goes back to its cues in proportion to their texts, and is wrapped again. Marks of
+speakers and of music stay, and so do sounds in capitals, such as `[MUSIC]`. Other sounds, such as `(laughs)`, are
+segments of their own if they begin a cue. Every expression takes linear time: its repetitions are possessive.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape, unescape
+from html import escape
 from itertools import accumulate
 
 from serve.documents.document import Document, DocumentRequest
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.splice import Part, Span, SplicedDocument, decode
+from serve.markup.references import decode_references
 
 # The usual longest line, and the longest pause inside of a sentence.
 LINE_CHARACTERS = 42
@@ -19,21 +22,29 @@ PAUSE_SECONDS = 1.5
 # Cues of one segment.
 MOST_CUES = 5
 _LINE_END = r"(?:\r\n|\r|\n)"
-_TIME = r"[ \t]*[\d:]+[,.]\d+[ \t]+-->"
+_MOMENT = r"[\d:]++[,.]\d++"
+_TIME = rf"[ \t]*+{_MOMENT}[ \t]++-->"
 # Empty lines end a cue. Lines of blanks do so only before the number or the time of the next one.
 _CUE = re.compile(
-    r"^[ \t]*(?P<START>[\d:]+[,.]\d+)[ \t]+-->[ \t]+(?P<END>[\d:]+[,.]\d+)[^\r\n]*"
-    rf"{_LINE_END}(?P<TEXT>(?:(?:[ \t]++{_LINE_END})*+(?!(?:[ \t]*\d+[ \t]*{_LINE_END})?{_TIME})"
-    rf"[^\r\n]+(?:{_LINE_END}|\Z))+)",
+    rf"^[ \t]*+(?P<START>{_MOMENT})[ \t]++-->[ \t]++(?P<END>{_MOMENT})[^\r\n]*+"
+    rf"{_LINE_END}(?P<TEXT>(?:(?:[ \t]++{_LINE_END})*+(?!(?:[ \t]*+\d++[ \t]*+{_LINE_END})?+{_TIME})"
+    rf"[^\r\n]++(?:{_LINE_END}|\Z))++)",
     re.MULTILINE,
 )
-_TAG_FORM = r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z]++)[^<>]*+>|\{\\[^{}]*\}|<[\d:.]+>"
+_TAG_FORM = r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z]++)[^<>]*+>|\{\\[^{}]*+\}|<[\d:.]++>"
 _TAG = re.compile(_TAG_FORM)
 _WORD = re.compile(rf"(?:{_TAG_FORM}|\S)++")
+_SOUND_FORM = r"(?:\[[^\[\]\r\n<>]{2,100}\]|\([^()\r\n<>]{2,100}\))"
+# Tags, notes, and what may be a sound.
+_MARK = re.compile(rf"{_TAG_FORM}|[♩♪♫♬]++|(?P<SOUND>{_SOUND_FORM})")
+_FIRST_SOUND = re.compile(rf"(?:{_TAG_FORM}|[-\u2013\u2014♪>\s]++)*+(?P<SOUND>{_SOUND_FORM})(?=\s|<|\Z)")
 _SENTENCE_END = re.compile(r"[.!?…:;♪)\]\"'”»]$")
-_SPEAKER_MARK = re.compile(r"[-\u2013\u2014♪][ \t]*")
+_SPEAKER_MARK = re.compile(r"(?:[-\u2013\u2014]|>>++)[ \t]*+")
 _LINE_ENDS = re.compile(r"[\r\n]+")
-_SPEAKER = re.compile(r"[-\u2013\u2014♪]")
+_SPEAKER = re.compile(r"[-\u2013\u2014♪]|>>")
+# What stands between texts of different speakers.
+_APART = re.compile(r"[-\u2013\u2014♩♪♫♬\[\]()]|>>")
+_SPEECH = re.compile(r"(?<=\n)(?=[-\u2013\u2014♪]|>>)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +90,30 @@ def _cues(text: str, *, vtt: bool) -> Iterator[_Cue]:
             place += len(raw)
 
 
-def _speeches(text: str) -> list[str]:
-    """Returns the text cut before each line that begins with a dash."""
-    if _SPEAKER.match(text) is None:
-        return [text]
-    return re.split(r"(?<=\n)(?=[-\u2013\u2014♪])", text)
+def _speeches(text: str) -> Iterator[str]:
+    """Yields the text cut before each line that begins with the mark of a speaker, and after a sound that begins it."""
+    for speech in _SPEECH.split(text) if _SPEAKER.match(text) else (text,):
+        sound = _FIRST_SOUND.match(speech)
+        place = sound.end() if sound and not sound["SOUND"].isupper() else 0
+        yield from filter(None, (speech[:place], speech[place:]))
 
 
 def _items(raw: str, *, vtt: bool) -> Iterator[Item]:
+    sound = _FIRST_SOUND.fullmatch(raw)
     position = 0
-    for tag in _TAG.finditer(raw):
-        yield from _text_items(raw[position : tag.start()], vtt=vtt)
-        position = tag.end()
-        if tag["NAME"] is None:
-            yield Item(ItemKind.POINT, tag[0])
+    for mark in _MARK.finditer(raw):
+        if mark["SOUND"] and not mark["SOUND"].isupper() and not (sound and sound.span("SOUND") == mark.span()):
+            continue
+        yield from _text_items(raw[position : mark.start()], vtt=vtt)
+        position = mark.end()
+        if mark["NAME"]:
+            yield Item(ItemKind.CLOSE if mark["SLASH"] else ItemKind.OPEN, mark[0], mark["NAME"].lower())
+        elif mark["SOUND"] and not mark["SOUND"].isupper():
+            yield Item(ItemKind.POINT, mark[0][0])
+            yield from _text_items(mark[0][1:-1], vtt=vtt)
+            yield Item(ItemKind.POINT, mark[0][-1])
         else:
-            yield Item(ItemKind.CLOSE if tag["SLASH"] else ItemKind.OPEN, tag[0], tag["NAME"].lower())
+            yield Item(ItemKind.POINT, mark[0])
     yield from _text_items(raw[position:], vtt=vtt)
 
 
@@ -106,7 +125,7 @@ def _text_items(raw: str, *, vtt: bool) -> Iterator[Item]:
         raw = raw[speaker.end() :]
     bare = raw.rstrip()
     joined = _join_lines(bare)
-    yield Item(ItemKind.TEXT, unescape(joined) if vtt else joined)
+    yield Item(ItemKind.TEXT, decode_references(joined) if vtt else joined)
     yield Item(ItemKind.TEXT, raw[len(bare) :])
 
 
@@ -144,7 +163,7 @@ def _continues(before: _Cue, cue: _Cue) -> bool:
         and cue.inline.is_plain
         and 0 <= cue.start - before.end <= PAUSE_SECONDS
         and not _SENTENCE_END.search(before.text.rstrip())
-        and not _SPEAKER.match(cue.inline.before.lstrip())
+        and not _APART.search(before.inline.after + cue.inline.before)
     )
 
 

@@ -45,6 +45,15 @@ def find_references(text: str, start: int, end: int, *, xml: bool) -> Iterator[R
             yield Reference(found.start(), found.start() + 1 + len(name), html5[name])
 
 
+def decode_references(text: str) -> str:
+    """Returns a text of HTML without tags with characters in place of its references."""
+    pieces, position = list[str](), 0
+    for reference in find_references(text, 0, len(text), xml=False):
+        pieces += text[position : reference.start], reference.value or ""
+        position = reference.end
+    return "".join((*pieces, text[position:]))
+
+
 def _character(reference: str) -> str:
     """Returns the character of a number."""
     # Of a longer number, Python would refuse to read the digits.

@@ -1,0 +1,54 @@
+"""Subtitles: what stays besides times and tags, and which texts share a segment."""
+
+import pytest
+
+from serve.documents.document import DocumentRequest
+from serve.documents.formats import parse_document
+
+LANGUAGES = DocumentRequest("en", "de")
+CUE = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n"
+
+
+def translate(text: str, name: str = "a.srt") -> tuple[list[str], str]:
+    """Returns the texts of a document, and the document with them in capitals."""
+    document = parse_document(name, text.encode(), LANGUAGES)
+    texts = [each.text for each in document.segments]
+    assert document.write(texts) == text.encode()
+    return texts, document.write([each.upper() for each in texts]).decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "texts", "written"),
+    [
+        ("[MUSIC]", [], "[MUSIC]"),
+        ("(DOOR SLAMS)", [], "(DOOR SLAMS)"),
+        ("[SIGHS] A man", ["A man"], "[SIGHS] A MAN"),
+        ("- [BARKS]\n- A man", ["A man"], "- [BARKS]\n- A MAN"),
+        (">> One.\n>> Two.", ["One.", "Two."], ">> ONE.\n>> TWO."),
+        ("\u266a A song \u266b", ["A song"], "\u266a A SONG \u266b"),
+        ("(laughs) A man", ["laughs", "A man"], "(LAUGHS) A MAN"),
+        ("<i>(laughs) A man</i>", ["laughs", "A man"], "<i>(LAUGHS) A MAN</i>"),
+        ("[laughs]", ["laughs"], "[LAUGHS]"),
+        ("A man (a tall one) runs", ["A man (a tall one) runs"], "A MAN (A TALL ONE) RUNS"),
+    ],
+)
+def test_marks_of_speakers_and_sounds_stay(text: str, texts: list[str], written: str) -> None:
+    assert translate(CUE.format(text)) == (texts, CUE.format(written))
+
+
+def test_a_sound_shares_no_segment_with_the_text_before_it() -> None:
+    later = CUE.replace("1,000", "3,000").replace("2,000", "2,500")
+    texts, _ = translate(CUE.format("The man") + later.format("(cries)") + later.format("and goes"))
+    assert texts == ["The man", "cries", "and goes"]
+
+
+@pytest.mark.parametrize("end", ["9" * 60_000, "0" * 300_000])
+def test_a_time_of_many_digits_takes_linear_time(end: str) -> None:
+    """In quadratic time, the first one would take minutes."""
+    text = f"1\n00:00:01,000 --> 00:00:02,{end}"
+    assert translate(text) == ([], text)
+
+
+def test_a_reference_with_many_digits_is_a_character() -> None:
+    texts, _ = translate(f"WEBVTT\n\n00:01.000 --> 00:02.000\na &#{'9' * 5000} &#98;\n", "a.vtt")
+    assert texts == ["a \ufffd b"]
