@@ -254,7 +254,7 @@ class Placer:
             return ()
         spans = self._place_spans(nodes, interval)
         if len(spans) == len(nodes):
-            placed = [self._placed(node, spans[index], ("", "")) for index, node in enumerate(nodes)]
+            placed = [self._placed(node, spans[index]) for index, node in enumerate(nodes)]
             return tuple(sorted(placed, key=lambda each: each.interval))
         taken = [(nodes[index], place) for index, place in spans.items()]
         taken += ((_WHOLE, each) for each in self._protected)
@@ -265,7 +265,7 @@ class Placer:
         last = dict[Interval, int]()
         for index, node in enumerate(nodes):
             if index in spans:
-                placed.append(self._placed(node, spans[index], ("", "")))
+                placed.append(self._placed(node, spans[index]))
             else:
                 between_words = words.whole and self._units(node) is self._words
                 kinds = (words, tokens) if between_words else (tokens, words)
@@ -274,8 +274,8 @@ class Placer:
                 if node.kind is MarkKind.SPACE:
                     placed.append(Placed(gap, node.before, "", kept=True, children=()))
                     continue
-                place, pads = self._pad(node, gap)
-                last[gap] = place = max(place, last.get(gap, 0))
+                place, pads = self._pad(node, gap, last.get(gap, 0))
+                last[gap] = place
                 placed.append(self._placed(node, (place, place), pads))
         return tuple(sorted(placed, key=lambda each: each.interval))
 
@@ -294,9 +294,10 @@ class Placer:
         inside = self._tokens.attention[self._tokens.touched(interval)] @ self._shares(node.start, node.end)
         return float(inside.sum())
 
-    def _placed(self, node: Node, interval: Interval, pads: tuple[str, str]) -> Placed:
-        before, after = f"{pads[0]}{node.before}", f"{node.after}{pads[1]}"
+    def _placed(self, node: Node, interval: Interval, pads: tuple[str, str] = ("", "")) -> Placed:
         kept = node.kind is MarkKind.KEPT
+        pads = self._apart(node, interval, pads) if kept else pads
+        before, after = f"{pads[0]}{node.before}", f"{node.after}{pads[1]}"
         return Placed(interval, before, after, kept, () if kept else self.place(node.children, interval))
 
     def _place_spans(self, nodes: Sequence[Node], interval: Interval) -> dict[int, Interval]:
@@ -423,31 +424,36 @@ class Placer:
         """Returns the shares of each source token before and after a place, [S] each."""
         return self._shares(0, place), self._shares(place, len(self._source))
 
-    def _pad(self, node: Node, gap: Interval) -> tuple[int, tuple[str, str]]:
-        """Returns the place of a node in a gap, and the white space that it needs to stand apart as in the source."""
+    def _pad(self, node: Node, gap: Interval, first: int) -> tuple[int, tuple[str, str]]:
+        """Returns the place of a node in a gap, and the white space that it needs to stand apart as in the source.
+
+        Args:
+            node: without an interval.
+            gap: its gap.
+            first: the first place that it may have.
+        """
         left, right = gap
         spaced_before, spaced_after = node.spaced
         apart, glued = spaced_before or spaced_after, left == right
-        place = right if spaced_before else left
+        place = max(right if spaced_before else left, first)
         if node.kind is MarkKind.OPEN:
             pads = "", ""  # its text is elsewhere
         elif place == 0:
             pads = "", " " * apart
         elif place == len(self._translation):
             pads = " " * apart, ""
-        elif spaced_before:
-            pads = " " * glued, " " * (spaced_after and not glued)
         else:
-            pads = "", " " * (spaced_after and glued)
+            before = spaced_before and glued
+            pads = " " * before, " " * (spaced_after and not before and place == right)
         if self._translation[place : place + 1] in SENTENCE_MARKS:
             pads = pads[0], ""  # no space stands before a comma
-        return place, self._apart(node, place, pads) if node.kind is MarkKind.KEPT else pads
+        return place, pads
 
-    def _apart(self, node: Node, place: int, pads: tuple[str, str]) -> tuple[str, str]:
+    def _apart(self, node: Node, interval: Interval, pads: tuple[str, str]) -> tuple[str, str]:
         """Returns the white space that also keeps kept text apart from words that it does not touch in the source."""
-        source, text = self._source, self._translation
-        left = _before(text, place).isalnum() and not _before(source, node.start).isalnum()
-        right = text[place : place + 1].isalnum() and not source[node.end : node.end + 1].isalnum()
+        source, text, (start, end) = self._source, self._translation, interval
+        left = _before(text, start).isalnum() and not _before(source, node.start).isalnum()
+        right = text[end : end + 1].isalnum() and not source[node.end : node.end + 1].isalnum()
         return pads[0] or " " * left, pads[1] or " " * right
 
 

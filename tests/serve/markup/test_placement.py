@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from serve.alignment import Alignment
 from serve.markup.elements import MarkupOptions
 from serve.markup.placement import place_tags
+from serve.markup.references import Escaper
 from serve.markup.sentences import read_document
 from tests.support.markup import tokens_of, translate_markup, whole
 
@@ -71,6 +72,10 @@ def test_an_element_encloses_the_words_that_are_aligned_with_its_own(
         ("click <img>now", "klicke jetzt", STRAIGHT, "klicke <img>jetzt"),
         ("click <img>, go", "klicke, los", STRAIGHT, "klicke <img>, los"),
         ("a <wbr><!-- c -->b", "x y", STRAIGHT, "x <wbr><!-- c -->y"),
+        ("a <wbr><img> b", "x y", STRAIGHT, "x <wbr><img> y"),
+        ("a <wbr> <img> b", "x y", STRAIGHT, "x <wbr> <img> y"),
+        ("a<wbr> <img> b", "x y", STRAIGHT, "x<wbr> <img> y"),
+        ("a <i></i><b></b><!-- c --> b", "x y", STRAIGHT, "x <i></i><b></b><!-- c --> y"),
         ("<b>a <img></b> b", "y x", "0-1 1-0", "y <b>x <img></b>"),
         ("a<a name=n></a> b c", "x y z", STRAIGHT, "x<a name=n></a> y z"),
         ("a <svg><a>b</a></svg> c", "x z", STRAIGHT, "x <svg><a>b</a></svg> z"),
@@ -150,6 +155,12 @@ def test_kept_text_without_words_of_its_own_touches_a_word_only_if_it_does_so_in
 ) -> None:
     """White space on one side is enough to stand apart at an edge of the translation."""
     assert render(text, translation, links) == expected
+
+
+def test_kept_text_stands_apart_from_a_word_that_the_model_joined_with_it() -> None:
+    (sentence,) = read_document("and <code>ls</code>s", HTML, whole).sentences
+    alignment = Alignment.of([(0, 3), (4, 6), (6, 7)], [(0, 3), (3, 5), (5, 6)], np.eye(3))
+    assert place_tags(sentence, "undlss", alignment, Escaper("", (), "")) == "und <code>ls</code>s"
 
 
 @pytest.mark.parametrize(
