@@ -51,6 +51,7 @@ class DocumentWanted(TypedDict, total=False):
 
     Keys:
         retranslate: translate texts again that the document has translated.
+        ignore_tags: names of tags of HTML whose content is not translated.
     """
 
     target_language: Required[str]
@@ -62,6 +63,7 @@ class DocumentWanted(TypedDict, total=False):
     placeholders: Sequence[str]
     preserve_formatting: bool
     retranslate: bool
+    ignore_tags: Sequence[str]
 
 
 _ANSWER, _PROBLEM, _JOB = TypeAdapter(TranslationResponse), TypeAdapter(_Problem), TypeAdapter(_Job)

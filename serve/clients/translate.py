@@ -266,10 +266,12 @@ class TranslateCommand(ConnectionOptions):
 
     async def _translate_files(self) -> None:
         outputs = output_paths(self.files, self.out, self.target_language)
-        request = DocumentRequest(self.source_language, self.target_language, self.retranslate)
+        request = DocumentRequest(
+            self.source_language, self.target_language, self.retranslate, ignore_tags=self.ignore_tags
+        )
         documents = [read_document(file, request) for file in self.files]
         markup = any(segment.format != "text" for document in documents for segment in document.segments)
-        common = self._wanted
+        common = self._wanted | {"ignore_tags": ()}
         async with self._open_translator(markup=markup) as translator:
 
             async def translate(segment: Segment) -> str:

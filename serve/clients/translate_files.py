@@ -73,7 +73,7 @@ async def translate_document(
     """
     with _named_errors(file):
         distinct = DistinctSegments(document)
-        with tqdm(desc=file.name, total=len(distinct.segments), unit=" segments", disable=None) as bar:
+        with tqdm(desc=file.name, total=distinct.parts, unit=" parts", disable=None) as bar:
             translations = await translate_segments(distinct.segments, translate, in_flight, bar.update)
         _write(out, distinct.write(translations))
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from serve.documents.document import Document, Segment
+from serve.documents.translation import count_parts
 
 
 class DistinctSegments:
@@ -10,6 +11,7 @@ class DistinctSegments:
 
     Attributes:
         segments: in the order of their first places.
+        parts: number of the parts in which the segments are translated.
         characters: of all segments of the document.
     """
 
@@ -19,6 +21,7 @@ class DistinctSegments:
         self._document = document
         self._numbers = [numbers.setdefault(each, len(numbers)) for each in of_document]
         self.segments = list(numbers)
+        self.parts = sum(map(count_parts, self.segments))
         self.characters = sum(len(each.visible) for each in of_document)
 
     def write(self, translations: Sequence[str]) -> bytes:

@@ -28,6 +28,7 @@ class DocumentRequest:
         retranslate: whether to translate texts again that have a translation in the document.
         unpacked_bytes: most bytes of all parts of a packed document.
         most_texts: of a document.
+        ignore_tags: names of elements of HTML whose content stays, besides those of code.
     """
 
     source: str = ""
@@ -35,6 +36,7 @@ class DocumentRequest:
     retranslate: bool = False
     unpacked_bytes: int = UNPACKED_BYTES
     most_texts: int = UNLIMITED
+    ignore_tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

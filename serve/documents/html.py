@@ -12,11 +12,12 @@ from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_a
 from serve.markup.blocks import SPACES, Block, BlockReader, MarkKind
 from serve.markup.elements import Element, MarkupOptions, build_tree
 from serve.markup.html import scan_html
-from serve.markup.tokens import MarkupError, Token
+from serve.markup.tokens import MarkupError, Token, names
 
 # Each takes about 300 bytes.
 MOST_TOKENS = 1_000_000
-_OPTIONS = MarkupOptions("html")
+# Elements whose text is code or input, which stays.
+CODE = names("code kbd samp tt var")
 # As browsers write text.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\u00a0": "&nbsp;"})
 _CHARSET = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
@@ -27,28 +28,35 @@ _HEAD_BYTES = 1024
 def parse_html(content: bytes, request: DocumentRequest) -> Document:
     """Parses a page or a part of one."""
     text, encode = _decode(content)
-    return SplicedDocument(text, html_parts(text), encode, request)
+    return SplicedDocument(text, html_parts(text, ignored_tags(request)), encode, request)
 
 
-def html_parts(text: str, offset: int = 0) -> Iterator[Part]:
+def ignored_tags(request: DocumentRequest) -> frozenset[str]:
+    """Returns the names of elements whose content stays."""
+    return CODE.union(map(str.lower, request.ignore_tags))
+
+
+def html_parts(text: str, ignore_tags: frozenset[str], offset: int = 0) -> Iterator[Part]:
     """Yields the parts of a page.
 
     Args:
         text: the page.
+        ignore_tags: names of elements whose content stays.
         offset: place of the page in the document.
 
     Raises:
         DocumentError: if the page exceeds a limit.
     """
     tokens, elements = list[Token](), list[Element]()
+    options = MarkupOptions("html", ignore_tags=ignore_tags)
     try:
         for token in scan_html(text):
             tokens.append(token)
             if len(tokens) > MOST_TOKENS:
                 raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
-        tree = build_tree(text, tokens, _OPTIONS)
+        tree = build_tree(text, tokens, options)
         elements = tree.elements
-        for block in BlockReader(text, tokens, tree, _OPTIONS, ()).read():
+        for block in BlockReader(text, tokens, tree, options, ()).read():
             part = _part(text, block, offset) if is_translatable(block.text) else None
             if part is not None:
                 yield part

@@ -28,6 +28,7 @@ class JobOptions(Fields):
     placeholders: tuple[str, ...] = Field((), description="Kinds of placeholders that translations must have.")
     preserve_formatting: bool = Field(False, description="Whether letter case and final punctuation follow the text.")
     retranslate: bool = Field(False, description="Whether to translate texts again that the document has translated.")
+    ignore_tags: tuple[str, ...] = Field((), description="Tags of HTML whose content is not translated, besides code.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Job:
         name: of the file, without folders.
         source_language: ISO 639-1 code, or `auto`.
         created_seconds, expires_seconds: in Unix time. At its expiry, a job is deleted if it has ended.
-        segments: number of distinct segments; 0 until the document is parsed.
+        segments: number of the parts of different segments; 0 until the document is parsed.
         translated: number of those that are translated.
         characters: of the document's text, without markup.
         error: why it failed; otherwise empty.

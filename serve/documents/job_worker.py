@@ -199,10 +199,10 @@ class _Run:
 
     async def _translated(self) -> bytes:
         read = await _in_turn(self._reading, self._parse)
-        self.progress = Progress(len(read.segments), 0, read.characters)
+        self.progress = Progress(read.parts, 0, read.characters)
 
         def report() -> None:
-            self.progress = Progress(len(read.segments), self.progress.translated + 1, read.characters)
+            self.progress = Progress(read.parts, self.progress.translated + 1, read.characters)
 
         async with self._translator.begin(self._claim.job, read) as translate:
             translations = await translate_segments(read.segments, translate, self._translator.in_flight, report)
@@ -211,7 +211,12 @@ class _Run:
     def _parse(self) -> DistinctSegments:
         job = self._claim.job
         request = DocumentRequest(
-            job.source_language, job.target_language, job.options.retranslate, self._unpacked_bytes, MOST_TEXTS
+            job.source_language,
+            job.target_language,
+            job.options.retranslate,
+            self._unpacked_bytes,
+            MOST_TEXTS,
+            job.options.ignore_tags,
         )
         with without_full_collections():
             return DistinctSegments(parse_document(job.name, self._store.read_source(self._claim), request))

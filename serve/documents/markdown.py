@@ -1,10 +1,10 @@
-"""Markdown (CommonMark with tables): each paragraph, heading, item and cell is a segment.
+"""Markdown (CommonMark with tables, footnotes and definitions): each paragraph, heading, item and cell is a segment.
 
-Code, front matter and definitions of references stay. A paragraph of several lines becomes one line.
+Code, formulas, front matter and definitions of references stay. A paragraph of several lines becomes one line.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
@@ -12,9 +12,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from serve.documents.document import Document, DocumentRequest
-from serve.documents.html import html_parts
+from serve.documents.html import html_parts, ignored_tags
 from serve.documents.inline import Inline
-from serve.documents.markdown_inline import EMPHASIS, InlineReader, write_block, write_text
+from serve.documents.markdown_blocks import add_blocks
+from serve.documents.markdown_inline import EMPHASIS, InlineReader, InlineSyntax, write_block, write_text
 from serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -26,16 +27,17 @@ _Found = tuple[Literal["text", "cell", "html"], tuple[Span, ...]]
 def parse_markdown(content: bytes, request: DocumentRequest) -> Document:
     """Parses a Markdown file."""
     text, encode = decode(content)
-    return SplicedDocument(text, _parts(text), encode, request)
+    return SplicedDocument(text, _parts(text, ignored_tags(request)), encode, request)
 
 
-def _parts(text: str) -> Iterator[Part]:
+def _parts(text: str, ignore_tags: frozenset[str]) -> Iterator[Part]:
     lines = _Lines(_hide_front_matter(text).replace("\ufeff", " ").replace("\0", " "))
     environment = dict[str, dict[str, object]]()
     blocks = _Blocks(lines)
     parser = MarkdownIt("commonmark").enable(["table"])
+    add_blocks(parser)
     parser.block.parse(lines.joined(), parser, environment, blocks)
-    labels = environment.get("references", {}).keys()
+    syntax = InlineSyntax(environment.get("references", {}).keys(), ignore_tags)
     found = blocks.find()
     found.reverse()
     # Each is freed on its own: to free many at once would hold up other threads.
@@ -43,9 +45,9 @@ def _parts(text: str) -> Iterator[Part]:
         kind, spans = found.pop()
         if kind == "html":
             ((first, last),) = spans
-            yield from html_parts(text[first:last], first)
+            yield from html_parts(text[first:last], ignore_tags, first)
         else:
-            yield from _text_part(text, spans, labels, in_cell=kind == "cell")
+            yield from _text_part(text, spans, syntax, in_cell=kind == "cell")
 
 
 def _hide_front_matter(text: str) -> str:
@@ -53,19 +55,19 @@ def _hide_front_matter(text: str) -> str:
     return text if front is None else re.sub(r"[^\r\n]", " ", front[0]) + text[front.end() :]
 
 
-def _text_part(text: str, spans: Sequence[Span], labels: Collection[str], *, in_cell: bool) -> Iterator[Part]:
+def _text_part(text: str, spans: Sequence[Span], syntax: InlineSyntax, *, in_cell: bool) -> Iterator[Part]:
     raw = "\n".join(text[start:end] for start, end in spans)
-    inline = Inline.of(InlineReader(raw, labels).read())
+    inline = Inline.of(InlineReader(raw, syntax).read())
     if inline.is_translatable:
-        writer = _writer(inline, raw, labels, in_cell=in_cell)
+        writer = _writer(inline, raw, syntax, in_cell=in_cell)
         yield Part(inline.segment, ((spans[0][0], spans[-1][1]),), writer)
 
 
-def _writer(inline: Inline, raw: str, labels: Collection[str], *, in_cell: bool) -> Callable[[str], tuple[str, ...]]:
+def _writer(inline: Inline, raw: str, syntax: InlineSyntax, *, in_cell: bool) -> Callable[[str], tuple[str, ...]]:
     """Returns a function that takes little memory: most texts share one, and the others are read again."""
     if inline.is_plain and not (inline.before or inline.after):
         return _write_plain_cell if in_cell else _write_plain
-    return partial(_write_inline, raw=raw, labels=labels, in_cell=in_cell)
+    return partial(_write_inline, raw=raw, syntax=syntax, in_cell=in_cell)
 
 
 def _write_plain(translation: str) -> tuple[str]:
@@ -76,8 +78,8 @@ def _write_plain_cell(translation: str) -> tuple[str]:
     return (write_block(write_text(translation, in_cell=True)),)
 
 
-def _write_inline(translation: str, *, raw: str, labels: Collection[str], in_cell: bool) -> tuple[str]:
-    inline = Inline.of(InlineReader(raw, labels).read())
+def _write_inline(translation: str, *, raw: str, syntax: InlineSyntax, in_cell: bool) -> tuple[str]:
+    inline = Inline.of(InlineReader(raw, syntax).read())
     return (write_block(inline.render(translation, partial(write_text, in_cell=in_cell), EMPHASIS)),)
 
 

@@ -5,30 +5,38 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection
 from html import unescape
+from typing import NamedTuple
 
 from markdown_it.common.utils import normalizeReference
 
 from serve.documents.document import DocumentError
 from serve.documents.inline import Item, ItemKind
-from serve.markup.html import VOID
+from serve.markup.html import VOID, read_translate
 
-_TOKEN = re.compile(
-    r"\\(?P<ESCAPE>[!-/:-@\[-`{-~])"
-    r"|(?P<TICKS>`++)"
-    r"|<(?P<ADDRESS>[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*|[^\s<>@]+@[^\s<>]+)>"
-    r"|<(?P<SLASH>/?)(?P<TAG>[A-Za-z][A-Za-z0-9-]*+)(?P<REST>(?!\w)[^<>]*+)>"
-    r"|(?P<COMMENT><!--)"
-    r"|(?P<REFERENCE>&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
-    r"|(?P<URL>https?://[^\s<>()\[\]*`]+)"
-    r"|(?P<NOTE>\[\^[^\[\]\s]+\])"
-    r"|(?P<OPEN>!?\[)"
-    r"|(?P<CLOSE>\])"
-    r"|(?P<MARKS>\*++|_++|~~)"
-    r"|(?P<BREAK>[ \t]*+\n[ \t]*+)"
+# In their order: the first form that matches at a place wins. Repetitions are possessive, or as good as that.
+_FORMS = {
+    "ESCAPE": r"\\[!-/:-@\[-`{-~]",
+    "TICKS": r"`++",
+    "ADDRESS": r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*+|[^\s<>@]++@[^\s<>]++)>",
+    "TAG": r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z][A-Za-z0-9-]*+)(?!\w)[^<>]*+>",
+    "COMMENT": r"<!--",
+    "REFERENCE": r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
+    "URL": r"https?://[^\s<>()\[\]*`]+",
+    "NOTE": r"\[\^[^\[\]\s]++\]",
+    # What stands before the text of a task or a heading, and the attributes behind it.
+    "ATTRIBUTES": r"\{[:#.][^{}\n]*+\}",
+    # Two dollars, or one of each: not those of prices.
+    "MATH": r"\$\$[^$]++\$\$|(?<![\w$])\$(?![\s$])[^$\n]++(?<!\s)\$(?![\w$])",
+    "OPEN": r"!?\[",
+    "CLOSE": r"\]",
+    "MARKS": r"\*++|_++|~~",
+    "BREAK": r"[ \t]*+\n[ \t]*+",
     # Characters that begin nothing, up to the next one that may.
-    r"|(?P<TEXT>(?:[^\\`<&!\[\]*_~\n \th]|h(?!ttps?://)|[ \t]++(?!\n)|<(?=[\s<>@])|&(?![#A-Za-z])|!(?!\[))++|.)",
-    re.DOTALL,
-)
+    "TEXT": r"(?:[^\\`<&!\[\]*_~$\{\n \th]|h(?!ttps?://)|[ \t]++(?!\n)|<(?=[\s<>@])|&(?![#A-Za-z])|!(?!\[))++|.",
+}
+_TOKEN = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items()), re.DOTALL)
+# Signs of formulas; words with blanks between them, without any of these, are prices and their text.
+_MATH = re.compile(r"\$[^$]*[\\^_=<>+*/|{}][^$]*\$|\$\S*\$")
 # Marks that are characters of the text if nothing is between them.
 EMPHASIS = frozenset({"*", "**", "_", "__", "~~"})
 _DESTINATION = re.compile(r"\]\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)", re.DOTALL)
@@ -39,20 +47,35 @@ _MOST_LABEL = 999
 _MOST_BRACKETS = 1000
 _OPEN_BRACKETS, _CLOSE_BRACKETS = re.compile(r"[!\[]*\["), re.compile(r"\]+")
 _TICKS = re.compile(r"`+")
+_TAG = re.compile(r"<[^<>]*+>")
 # Bounds the time and the memory that one paragraph takes.
 _MOST_ITEMS = 20_000
 _TASK = re.compile(r"\[[ xX]\](?=\s)")
 _SPECIAL = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?[A-Za-z0-9]+;)|~(?=~)")
-_BLOCK_START = re.compile(r"(?:#{1,6}|[-+]|\d{1,9}(?=[.)]))(?=[.)\s]|$)|>|~~~|=+$|-+$")
+_BLOCK_START = re.compile(r"(?:#{1,6}|[-+:~]|\d{1,9}(?=[.)]))(?=[.)\s]|$)|>|~~~|:::|\$\$|!!!|\?\?\?|=+$|-+$")
+
+
+class InlineSyntax(NamedTuple):
+    """What the text of a document means.
+
+    Attributes:
+        labels: of the definitions of references.
+        ignore_tags: names of elements whose content stays.
+    """
+
+    labels: Collection[str] = ()
+    ignore_tags: Collection[str] = ()
 
 
 class InlineReader:
     """Reads the text of a block."""
 
-    def __init__(self, raw: str, labels: Collection[str]) -> None:
-        """Starts at the beginning; `labels` are those of the reference definitions."""
+    def __init__(self, raw: str, syntax: InlineSyntax) -> None:
+        """Starts at the beginning."""
         self._raw = raw
-        self._labels = labels
+        self._labels, self._ignore_tags = syntax
+        # Where the last end tag of an element begins; -1: nowhere.
+        self._last_ends = dict[str, int]()
         self._items = list[Item]()
         # Text that is no item yet.
         self._text = list[str]()
@@ -105,23 +128,29 @@ class InlineReader:
         match token.lastgroup:
             case "TICKS":
                 return self._read_code(token)
-            case "CLOSE":
-                return self._close_bracket(token.start())
-            case "OPEN":
-                return self._open_bracket(token)
-            case "MARKS":
-                self._read_marks(token)
-            case "REST":
-                self._read_tag(token)
-            case "ADDRESS" | "URL":
-                self._add(ItemKind.KEPT, token[0], token[str(token.lastgroup)])
+            case "OPEN" | "CLOSE":
+                return self._open_bracket(token) if token["OPEN"] else self._close_bracket(token.start())
+            case "TAG":
+                return self._read_tag(token)
+            case "MATH":
+                return self._read_math(token)
             case "COMMENT":
                 return self._read_comment(token)
-            case "NOTE":
+            case _:
+                self._add_token(token)
+                return token.end()
+
+    def _add_token(self, token: re.Match[str]) -> None:
+        """Adds the items of a token that ends where it matches."""
+        match token.lastgroup:
+            case "MARKS":
+                self._read_marks(token)
+            case "ADDRESS" | "URL":
+                self._add(ItemKind.KEPT, token[0], token[0].strip("<>"))
+            case "NOTE" | "ATTRIBUTES":
                 self._add(ItemKind.POINT, token[0])
             case _:
                 self._add(ItemKind.TEXT, _plain(token))
-        return token.end()
 
     def _read_code(self, token: re.Match[str]) -> int:
         ticks = token[0]
@@ -144,12 +173,38 @@ class InlineReader:
         self._add(ItemKind.POINT, self._raw[token.start() : end])
         return end
 
-    def _read_tag(self, token: re.Match[str]) -> None:
-        name = token["TAG"].lower()
-        if name in VOID or token["REST"].endswith("/"):
+    def _read_math(self, token: re.Match[str]) -> int:
+        if token[0].startswith("$$") or _MATH.fullmatch(token[0]):
+            self._add(ItemKind.KEPT, token[0], token[0].strip("$"))
+            return token.end()
+        self._add(ItemKind.TEXT, "$")
+        return token.start() + 1
+
+    def _read_tag(self, token: re.Match[str]) -> int:
+        name = token["NAME"].lower()
+        if name in VOID or token[0].endswith("/>"):
             self._add(ItemKind.POINT, token[0])
+        elif token["SLASH"]:
+            self._add(ItemKind.CLOSE, token[0], f"<{name}>")
+        elif end := self._end_of_ignored(token, name):
+            code = _TAG.sub("", self._raw[token.end() : end])
+            self._add(ItemKind.KEPT, self._raw[token.start() : end], " ".join(unescape(code).split()))
+            return end
         else:
-            self._add(ItemKind.CLOSE if token["SLASH"] else ItemKind.OPEN, token[0], f"<{name}>")
+            self._add(ItemKind.OPEN, token[0], f"<{name}>")
+        return token.end()
+
+    def _end_of_ignored(self, token: re.Match[str], name: str) -> int:
+        """Returns the place after an element whose content stays; 0: it is none, or has no end."""
+        if not (name in self._ignore_tags or read_translate(token[0]) is False):
+            return 0
+        if name not in self._last_ends:
+            ends = re.finditer(rf"</{re.escape(name)}\s*+>", self._raw, re.IGNORECASE)
+            self._last_ends[name] = max((found.start() for found in ends), default=-1)
+        if self._last_ends[name] < token.end():
+            return 0
+        found = re.compile(rf"</{re.escape(name)}\s*+>", re.IGNORECASE).search(self._raw, token.end())
+        return found.end() if found else 0
 
     def _open_bracket(self, token: re.Match[str]) -> int:
         if len(self._brackets) == _MOST_BRACKETS:
@@ -210,9 +265,15 @@ class InlineReader:
 
 def _plain(token: re.Match[str]) -> str:
     """Returns what a token of text stands for."""
-    if token["BREAK"]:
-        return " "
-    return unescape(token[0]) if token["REFERENCE"] else token["ESCAPE"] or token[0]
+    match token.lastgroup:
+        case "BREAK":
+            return " "
+        case "REFERENCE":
+            return unescape(token[0])
+        case "ESCAPE":
+            return token[0][1:]
+        case _:
+            return token[0]
 
 
 def _flanks(outside: str, inside: str) -> bool:

@@ -32,17 +32,14 @@ async def translate_segments(
         segments: different ones of a document.
         translate: translates one segment, or a part of one.
         in_flight: number of segments that are translated at once.
-        report: called after each translation.
+        report: called after the translation of each part, as `count_parts` counts them.
     """
     found = [""] * len(segments)
     waiting = enumerate(segments)
 
     async def work() -> None:
         for number, segment in waiting:
-            found[number] = await _translate(segment, translate)
-            report()
-            # A translation that is known already waits for nothing.
-            await asyncio.sleep(0)
+            found[number] = await _translate(segment, translate, report)
 
     workers = [asyncio.create_task(work()) for _ in range(in_flight)]
     try:
@@ -54,15 +51,34 @@ async def translate_segments(
     return found
 
 
-async def _translate(segment: Segment, translate: Callable[[Segment], Awaitable[str]]) -> str:
-    if len(segment.text) <= PART_CHARACTERS:
-        return await translate(segment)
+async def _translate(
+    segment: Segment, translate: Callable[[Segment], Awaitable[str]], report: Callable[[], object]
+) -> str:
     translations = list[str]()
-    for text, is_text in split_text(segment.text) if segment.format == "text" else _split_markup(segment.text):
-        part = Segment(text, segment.format)
-        translations.append(await translate(part) if is_text and is_translatable(part.visible) else text)
+    for part in _parts(segment):
+        if isinstance(part, Segment):
+            translations.append(await translate(part))
+            report()
+        else:
+            translations.append(part)
+        # A translation that is known already waits for nothing.
         await asyncio.sleep(0)
     return "".join(translations)
+
+
+def count_parts(segment: Segment) -> int:
+    """Returns the number of parts in which a segment is translated."""
+    return sum(isinstance(part, Segment) for part in _parts(segment))
+
+
+def _parts(segment: Segment) -> Iterator[Segment | str]:
+    """Yields the parts of a segment to translate, and the texts between them that stay."""
+    if len(segment.text) <= PART_CHARACTERS:
+        yield segment
+        return
+    for text, is_text in split_text(segment.text) if segment.format == "text" else _split_markup(segment.text):
+        part = Segment(text, segment.format)
+        yield part if is_text and is_translatable(part.visible) else text
 
 
 def _split_markup(text: str) -> Iterator[tuple[str, bool]]:

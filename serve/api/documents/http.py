@@ -27,11 +27,12 @@ from serve.errors import (
 )
 from serve.observability.logs import RequestRecord
 from serve.translation.fields import refusal
+from serve.translation.markup import read_markup
 from serve.translation.turns import run_turn
 
 DOCUMENTS_PATH = "/v1/documents"
 DISABLED = "documents: requires a server with --state-dir"
-_LISTS = ("glossary", "placeholders")
+_LISTS = ("glossary", "placeholders", "ignore_tags")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +166,7 @@ class HttpDocuments:
         if not target:
             raise InvalidRequestError("target_language", "expected an ISO 639-1 code")
         record: RequestRecord = request.state.record
+        read_markup("html", {"ignore_tags": options.ignore_tags})
         self._translator.check(request_for(source, target, options), record)
         account = "" if record.account is None else record.account.key.id
         job = await jobs.create(name, data, source, target, options, account=account)

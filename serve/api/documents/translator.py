@@ -60,8 +60,10 @@ class SegmentTranslator:
         """Checks the languages and the model of a request.
 
         Raises:
-            ServiceError: if no model that the client may use has the direction.
+            ServiceError: if no model that the client may use has the direction, or the languages are equal.
         """
+        if request.target_language:
+            _check_languages(request.source_language, request.target_language)
         self._dispatcher.find_languages(request, record)
 
     @asynccontextmanager
@@ -78,9 +80,7 @@ class SegmentTranslator:
         target, sources = self._dispatcher.find_languages(asked, record)
         if job.source_language == AUTO or len(sources) > 1:
             source = await _detect(document.segments, (*sources, target))
-            if source == target:
-                yield _unchanged
-                return
+            _check_languages(source, target)
             asked = asked._replace(source_language=source, source_detected=True)
         asked = asked._replace(priority=PRIORITY, fairness_key=FairnessKey())
         try:
@@ -144,9 +144,12 @@ def request_for(source_language: str, target_language: str, options: JobOptions)
     return TranslateRequest(
         source_language=source_language,
         target_language=target_language,
-        **options.model_dump(exclude={"retranslate"}),
+        **options.model_dump(exclude={"retranslate", "ignore_tags"}),
     )
 
 
-async def _unchanged(segment: Segment) -> str:
-    return segment.text
+def _check_languages(source: str, target: str) -> None:
+    """Raises InvalidRequestError if a text in its target language would be translated."""
+    # Clients of DeepL expect these words.
+    if source == target:
+        raise InvalidRequestError("target_language", f"Source and target language are equal: {shown(target)}")

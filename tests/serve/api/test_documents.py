@@ -85,7 +85,13 @@ def test_the_language_of_a_document_is_detected(served: LiveService) -> None:
     assert finish(served, create(served, text.encode(), source_language="auto"))["status"] == "done"
     german = "Das ist ein Haus mit einem Garten nahe am Fluss.\n"
     job = finish(served, create(served, german.encode(), source_language="auto"))
-    assert served.get(f"{PATH}/{job['id']}/result").text == german
+    assert (job["status"], job["error"]) == ("failed", 'target_language: Source and target language are equal: "de"')
+
+
+def test_named_tags_of_a_document_stay(served: LiveService, expected: str) -> None:
+    page = "<p>{}</p><aside>alpha</aside><p><code>beta</code></p>"
+    job = finish(served, create(served, page.format(TEXT).encode(), "a.html", ignore_tags="Aside,b"))
+    assert served.get(f"{PATH}/{job['id']}/result").text == page.format(expected)
 
 
 def test_a_malformed_document_fails_with_its_place(served: LiveService) -> None:
@@ -122,6 +128,9 @@ def test_a_deleted_document_is_gone(served: LiveService) -> None:
         ({"model": "none"}, b"x", 404, "model: 'none'"),
         ({"colour": "red"}, b"x", 400, "colour: unknown field"),
         ({"split_sentences": "maybe"}, b"x", 400, "split_sentences: "),
+        ({"ignore_tags": "b,<i>"}, b"x", 400, 'ignore_tags[1]: "<i>", expected the name of a tag'),
+        ({"ignore_tags": "b," * 65}, b"x", 400, "ignore_tags: 65 names, expected at most 64"),
+        ({"source_language": "de"}, b"x", 400, 'target_language: Source and target language are equal: "de"'),
     ],
 )
 def test_a_wrong_request_is_refused(

@@ -60,6 +60,17 @@ def test_the_client_of_deepl_translates_a_document(
         client.translate_document_get_status(handle)
 
 
+def test_a_document_in_its_target_language_is_refused(served: LiveService, open_deepl: OpenDeepl) -> None:
+    german = "Das ist ein Haus mit einem Garten nahe am Fluss.\n"
+    with pytest.raises(deepl.DeepLException, match="Source and target language are equal"):
+        open_deepl(served).translate_document(german, io.BytesIO(), target_lang="DE", filename="one.txt")
+    answer = send_file(served, data=german.encode(), source="auto")
+    assert (answer.status_code, answer.json()["error"]) == (
+        400,
+        'Invalid request: target_language: Source and target language are equal: "de"',
+    )
+
+
 def test_the_id_and_the_key_of_a_document_are_both_needed(served: LiveService) -> None:
     handle = upload(served, source_lang="EN").json()
     path = f"/v2/document/{handle['document_id']}"
@@ -115,6 +126,7 @@ def test_a_file_of_libretranslate_is_translated_and_downloaded(served: LiveServi
         ("one.xyz", b"text", {}, "Invalid request: file format not supported"),
         ("one.txt", b"text", {"source": "zz"}, "zz is not supported"),
         ("one.txt", b"text", {"target": "zz"}, "zz is not supported"),
+        ("one.txt", b"text", {"source": "de"}, 'target_language: Source and target language are equal: "de"'),
     ],
 )
 def test_invalid_files_have_the_errors_of_libretranslate(

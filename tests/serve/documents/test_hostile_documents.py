@@ -17,7 +17,7 @@ from serve.documents import xml
 from serve.documents.document import DocumentError, DocumentRequest
 from serve.documents.formats import parse_document
 from serve.documents.inline import ItemKind
-from serve.documents.markdown_inline import InlineReader
+from serve.documents.markdown_inline import InlineReader, InlineSyntax
 from serve.documents.package import MOST_MEMBERS, Package
 
 MEBIBYTE = 1 << 20
@@ -185,7 +185,7 @@ def test_the_texts_of_all_members_count() -> None:
 @pytest.mark.parametrize("run", [*"<>&!*_~`[]|#\\h ", "![", "<!"])
 def test_a_run_of_a_character_of_markdown_has_at_most_half_as_many_parts(run: str) -> None:
     raw = f"a{run * 10_000}b"
-    items = InlineReader(raw, ()).read()
+    items = InlineReader(raw, InlineSyntax()).read()
     assert len(items) <= 5002
 
 
@@ -201,4 +201,4 @@ def test_code_ends_at_the_next_run_of_as_many_backticks(raw: str) -> None:
         place = run.end() if end is None else end.end()
         if end is not None:
             expected.append(raw[run.start() : place])
-    assert [item.raw for item in InlineReader(raw, ()).read() if item.kind is ItemKind.KEPT] == expected
+    assert [item.raw for item in InlineReader(raw, InlineSyntax()).read() if item.kind is ItemKind.KEPT] == expected

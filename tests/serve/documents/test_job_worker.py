@@ -112,6 +112,17 @@ async def test_a_document_is_translated_with_progress(bench: Bench) -> None:
     await stop(working)
 
 
+async def test_a_document_of_one_long_text_has_progress(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.documents.translation.PART_CHARACTERS", 100)
+    working = bench.start()
+    bench.translator.gate.set()
+    job = await bench.create("A dog runs. " * 50)
+    done = await bench.wait(job, *FINAL)
+    assert done.segments > 5
+    assert done.translated == done.segments
+    await stop(working)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "failure", "error"),
     [
