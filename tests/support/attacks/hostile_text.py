@@ -1,0 +1,125 @@
+"""Hostile documents of the text formats: made by repeating marks of the format up to a size.
+
+`python -m tests.support.attacks.hostile_text SECONDS SEED` prints documents whose time grows faster than their size.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from random import Random
+from typing import NamedTuple
+
+from serve.documents.document import DocumentError, DocumentRequest
+from serve.documents.formats import parse_document
+from tests.support.attacks.growth import MAX_GROWTH, largest_growth
+
+_REQUEST = DocumentRequest("en", "de", most_texts=250_000)
+
+
+def _marks(text: str) -> tuple[str, ...]:
+    return tuple(text.split("¦"))
+
+
+# Marks of every format: digits, blanks, quotes, references, brackets, letters.
+_COMMON = _marks(
+    "0¦9¦ ¦\t¦\n¦\r\n¦\r¦'¦\"¦&¦&#¦&#9¦&#x¦&amp¦&amp;¦;¦<¦>¦[¦]¦(¦)¦{¦}¦*¦_¦-¦`¦"
+    "~¦|¦\\¦/¦!¦=¦:¦.¦,¦%¦@¦#¦$¦^¦+¦a¦a ¦a\n¦a\n\n¦Ab. ¦http://¦h¦www.¦a@b.¦\ufeff¦"
+    "\u3000¦\xa0¦\u2028¦\x0b¦\xe9"
+)
+_TAGS = _marks(
+    "<a¦<a ¦<b>¦</b>¦<b¦</¦<!--¦-->¦<!¦<?¦?>¦<![CDATA[¦]]>¦<br>¦<br/>¦<p>¦<a b=\"¦<a b='¦"
+    " b=c¦=¦<i></i>¦<i>a</i>¦<li>¦<td>¦<script>¦</script¦<style>¦</style>¦<svg>¦</svg>¦<code>¦"
+    "</code>¦<pre>¦</pre>¦translate¦<b translate=no>¦<textarea>¦<math>"
+)
+_MARKDOWN = _marks(
+    "> ¦- ¦* ¦1. ¦1) ¦  - ¦    ¦# ¦#¦```¦~~~¦```\n¦***¦**¦__¦~~¦![¦](¦[](¦[a]¦[a]: b\n¦"
+    "[a]: ¦[^¦[^a]: ¦[^a]¦[a][¦|¦|a¦|-¦|-|\n¦|a|b|\n|-|-|\n¦\\\n¦  \n¦$¦$$¦$a$¦$$\n¦\\(¦\\[¦"
+    ": a\n¦a\n: ¦---\n¦===\n¦*a¦a*¦_a¦a_¦<!--\n¦[ ] ¦(<"
+)
+_TIME = "00:00:01,000 --> 00:00:02,000"
+_SUBTITLES = _marks(
+    f"{_TIME}¦{_TIME}\n¦1\n{_TIME}\n¦-->¦ --> ¦00:¦:0¦,0¦.0¦<00:01.000>¦{{\\¦{{\\an8}}¦- ¦\u266a¦<i>¦"
+    f"</i>¦<c.a>¦<v ¦NOTE¦[MUSIC]¦(laughs)¦{_TIME}\na\n¦{_TIME}\n ¦{_TIME}\n- a\n- b\n\n"
+)
+_TEXT = _marks("- ¦* ¦1. ¦a) ¦\u2022 ¦- \n¦1¦1.¦(¦(a¦iv. ¦[ ] ")
+# By format: marks, and what begins a document in which they count.
+MARKS: dict[str, tuple[str, ...]] = {
+    ".txt": (*_COMMON, *_TEXT),
+    ".md": (*_COMMON, *_TAGS, *_MARKDOWN),
+    ".html": (*_COMMON, *_TAGS),
+    ".srt": (*_COMMON, *_TAGS, *_SUBTITLES),
+    ".vtt": (*_COMMON, *_TAGS, *_SUBTITLES),
+}
+BEGINNINGS: dict[str, tuple[str, ...]] = {
+    ".txt": ("", "a", "- "),
+    ".md": ("", "a", "a\n", "# ", "- ", "---\n", "[a]: b\n\n", "|a|\n|-|\n|", "<p>", "a [", "a <a "),
+    ".html": ("", "a", "<p>a ", "<p>a <b>b</b> ", "<a ", "<!--", "<script>", "<p translate=no>"),
+    ".srt": ("", f"1\n{_TIME}\n", f"1\n{_TIME}\na", f"1\n{_TIME}", "1\n00:00:01,000 --> 00:00:02,", "1\n00:00:01,"),
+    ".vtt": ("WEBVTT\n\n", f"WEBVTT\n\n{_TIME}\n", f"WEBVTT\n\n{_TIME}\na", "WEBVTT\n\n00:01.000 --> 00:02."),
+}
+
+
+class HostileText(NamedTuple):
+    """A document of any size: marks repeated between a beginning and an end.
+
+    Attributes:
+        suffix: end of the name of the file.
+        mirrored: repeated as often after the middle.
+    """
+
+    suffix: str
+    beginning: str
+    repeated: str
+    middle: str = ""
+    mirrored: str = ""
+    end: str = ""
+
+    def make(self, size: int) -> bytes:
+        """Returns a document of about a number of characters."""
+        count = max(1, size // len(self.repeated + self.mirrored))
+        return f"{self.beginning}{self.repeated * count}{self.middle}{self.mirrored * count}{self.end}".encode()
+
+
+def draw(random: Random) -> HostileText:
+    """Returns random marks of a format."""
+    suffix = random.choice(tuple(MARKS))
+
+    def marks(*counts: int) -> str:
+        return "".join(random.choices(MARKS[suffix], k=random.choice(counts)))
+
+    end = random.choice(("", "a", "\n", "\na", ">", "]"))
+    return HostileText(
+        suffix, random.choice(BEGINNINGS[suffix]), marks(1, 1, 2, 2, 3), marks(0, 1), marks(0, 0, 0, 1, 2), end
+    )
+
+
+def draw_all() -> Iterator[HostileText]:
+    """Yields every mark of every format after every beginning."""
+    for suffix, marks in MARKS.items():
+        for beginning, mark in product(BEGINNINGS[suffix], marks):
+            yield HostileText(suffix, beginning, mark, end="a")
+
+
+def translate(suffix: str, content: bytes) -> None:
+    """Reads a document and writes it with other texts, unless it is refused."""
+    try:
+        document = parse_document(f"a{suffix}", content, _REQUEST)
+    except DocumentError:
+        return
+    document.write([f"{each.text}x" if each.format == "text" else each.text for each in document.segments])
+
+
+def _main(seconds: float, seed: int) -> None:
+    """Prints documents whose time grows faster than their size."""
+    random, end_seconds = Random(seed), time.monotonic() + seconds
+    while time.monotonic() < end_seconds:
+        hostile = draw(random)
+        growth = largest_growth(hostile.make, partial(translate, hostile.suffix))
+        if growth > MAX_GROWTH:
+            print(f"{growth:.0f}", hostile)
+
+
+if __name__ == "__main__":
+    _main(float(sys.argv[1]), int(sys.argv[2]))
