@@ -171,6 +171,16 @@ def test_the_terms_of_a_file_are_sent(server: str, servicer: CapitalsServicer, t
     assert list(request.glossary) == ["a", "b"]
 
 
+def test_named_tags_of_a_file_stay(server: str, servicer: CapitalsServicer, tmp_path: Path) -> None:
+    page = "<p>{}</p><aside>two</aside><p><code>three</code></p>"
+    (tmp_path / "a.html").write_text(page.format("one"))
+    flags = ["--target-language", "de", "--ignore-tags", "aside", str(tmp_path / "a.html")]
+    assert translate(b"", "--server", server, *flags)[:2] == (0, b"")
+    assert (tmp_path / "a.de.html").read_text() == page.format("ONE")
+    (request,) = servicer.requests
+    assert list(request.ignore_tags) == []
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [("a.tsv", b"house\n", "entry 0"), ("a.txt", b"", ".tsv, .csv, .tbx"), ("a.csv", b"\xff", "utf-8")],
