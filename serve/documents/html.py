@@ -99,7 +99,7 @@ def _items(text: str, block: Block, end: int) -> Iterator[Item]:
     for mark in block.marks:
         yield Item(ItemKind.TEXT, block.text[place : mark.place])
         key = block.text[mark.place : mark.place_end] if mark.kind is MarkKind.KEPT else str(mark.element)
-        yield Item(ItemKind[mark.kind.name], text[mark.start : mark.end], key)
+        yield Item(ItemKind[mark.kind.name], mark.raw(text), key)
         place = mark.place_end
         # White space around a point is one space of the block, or none at its beginning.
         spaced = block.text[place - 1 : place] in ("", " ") and mark.end < end and text[mark.end] in SPACES

@@ -21,7 +21,8 @@ _FORMS = {
     "TAG": r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z][A-Za-z0-9-]*+)(?!\w)[^<>]*+>",
     "COMMENT": r"<!--",
     "REFERENCE": r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
-    "URL": r"https?://[^\s<>()\[\]*`]+",
+    # Without final punctuation, which is the sentence's.
+    "URL": r"https?://[^\s<>()\[\]*`]*[^\s<>()\[\]*`.,;:!?'\"]",
     "NOTE": r"\[\^[^\[\]\s]++\]",
     # What stands before the text of a task or a heading, and the attributes behind it.
     "ATTRIBUTES": r"\{[:#.][^{}\n]*+\}",

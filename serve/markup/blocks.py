@@ -42,6 +42,7 @@ class Mark:
         start, end: its characters in the document.
         place, place_end: its characters in the plain text; the same except for KEPT.
         element: of tags and KEPT.
+        space: white space inside of a point that the plain text has.
     """
 
     kind: MarkKind
@@ -50,6 +51,12 @@ class Mark:
     place: int
     place_end: int
     element: int = NONE
+    space: tuple[int, int] | None = None
+
+    def raw(self, text: str) -> str:
+        """Returns the characters of the document without white space that the plain text has."""
+        start, end = self.space or (self.end, self.end)
+        return text[self.start : start] + text[end : self.end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +233,16 @@ class BlockReader:
             return False
         mark = self._marks[first]
         del self._marks[first:]
-        self._marks.append(Mark(MarkKind.POINT, mark.start, token.end, mark.place, mark.place))
+        space = next((piece[1:] for piece in self._pieces[self._index(mark.place) :]), None)
+        self._marks.append(Mark(MarkKind.POINT, mark.start, token.end, mark.place, mark.place, space=space))
         return True
 
     def _has_text_since(self, place: int) -> bool:
-        index = bisect_right(self._pieces, place - 1, key=lambda piece: piece[0])
-        return any(part != " " for part in self._parts[index:])
+        return any(part != " " for part in self._parts[self._index(place) :])
+
+    def _index(self, place: int) -> int:
+        """Returns the index of the first part that begins at a place or later."""
+        return bisect_right(self._pieces, place - 1, key=lambda piece: piece[0])
 
     def _add_point(self, name: str, start: int, end: int) -> None:
         self._add_mark(MarkKind.POINT, start, end)
@@ -259,7 +270,7 @@ class BlockReader:
 
     def _add_kept(self, owner: int, start: int, end: int, before: int) -> None:
         """Marks the text that was added since a place as text to keep."""
-        text = "".join(self._parts[bisect_right(self._pieces, before - 1, key=lambda piece: piece[0]) :])
+        text = "".join(self._parts[self._index(before) :])
         if not text.strip():
             self._add_mark(MarkKind.POINT, start, end)
             return

@@ -310,7 +310,7 @@ class _NodeReader:
             mark.kind,
             self._clip(mark.place),
             self._clip(end),
-            before=self._text[mark.start : mark.end],
+            before=mark.raw(self._text),
             ends=ends,
             spaced=(self._is_space(mark.start - 1), self._is_space(mark.end)),
         )

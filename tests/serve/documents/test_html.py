@@ -22,6 +22,14 @@ def test_elements_without_translation_stay() -> None:
     assert texts(page) == ['d <k id="1">e</k>']
 
 
+def test_white_space_of_an_element_without_text_is_not_doubled() -> None:
+    page = "<p><em>A</em><span> </span><strong>b</strong> c</p>"
+    document = parse_document("a.html", page.encode(), DocumentRequest())
+    (segment,) = document.segments
+    written = document.write([segment.text.replace("c", "d")]).decode()
+    assert written == "<p><em>A</em><span></span> <strong>b</strong> d</p>"
+
+
 def test_elements_of_the_request_are_kept_text() -> None:
     page = "<p>A <b>bold</b> move</p><Aside>b</Aside>"
     assert texts(page) == ['A <g id="1">bold</g> move', "b"]

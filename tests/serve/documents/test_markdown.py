@@ -59,6 +59,7 @@ def test_formulas_and_lines_of_markup_have_no_text(text: str) -> None:
         ("Set $HOME and $PATH.", "Set $HOME and $PATH."),
         ("See $$a$$ now.", 'See <k id="1">a</k> now.'),
         ("$$ is money.\n\nAnd $$ too.", "$$ is money."),
+        ("See https://a.b/c_d_e.", 'See <k id="1">https://a.b/c_d_e</k>.'),
         ("Press <kbd>Ctrl</kbd> now.", 'Press <k id="1">Ctrl</k> now.'),
         ("A <i translate=no>b &amp; c</i> d.", 'A <k id="1">b &amp; c</k> d.'),
         ("A <kbd>b c.", 'A <x id="1"/>b c.'),

@@ -76,6 +76,7 @@ def test_an_element_encloses_the_words_that_are_aligned_with_its_own(
         ("a <wbr> <img> b", "x y", STRAIGHT, "x <wbr> <img> y"),
         ("a<wbr> <img> b", "x y", STRAIGHT, "x<wbr> <img> y"),
         ("a <i></i><b></b><!-- c --> b", "x y", STRAIGHT, "x <i></i><b></b><!-- c --> y"),
+        ("a<i> </i><b>b</b> c", "x y z", STRAIGHT, "x<i></i> <b>y</b> z"),
         ("<b>a <img></b> b", "y x", "0-1 1-0", "y <b>x <img></b>"),
         ("a<a name=n></a> b c", "x y z", STRAIGHT, "x<a name=n></a> y z"),
         ("a <svg><a>b</a></svg> c", "x z", STRAIGHT, "x <svg><a>b</a></svg> z"),
