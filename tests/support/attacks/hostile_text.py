@@ -5,9 +5,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
-from itertools import product
 from random import Random
 from typing import NamedTuple
 
@@ -93,13 +91,6 @@ def draw(random: Random) -> HostileText:
     return HostileText(
         suffix, random.choice(BEGINNINGS[suffix]), marks(1, 1, 2, 2, 3), marks(0, 1), marks(0, 0, 0, 1, 2), end
     )
-
-
-def draw_all() -> Iterator[HostileText]:
-    """Yields every mark of every format after every beginning."""
-    for suffix, marks in MARKS.items():
-        for beginning, mark in product(BEGINNINGS[suffix], marks):
-            yield HostileText(suffix, beginning, mark, end="a")
 
 
 def translate(suffix: str, content: bytes) -> None:
