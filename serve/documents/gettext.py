@@ -17,7 +17,8 @@ _CHARSET = re.compile(
 )
 _KEYWORD = re.compile(r"(?P<NAME>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]+(?P<TEXT>\".*\")[ \t]*\r?\Z")
 _CONTINUED = re.compile(r"[ \t]*(?P<TEXT>\".*\")[ \t]*\r?\Z")
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_LINE = re.compile(r"[^\n]*+\n?+")
+_QUOTED = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
@@ -25,11 +26,15 @@ _WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\
 
 @dataclass(slots=True)
 class _Field:
-    """A keyword of an entry: its text, and the characters of the text with its quotes."""
+    """A keyword of an entry: the lines of its text, and the characters of the text with its quotes."""
 
-    text: str
+    lines: list[str]
     start: int
     end: int
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
 
 
 @dataclass(slots=True)
@@ -71,29 +76,28 @@ def _entries(text: str) -> Iterator[_Entry]:
     flags: int | None = None
     fuzzy = False
     last: _Field | None = None
-    place = 0
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, found in enumerate(_LINE.finditer(text), 1):
+        line = found[0].removesuffix("\n")
         bare = line.removeprefix("\ufeff")
-        keyword, continued = _KEYWORD.match(bare), _CONTINUED.match(bare)
-        if keyword:
+        place = found.start() + len(line) - len(bare)
+        if keyword := _KEYWORD.match(bare):
             name = keyword["NAME"]
             if entry is None or name == "msgctxt" or (name == "msgid" and set(entry.fields) != {"msgctxt"}):
                 if entry is not None:
                     yield entry
-                entry, flags, fuzzy = _Entry(place + len(line) - len(bare), flags, fuzzy), None, False
-            offset = place + len(line) - len(bare)
-            last = _Field(_read(keyword["TEXT"], number), offset + keyword.start("TEXT"), offset + keyword.end("TEXT"))
+                entry, flags, fuzzy = _Entry(place, flags, fuzzy), None, False
+            lines = [_read(keyword["TEXT"], number)]
+            last = _Field(lines, place + keyword.start("TEXT"), place + keyword.end("TEXT"))
             entry.fields[name] = last
-        elif continued and last is not None:
-            last.text += _read(continued["TEXT"], number)
+        elif last is not None and (continued := _CONTINUED.match(bare)):
+            last.lines.append(_read(continued["TEXT"], number))
             last.end = place + continued.end("TEXT")
         elif bare.startswith("#"):
             if bare.startswith("#,"):
-                flags, fuzzy = place + len(line.rstrip("\r")), "fuzzy" in bare
+                flags, fuzzy = found.start() + len(line.rstrip("\r")), "fuzzy" in bare
             last = None
         elif bare.strip():
             raise DocumentError(f"line {number}: not PO: expected a keyword, a text or a comment")
-        place += len(line) + 1
     if entry is not None:
         yield entry
 

@@ -8,9 +8,11 @@ from itertools import islice
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
 from serve.documents.office_paragraphs import DRAWING, WORD, paragraph_parts
 from serve.documents.package import Package
-from serve.documents.splice import Part, SplicedDocument
+from serve.documents.splice import Part, Parts, splice
 from serve.documents.xml import XmlText, decode_xml
 
+# A character of its text may take four bytes, and its translation as many.
+MAX_MEMBER_BYTES = 16 << 20
 _CONTENT_TYPES = "[Content_Types].xml"
 # The text body, and what stands around the page; comments and glossaries stay.
 _WORD = re.compile(
@@ -19,62 +21,70 @@ _WORD = re.compile(
 # Slides and their notes, charts and diagrams; layouts and masters stay.
 _DRAWING = re.compile(r"presentationml\.(?:slide|notesSlide)\+xml|drawingml\.(?:chart|diagramData|diagramDrawing)\+xml")
 
-Parts = Callable[[XmlText], Iterator[Part]]
+ReadParts = Callable[[XmlText], Iterator[Part]]
 
 
 class PackedDocument:
-    """Documents inside of a package."""
+    """Documents inside of a package. Their texts are read again when they are written: until then, they take memory."""
 
-    def __init__(self, content: bytes, package: Package, documents: dict[str, SplicedDocument]) -> None:
-        """Stores the documents, by the names of their members."""
+    def __init__(self, content: bytes, package: Package, members: dict[str, Parts]) -> None:
+        """Stores the parts of members, by their names."""
         self._content = content
         self._package = package
-        self._documents = documents
+        self._members = members
 
     @property
     def segments(self) -> list[Segment]:
         """The segments of all members."""
-        return [segment for document in self._documents.values() for segment in document.segments]
+        return [segment for parts in self._members.values() for segment in parts.segments]
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """Returns the package with the translations; a member whose text stays keeps its bytes."""
+        """Returns the package with the translations; a member whose text stays keeps its bytes.
+
+        Raises:
+            DocumentError: if they are too long, or the encoding of a member lacks a character.
+        """
         left, changed = iter(translations), dict[str, bytes]()
-        for name, document in self._documents.items():
-            written = document.write(list(islice(left, len(document.segments))))
-            if written != self._package.read(name):
+        for name, parts in self._members.items():
+            content = self._package.read(name)
+            text, encode = decode_xml(content)
+            written = encode(splice(text, parts, list(islice(left, len(parts.segments)))))
+            if written != content:
                 changed[name] = written
         return self._package.replace(changed) if changed else self._content
 
 
 def read_members(
-    package: Package, members: Iterable[tuple[str, Parts]], request: DocumentRequest
-) -> dict[str, SplicedDocument]:
-    """Returns the documents of members, by their names.
+    package: Package, members: Iterable[tuple[str, ReadParts]], request: DocumentRequest
+) -> dict[str, Parts]:
+    """Returns the parts of members, by their names.
 
     Raises:
-        DocumentError: if one is malformed, or all have more texts than the request allows.
+        DocumentError: if one is malformed or too large, or all have more texts than the request allows.
     """
-    documents, number = dict[str, SplicedDocument](), 0
-    for name, parts in members:
+    read, number = dict[str, Parts](), 0
+    for name, read_parts in members:
         try:
-            text, encode = decode_xml(package.read(name))
-            documents[name] = SplicedDocument(text, parts(XmlText(text)), encode, request, number)
+            content = package.read(name)
+            if len(content) > MAX_MEMBER_BYTES:
+                raise DocumentError(f"{len(content):,} bytes, expected at most {MAX_MEMBER_BYTES:,} of a part with text")
+            read[name] = Parts(read_parts(XmlText(decode_xml(content)[0])), request, number)
         except DocumentError as error:
             raise DocumentError(f"{name}: {error}") from error
-        number += len(documents[name].segments)
-    return documents
+        number += len(read[name].segments)
+    return read
 
 
 def parse_office(content: bytes, request: DocumentRequest) -> Document:
     """Parses a docx or pptx file."""
     package = Package(content, request.unpacked_bytes)
-    documents = read_members(package, _translated(package), request)
-    if not documents:
+    members = read_members(package, _translated(package), request)
+    if not members:
         raise DocumentError("not a document of this format: no part with text")
-    return PackedDocument(content, package, documents)
+    return PackedDocument(content, package, members)
 
 
-def _translated(package: Package) -> Iterator[tuple[str, Parts]]:
+def _translated(package: Package) -> Iterator[tuple[str, ReadParts]]:
     """Yields the members with text, and what finds their parts."""
     text, _ = decode_xml(package.read(_CONTENT_TYPES))
     types = XmlText(text)

@@ -12,7 +12,7 @@ from serve.documents.office import PackedDocument, read_members
 from serve.documents.package import Package
 from serve.documents.splice import Part
 from serve.documents.stretches import Piece, Role, stretches
-from serve.documents.xml import XmlText, escape
+from serve.documents.xml import XmlText, any_inside, escape
 from serve.markup.tokens import Kind, names
 
 _CONTENT = "content.xml"
@@ -35,45 +35,47 @@ def parse_opendocument(content: bytes, request: DocumentRequest) -> Document:
 
 
 def _parts(document: XmlText) -> Iterator[Part]:
-    index = 0
+    reader, index = _Reader(document), 0
     while index < len(document.tokens):
         token = document.tokens[index]
         if token.name in _SKIPPED:
             index = document.ends[index]
         elif token.kind is Kind.START and token.name in _PARAGRAPHS:
-            for stretch in stretches(list(_pieces(document, index))):
+            for stretch in stretches(list(reader.pieces(index))):
                 part = _part(stretch)
                 if part is not None:
                     yield part
         index += 1
 
 
-def _pieces(document: XmlText, paragraph: int) -> Iterator[Piece]:
-    index = paragraph + 1
-    while index < document.ends[paragraph]:
-        token, last = document.tokens[index], document.ends[index]
-        if token.kind is Kind.START and token.name in _WRAPPERS:
-            last = index
-        start, end = token.start, document.tokens[last].end
-        raw = document.text[start:end]
-        yield Piece(_role(document, index), start, end, raw, _text(document, index))
-        index = last + 1
+class _Reader:
+    """Reads the pieces of paragraphs."""
 
+    def __init__(self, document: XmlText) -> None:
+        self._document = document
+        self._paragraphs = [index for index, token in enumerate(document.tokens) if token.name in _PARAGRAPHS]
 
-def _role(document: XmlText, index: int) -> Role:
-    token = document.tokens[index]
-    if token.kind is Kind.TEXT:
-        return Role.TEXT
-    if token.name in _WRAPPERS and token.kind is not Kind.EMPTY:
-        return Role.OPEN if token.kind is Kind.START else Role.CLOSE
-    inside = document.tokens[index : document.ends[index]]
-    divides = token.name in _BARRIERS or any(each.name in _PARAGRAPHS for each in inside)
-    return Role.BARRIER if divides else Role.POINT
+    def pieces(self, paragraph: int) -> Iterator[Piece]:
+        """Yields the pieces of the paragraph of a start tag."""
+        document, index = self._document, paragraph + 1
+        while index < document.ends[paragraph]:
+            token, last = document.tokens[index], document.ends[index]
+            if token.kind is Kind.START and token.name in _WRAPPERS:
+                last = index
+            role = self._role(index)
+            raw = document.raw(index, last) if role not in (Role.TEXT, Role.BARRIER) else ""
+            text = _SPACE.sub(" ", document.plain(index, index)) if role is Role.TEXT else ""
+            yield Piece(role, token.start, document.tokens[last].end, raw, text)
+            index = last + 1
 
-
-def _text(document: XmlText, index: int) -> str:
-    """Returns the text of a token; blanks in a row count as one."""
-    return _SPACE.sub(" ", document.plain(index, index)) if document.tokens[index].kind is Kind.TEXT else ""
+    def _role(self, index: int) -> Role:
+        token = self._document.tokens[index]
+        if token.kind is Kind.TEXT:
+            return Role.TEXT
+        if token.name in _WRAPPERS and token.kind is not Kind.EMPTY:
+            return Role.OPEN if token.kind is Kind.START else Role.CLOSE
+        divides = token.name in _BARRIERS or any_inside(self._paragraphs, index, self._document.ends[index])
+        return Role.BARRIER if divides else Role.POINT
 
 
 def _part(stretch: list[Piece]) -> Part | None:

@@ -1,14 +1,18 @@
 """Documents whose translations replace parts of their text; all other characters stay as they are."""
 
 import codecs
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 
 from serve.documents.document import DocumentError, DocumentRequest, Segment
 
 Span = tuple[int, int]
+_WORD = re.compile(r"\S++")
+# Of all translations of a text, with the markup that is written anew.
+MAX_WRITTEN_CHARACTERS = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,6 @@ class SplicedDocument:
         parts: Iterable[Part],
         encode: Callable[[str], bytes],
         request: DocumentRequest,
-        parts_before: int = 0,
     ) -> None:
         """Stores the document.
 
@@ -45,13 +48,12 @@ class SplicedDocument:
             parts: what is translated.
             encode: returns the bytes of a text.
             request: bounds the number of parts.
-            parts_before: number of parts in other members of the package.
 
         Raises:
             DocumentError: if there are more parts than the request allows.
         """
         self._text = text
-        self._parts = _Parts(_bounded(parts, request.most_texts, parts_before))
+        self._parts = Parts(parts, request)
         self._encode = encode
 
     @property
@@ -60,18 +62,32 @@ class SplicedDocument:
         return self._parts.segments
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """Returns the document with the translations."""
+        """Returns the document with the translations.
+
+        Raises:
+            DocumentError: if they are too long, or the encoding lacks a character.
+        """
         return self._encode(splice(self._text, self._parts, translations))
 
 
-class _Parts:
+class Parts:
     """Parts in few objects: garbage collections, which stop all threads, traverse each object.
 
     Attributes:
         segments: of the parts; equal ones are one object.
     """
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    def __init__(self, parts: Iterable[Part], request: DocumentRequest, before: int = 0) -> None:
+        """Stores parts.
+
+        Args:
+            parts: of a text.
+            request: bounds the number of parts.
+            before: number of parts of other texts of the document.
+
+        Raises:
+            DocumentError: if there are more parts than the request allows.
+        """
         self.segments = list[Segment]()
         # The first and the last place of each span, and how many numbers there are up to the end of each part.
         self._places = array("q")
@@ -79,7 +95,7 @@ class _Parts:
         self._renders = list[Callable[[str], Sequence[str]]]()
         self._replaces = bytearray()
         known = dict[Segment, Segment]()
-        for part in parts:
+        for part in _bounded(parts, request.most_texts, before):
             self.segments.append(known.setdefault(part.segment, part.segment))
             self._places.extend(chain.from_iterable(part.spans))
             self._ends.append(len(self._places))
@@ -109,8 +125,17 @@ def unchanged(translation: str) -> tuple[str]:
 
 
 def splice(text: str, parts: Iterable[Part], translations: Sequence[str]) -> str:
-    """Returns a text with the translations of its parts."""
-    edits = list(chain.from_iterable(map(_edits, parts, translations)))
+    """Returns a text with the translations of its parts.
+
+    Raises:
+        DocumentError: if they are too long.
+    """
+    edits, characters = list[tuple[Span, str]](), 0
+    for edit in chain.from_iterable(map(_edits, parts, translations)):
+        edits.append(edit)
+        characters += len(edit[1])
+        if characters > MAX_WRITTEN_CHARACTERS:
+            raise DocumentError(f"the translations have more than {MAX_WRITTEN_CHARACTERS:,} characters with their markup")
     edits.sort(key=lambda edit: edit[0])
     pieces, position = list[str](), 0
     for (start, end), new in edits:
@@ -121,9 +146,14 @@ def splice(text: str, parts: Iterable[Part], translations: Sequence[str]) -> str
 
 def _edits(part: Part, translation: str) -> list[tuple[Span, str]]:
     # The translation of markup may differ in white space that means nothing.
-    if part.replaces and translation.split() == part.segment.text.split():
+    if part.replaces and _same_words(translation, part.segment.text):
         return []
     return list(zip(part.spans, part.render(translation), strict=True))
+
+
+def _same_words(one: str, other: str) -> bool:
+    words = zip_longest(_WORD.finditer(one), _WORD.finditer(other))
+    return one == other or all(first and second and first[0] == second[0] for first, second in words)
 
 
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))

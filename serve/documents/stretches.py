@@ -29,10 +29,10 @@ class Piece:
 
     Attributes:
         start, end: its characters; those of its run, if it is the first or the last of the run.
-        raw: the piece outside of its run, with a run of its own.
+        raw: its markup inside of its run; empty for a BARRIER.
         text: of TEXT and INSTRUCTION.
-        opening: start tag and properties of its run.
-        opens, closes: whether `start` is inside of its run, and `end`.
+        opening: start tag and properties of its run, which all pieces of the run share; empty: it is in no run.
+        opens, closes: openings of the runs that `start` and `end` are inside of; empty: they are outside of runs.
     """
 
     role: Role
@@ -41,8 +41,8 @@ class Piece:
     raw: str = ""
     text: str = ""
     opening: str = ""
-    opens: bool = False
-    closes: bool = False
+    opens: str = ""
+    closes: str = ""
 
 
 def stretches(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:

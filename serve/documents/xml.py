@@ -4,18 +4,18 @@ Entities other than the five of XML are refused, because a document may declare 
 """
 
 import re
+from array import array
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from html import unescape
-from itertools import islice
+from typing import overload
 
 from serve.documents.document import DocumentError
 from serve.documents.splice import decode, decode_as
 from serve.markup.tokens import Kind, MarkupError, Token
 from serve.markup.xml import check_xml, xml_tokens
 
-# Each takes about 300 bytes.
 MOST_TOKENS = 1_000_000
 MOST_LEVELS = 200
 _DECLARED = re.compile(rb"\s*<\?xml\s[^>]*?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
@@ -25,10 +25,13 @@ _ENCODINGS = {
     **{f"iso-8859-{number}": f"iso8859-{number}" for number in (2, 5, 7, 9, 15)},
     **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
 }
+_KINDS = tuple(Kind)
 _ATTRIBUTE = re.compile(r"\s([^\s=/<>\"']++)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)')")
 # Characters that XML cannot have.
 INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_REFERENCE = re.compile("&(?:#x0*+([0-9A-Fa-f]{1,6})|#0*+([0-9]{1,7})|(amp|lt|gt|quot|apos));")
+_ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
 
 def decode_xml(content: bytes) -> tuple[str, Callable[[str], bytes]]:
@@ -47,9 +50,52 @@ def escape(text: str) -> str:
     return INVALID.sub("", text).translate(_ESCAPES)
 
 
+def unescape(text: str) -> str:
+    """Returns text of a well-formed document with characters in place of references."""
+    return _REFERENCE.sub(_referred, text) if "&" in text else text
+
+
+def _referred(found: re.Match[str]) -> str:
+    hexadecimal, decimal, name = found.groups()
+    return _ENTITIES[name] if name else chr(int(hexadecimal, 16) if hexadecimal else int(decimal))
+
+
 def local(name: str) -> str:
     """Returns a name without its prefix."""
     return name.rpartition(":")[2]
+
+
+class _Tokens(Sequence[Token]):
+    """The tokens of a document, in few objects. Together they are its text."""
+
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        """Stores tokens.
+
+        Raises:
+            DocumentError: if there are too many.
+        """
+        self._kinds, self._names = bytearray(), list[str]()
+        self._places = array("I", [0])
+        known = dict[str, str]()
+        for number, token in enumerate(tokens, 1):
+            if number > MOST_TOKENS:
+                raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
+            self._kinds.append(_KINDS.index(token.kind))
+            self._names.append(known.setdefault(token.name, token.name))
+            self._places.append(token.end)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    @overload
+    def __getitem__(self, index: int) -> Token: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Token]: ...
+    def __getitem__(self, index: int | slice) -> Token | list[Token]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        kind, start, end = _KINDS[self._kinds[index]], self._places[index], self._places[index + 1]
+        return Token(kind, start, end, self._names[index])
 
 
 class XmlText:
@@ -72,9 +118,7 @@ class XmlText:
             check_xml(text)
         except MarkupError as error:
             raise DocumentError(str(error)) from error
-        self.tokens = list(islice(xml_tokens(text), MOST_TOKENS + 1))
-        if len(self.tokens) > MOST_TOKENS:
-            raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
+        self.tokens = _Tokens(xml_tokens(text))
         self.ends = _ends(self.tokens)
 
     def raw(self, first: int, last: int) -> str:
@@ -130,8 +174,14 @@ class XmlText:
                     yield index, prefix
 
 
-def _ends(tokens: list[Token]) -> list[int]:
-    ends, levels = list(range(len(tokens))), list[int]()
+def any_inside(numbers: Sequence[int], first: int, end: int) -> bool:
+    """Returns whether a sorted sequence has a number from `first` on and below `end`."""
+    index = bisect_left(numbers, first)
+    return index < len(numbers) and numbers[index] < end
+
+
+def _ends(tokens: Sequence[Token]) -> Sequence[int]:
+    ends, levels = array("I", range(len(tokens))), list[int]()
     for index, token in enumerate(tokens):
         if token.kind is Kind.START:
             levels.append(index)

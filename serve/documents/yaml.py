@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import yaml
 
@@ -13,11 +14,14 @@ from serve.documents.splice import Part, SplicedDocument, decode
 
 _TEXT = "tag:yaml.org,2002:str"
 MOST_LEVELS = 200
+# The parser compares each of them with all others, and each tag with all of them.
+MAX_DIRECTIVES = 100
+_DIRECTIVE = re.compile(r"^%(?:TAG|YAML)\b", re.MULTILINE)
 _RESOLVER = yaml.SafeLoader("")
 # Texts that are safe without quotes in any place.
 _PLAIN = re.compile(r"[A-Za-z\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},&*!|>'\"%@`\n]*")
 # Anchors and tags in front of a scalar, with the comments after them.
-_PROPERTIES = re.compile(r"(?:[&!]\S*[ \t\r\n]+(?:#.*[ \t\r\n]*)*)*")
+_PROPERTIES = re.compile(r"(?:[&!]\S*+[ \t\r\n]++(?:#.*+[ \t\r\n]*+)*+)*+")
 # In a folded scalar, the line ends after a line without indent have one more than they mean.
 _FOLDED = re.compile(r"^([^ \t\n].*+\n++)(?=[^ \t])", re.MULTILINE)
 
@@ -25,6 +29,8 @@ _FOLDED = re.compile(r"^([^ \t\n].*+\n++)(?=[^ \t])", re.MULTILINE)
 def parse_yaml(content: bytes, request: DocumentRequest) -> Document:
     """Parses a YAML file."""
     text, encode = decode(content)
+    if next(islice(_DIRECTIVE.finditer(text), MAX_DIRECTIVES, None), None) is not None:
+        raise DocumentError(f"not YAML that can be read: more than {MAX_DIRECTIVES} directives")
     return SplicedDocument(text, _parts(text), encode, request)
 
 

@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 )
 _PROLOG = re.compile(r"\ufeff?+\s*+(?:(?:<!--.*?-->|<\?(?!xml\s).*?\?>)\s*+)*+(?:<\?xml\s|<!DOCTYPE)", re.DOTALL)
 # Expat holds the interpreter's lock while it reads a chunk; other threads run in between.
-_CHUNK_BYTES = 1 << 16
+_CHUNK_CHARACTERS = 1 << 16
 # Of a text without a root element.
 _ROOT, _ROOT_END = "<dragoman>", "</dragoman>"
 
@@ -64,23 +64,46 @@ def check_xml(text: str) -> None:
         MarkupError: naming the first fault.
     """
     document = _PROLOG.match(text) is not None
-    before = "" if document else _ROOT
-    data = f"{before}{text}{'' if document else _ROOT_END}".encode()
+    before, after = ("", "") if document else (_ROOT, _ROOT_END)
     # The encoding is given: the declaration of a document does not count once it is text.
     parser = expat.ParserCreate("utf-8")
     parser.StartDoctypeDeclHandler = _refuse_subset
     try:
-        for start in range(0, len(data), _CHUNK_BYTES):
-            parser.Parse(data[start : start + _CHUNK_BYTES], False)
-        parser.Parse(b"", True)
+        parser.Parse(before.encode(), False)
+        _parse(parser, text)
+        parser.Parse(after.encode(), True)
     except expat.ExpatError as error:
         problem, index = expat.errors.messages[error.code], parser.ErrorByteIndex
     except _SubsetError:
         problem, index = "internal DTD subset, expected none", parser.CurrentByteIndex
     else:
         return
-    position = len(data[:index].decode(errors="ignore")) - len(before)
-    raise MarkupError(min(max(0, position), len(text)), f"not well-formed XML: {problem}")
+    raise MarkupError(_character(text, max(0, index - len(before))), f"not well-formed XML: {problem}")
+
+
+def _parse(parser: expat.XMLParserType, text: str) -> None:
+    """Feeds a text to a parser in chunks.
+
+    Expat 2.5 reads a token that ends in a later chunk again from its start. Each chunk is therefore at least as long as
+    the part of that token before it, so that all chunks together take linear time.
+    """
+    position, fed_bytes, characters = 0, parser.CurrentByteIndex, _CHUNK_CHARACTERS
+    while position < len(text):
+        chunk = text[position : position + characters].encode()
+        parser.Parse(chunk, False)
+        position += characters
+        fed_bytes += len(chunk)
+        characters = max(_CHUNK_CHARACTERS, fed_bytes - parser.CurrentByteIndex)
+
+
+def _character(text: str, index: int) -> int:
+    """Returns the character that has a byte of the text in UTF-8."""
+    for start in range(0, len(text), _CHUNK_CHARACTERS):
+        chunk = text[start : start + _CHUNK_CHARACTERS].encode()
+        if index < len(chunk):
+            return start + len(chunk[:index].decode(errors="ignore"))
+        index -= len(chunk)
+    return len(text)
 
 
 class _SubsetError(Exception):

@@ -1,0 +1,101 @@
+"""Hostile documents of structured formats take time and memory in proportion to their size, or are refused."""
+
+from random import Random
+
+import pytest
+
+from serve.documents import office_runs, splice, yaml
+from serve.documents.document import DocumentError, DocumentRequest
+from serve.documents.formats import parse_document
+from serve.markup.xml import scan_xml
+from tests.support.attacks.hostile_office import ATTACKS, MEBIBYTE, Attack, changed, draw, measure
+
+# In quadratic time or memory, an attack of this size takes minutes or gigabytes.
+SIZE_BYTES = MEBIBYTE
+MAX_PEAK_BYTES = 200 * MEBIBYTE
+CPU_SECONDS = 60
+RANDOM = Random(20260101)
+SOME = RANDOM.sample(sorted(ATTACKS), 8)
+DRAWN = [draw(RANDOM) for _ in range(12)]
+
+
+def check(attack: Attack, size_bytes: int, max_peak_bytes: int = MAX_PEAK_BYTES) -> str:
+    """Reads and writes a document, and returns why it was refused."""
+    cost = measure(f"a.{attack.format}", attack.make(size_bytes), CPU_SECONDS)
+    assert cost.peak_bytes < max_peak_bytes, f"{cost.peak_bytes / MEBIBYTE:.0f} MiB"
+    return cost.problem
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_known_attacks_take_little(name: str) -> None:
+    check(ATTACKS[name], SIZE_BYTES)
+
+
+@pytest.mark.parametrize("number", range(len(DRAWN)))
+def test_marks_of_a_format_in_any_order_take_little(number: int) -> None:
+    check(DRAWN[number], SIZE_BYTES // 8)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("docx run of tabs", "docx run of points", "docx run of fields", "docx run of namespaces"),
+        *("pptx run of texts", "docx nested barriers", "docx nested fields", "po lines"),
+    ],
+)
+def test_repeated_and_nested_parts_take_linear_memory_and_time(name: str) -> None:
+    assert check(ATTACKS[name], SIZE_BYTES, 60 * MEBIBYTE) == ""
+
+
+@pytest.mark.parametrize("name", ["po long wide text", "po escapes", "json long text", "yaml long text"])
+def test_one_text_of_the_largest_size_takes_at_most_300_mebibytes(name: str) -> None:
+    assert check(ATTACKS[name], 10 * MEBIBYTE, 300 * MEBIBYTE) == ""
+
+
+def test_properties_of_a_run_are_written_once() -> None:
+    """Copied into each text, they would take 20 GB."""
+    content = ATTACKS["docx run of tabs"].make(SIZE_BYTES)
+    document = parse_document("a.docx", content, DocumentRequest())
+    written = document.write([changed(each) for each in document.segments])
+    assert len(document.segments) > 10_000
+    assert len(written) < 2 * len(content)
+
+
+def test_a_translation_that_repeats_long_properties_too_often_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    attack = Attack("docx", '<w:p><w:r><w:rPr><w:rStyle w:val="{}"/></w:rPr><w:t>a b</w:t></w:r>', "<w:fldSimple/>", padding="a" * 20)
+    attack = attack._replace(end="<w:r><w:t>.</w:t></w:r></w:p>")
+    document = parse_document("a.docx", attack.make(1000), DocumentRequest())
+    (segment,) = document.segments
+    moved = segment.text.replace("<x", "b<x")
+    document.write([moved])
+    monkeypatch.setattr(office_runs, "MAX_PROPERTIES_CHARACTERS", 5000)
+    with pytest.raises(DocumentError, match=r"more than 5,000 characters of formatting"):
+        document.write([moved])
+
+
+def test_translations_that_are_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splice, "MAX_WRITTEN_CHARACTERS", 1000)
+    document = parse_document("a.json", b'["a","b"]', DocumentRequest())
+    document.write(["x" * 400, "y" * 400])
+    with pytest.raises(DocumentError, match="the translations have more than 1,000 characters"):
+        document.write(["x" * 600, "y" * 600])
+
+
+def test_a_long_comment_takes_linear_time() -> None:
+    """Expat 2.5 reads it from its start with each chunk."""
+    text = f"<a><!--{'b' * (24 * MEBIBYTE)}--></a>"
+    assert [token.end for token in scan_xml(text)] == [3, len(text) - 4, len(text)]
+
+
+def test_many_directives_of_yaml_are_refused() -> None:
+    lines = [f"%TAG !a{number}! b\n" for number in range(yaml.MAX_DIRECTIVES)]
+    assert len(parse_document("a.yaml", f"{''.join(lines)}--- a\n".encode(), DocumentRequest()).segments) == 1
+    text = f"{''.join(lines)}%TAG !b! c\n--- a\n"
+    with pytest.raises(DocumentError, match="more than 100 directives"):
+        parse_document("a.yaml", text.encode(), DocumentRequest())
+
+
+@pytest.mark.parametrize("number", ["0" * 5000 + "65", "x" + "0" * 5000 + "41"])
+def test_a_reference_of_many_digits_is_one_character(number: str) -> None:
+    document = parse_document("a.xlf", f'<xliff version="1.2"><trans-unit><source>a&#{number};</source></trans-unit></xliff>'.encode(), DocumentRequest())
+    assert [each.text for each in document.segments] == ["aA"]

@@ -1,0 +1,340 @@
+"""Hostile documents of structured formats, of any size, and what they cost.
+
+`python -m tests.support.attacks.hostile_office [SIZE] [NAME...]` prints CPU time and memory of each attack, and the
+factor by which twice the size takes more time.
+"""
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from random import Random
+from typing import NamedTuple
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from serve.documents.document import DocumentError, DocumentRequest, Segment
+from serve.documents.formats import parse_document
+
+MEBIBYTE = 1 << 20
+SIZE_BYTES = 2 * MEBIBYTE
+REQUEST = DocumentRequest("en", "de", most_texts=250_000)
+_WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
+_TYPES = '<Types><Override PartName="/{}" ContentType="application/vnd.openxmlformats-officedocument.{}+xml"/></Types>'
+_PART_PER_NOISE = 150
+# Stands for a number of its own.
+NUMBER = "\0"
+
+
+def _docx(body: str) -> bytes:
+    part = f'<w:document xmlns:w="{_WORD}" xmlns:r="urn:r"><w:body>{body}</w:body></w:document>'
+    return _pack(_TYPES.format("word/document.xml", "wordprocessingml.document.main"), "word/document.xml", part)
+
+
+def _pptx(body: str) -> bytes:
+    part = f'<a:x xmlns:a="{_DRAWING}">{body}</a:x>'
+    return _pack(_TYPES.format("ppt/slides/slide1.xml", "presentationml.slide"), "ppt/slides/slide1.xml", part)
+
+
+def _odt(body: str) -> bytes:
+    return _pack("<x/>", "content.xml", f'<o:d xmlns:o="o" xmlns:text="t" xmlns:draw="d">{body}</o:d>')
+
+
+def _pack(types: str, name: str, part: str) -> bytes:
+    # Keeps the ratio of the package below its limit.
+    noise = Random(len(part)).randbytes(len(part) // _PART_PER_NOISE).hex()
+    stream = BytesIO()
+    with ZipFile(stream, "w", ZIP_DEFLATED) as file:
+        file.writestr("[Content_Types].xml", types)
+        file.writestr(name, f"<!--{noise}-->{part}")
+    return stream.getvalue()
+
+
+def _xliff(body: str) -> bytes:
+    return f'<xliff version="1.2"><file>{body}</file></xliff>'.encode()
+
+
+WRITERS: dict[str, Callable[[str], bytes]] = {
+    "docx": _docx,
+    "pptx": _pptx,
+    "odt": _odt,
+    "xlf": _xliff,
+    "json": str.encode,
+    "arb": str.encode,
+    "yaml": str.encode,
+    "po": str.encode,
+}
+
+
+class Attack(NamedTuple):
+    """Marks of a format, repeated between a beginning and an end.
+
+    Attributes:
+        format: end of the name of the file.
+        mirrored: repeated as often after the middle.
+        padding: repeated once for each of the others in one place of the beginning, marked by `{}`.
+    """
+
+    format: str
+    beginning: str
+    repeated: str
+    middle: str = ""
+    mirrored: str = ""
+    end: str = ""
+    padding: str = ""
+
+    def make(self, size_bytes: int) -> bytes:
+        """Returns a document of about a size, before it is packed."""
+        count = max(1, size_bytes // len(self.repeated + self.mirrored + self.padding))
+        beginning = self.beginning.replace("{}", self.padding * count)
+        text = f"{beginning}{self.repeated * count}{self.middle}{self.mirrored * count}{self.end}"
+        return WRITERS[self.format](_numbered(text))
+
+
+def _numbered(text: str) -> str:
+    """Returns a text with a number in place of each mark for one."""
+    first, *others = text.split(NUMBER)
+    return "".join((first, *(f"{number}{part}" for number, part in enumerate(others))))
+
+
+_BEGIN = '<w:r><w:fldChar w:fldCharType="begin"/></w:r>'
+_SEPARATE = '<w:r><w:fldChar w:fldCharType="separate"/></w:r>'
+_END = '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+_LINK = "<w:r><w:instrText> HYPERLINK a </w:instrText></w:r>"
+_PROPERTIES = '<w:rPr><w:rStyle w:val="{}"/></w:rPr>'
+_UNIT = '<trans-unit id="1"><source>{}</source></trans-unit>'
+_PO_HEAD = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+
+ATTACKS = {
+    # Properties of a run as long as all of its texts.
+    "docx run of tabs": Attack("docx", f"<w:p><w:r>{_PROPERTIES}", "<w:t>a</w:t><w:tab/>", end="</w:r></w:p>", padding="ab" * 8),
+    "docx run of points": Attack("docx", f"<w:p><w:r>{_PROPERTIES}", "<w:t>a</w:t><w:sym/>", end="</w:r></w:p>", padding="ab" * 8),
+    "docx run of fields": Attack(
+        "docx", f"<w:p><w:r>{_PROPERTIES}<w:t>a</w:t>", '<w:fldChar w:fldCharType="begin"/><w:fldChar w:fldCharType="end"/>',
+        end="</w:r></w:p>", padding="ab" * 8,
+    ),
+    "docx run of namespaces": Attack(
+        "docx", '<w:p><w:r xmlns:b="{}">', "<w:t>a</w:t><w:tab/>", end="</w:r></w:p>", padding="ab" * 8,
+    ),
+    "docx nested fields": Attack("docx", "<w:p><w:r><w:t>a</w:t></w:r>", _BEGIN, "<w:r><w:t>a</w:t></w:r>", _END, "</w:p>"),
+    "docx nested links": Attack("docx", "<w:p>", _BEGIN + _LINK + _SEPARATE, "<w:r><w:t>a</w:t></w:r>", _END, "</w:p>"),
+    "docx nested barriers": Attack("docx", "<w:p>", _BEGIN, "<w:r><w:t>a</w:t><w:tab/></w:r>", _END, "</w:p>"),
+    "docx open fields": Attack("docx", "<w:p>", _BEGIN + "<w:r><w:t>a</w:t></w:r>", end="</w:p>"),
+    "docx formats": Attack("docx", "<w:p>", "<w:r><w:rPr><w:b/></w:rPr><w:t>a</w:t></w:r><w:r><w:t>a</w:t></w:r>", end="</w:p>"),
+    "docx paragraphs": Attack("docx", "", "<w:p><w:r><w:t>a</w:t></w:r></w:p>"),
+    "docx links": Attack("docx", "<w:p>", "<w:hyperlink><w:r><w:t>a</w:t></w:r></w:hyperlink>", end="</w:p>"),
+    "docx broken links": Attack("docx", "<w:p>", "<w:hyperlink><w:r><w:t>a</w:t><w:tab/></w:r></w:hyperlink>", end="</w:p>"),
+    "docx namespaces": Attack("docx", "", f'<b:p xmlns:b="{_WORD}"/>'),
+    "docx drawings": Attack("docx", "<w:p><w:r><w:t>a</w:t>", "<w:drawing><w:a/></w:drawing>", end="</w:r></w:p>"),
+    "docx long text": Attack("docx", "<w:p><w:r><w:t>", "a", end="</w:t></w:r></w:p>"),
+    "docx long wide text": Attack("docx", "<w:p><w:r><w:t>\U0001f600", "a", end="</w:t></w:r></w:p>"),
+    "docx attributes": Attack("docx", "<w:p ", f'a{NUMBER}="1" ', end="/>"),
+    "docx comment": Attack("docx", "<!--", "a", end="-->"),
+    "docx comment of dashes": Attack("docx", "<!--", "- ", end="-->"),
+    "docx open comments": Attack("docx", "", "<!-- "),
+    "docx instruction": Attack("docx", "<?a ", "a", end="?>"),
+    "docx CDATA": Attack("docx", "<w:p><w:r><w:t><![CDATA[", "]] ", end="]]></w:t></w:r></w:p>"),
+    "docx quoted tag": Attack("docx", '<w:p a="', "> ", end='"/>'),
+    "docx references": Attack("docx", "<w:p><w:r><w:t>", "&amp;", end="</w:t></w:r></w:p>"),
+    "docx long reference": Attack("docx", "<w:p><w:r><w:t>&#", "0", end="65;</w:t></w:r></w:p>"),
+    "docx elements": Attack("docx", "", "<a/>"),
+    "pptx run of texts": Attack("pptx", '<a:p><a:r><a:rPr a="{}"/>', "<a:t>a</a:t><a:x/>", end="</a:r></a:p>", padding="ab" * 8),
+    "pptx formats": Attack("pptx", "<a:p>", '<a:r><a:rPr b="1"/><a:t>a</a:t></a:r><a:r><a:t>a</a:t></a:r>', end="</a:p>"),
+    "pptx breaks": Attack("pptx", "<a:p>", "<a:r><a:t>a</a:t></a:r><a:br/>", end="</a:p>"),
+    "odt paragraphs": Attack("odt", "", "<text:p>a</text:p>"),
+    "odt nested": Attack("odt", "", "<text:p>a<draw:b><text:p>b</text:p></draw:b></text:p>"),
+    "odt points": Attack("odt", "<text:p>a", "<text:s/>a", end="</text:p>"),
+    "odt spans": Attack("odt", "<text:p>a", "<text:span>a</text:span>", end="</text:p>"),
+    "odt spaces": Attack("odt", "<text:p>a", " ", end="a</text:p>"),
+    "xlf units": Attack("xlf", "", _UNIT.format("a")),
+    "xlf codes": Attack("xlf", '<trans-unit id="1"><source>a', '<x id="1"/>', end="</source></trans-unit>"),
+    "xlf pairs": Attack("xlf", '<trans-unit id="1"><source>a', '<g id="1">a</g>', end="</source></trans-unit>"),
+    "xlf starts": Attack("xlf", '<trans-unit id="1"><source>a', '<bx id="1"/>a', end="</source></trans-unit>"),
+    "xlf segments": Attack(
+        "xlf", '<trans-unit id="1"><source>a</source><seg-source>', '<mrk mtype="seg">a</mrk>', end="</seg-source></trans-unit>"
+    ),
+    "xlf sources": Attack("xlf", "", "<trans-unit><source>a</source><target/></trans-unit>"),
+    "xlf blanks": Attack("xlf", "", " ", end=_UNIT.format("a")),
+    "json texts": Attack("json", "[", '"a",', end='"a"]'),
+    "json names": Attack("json", "{", '"a":"b",', end='"a":"b"}'),
+    "json long text": Attack("json", '["', "ab ", end='"]'),
+    "json escapes": Attack("json", '["a', "\\u00e9", end='"]'),
+    "json surrogates": Attack("json", '["a', "\\ud83d\\ude00", end='"]'),
+    "json blanks": Attack("json", '["a"', " ", end=',"b"]'),
+    "json blanks before a name": Attack("json", '{"a"', " ", end=':"b"}'),
+    "json levels": Attack("json", "", "[", mirrored="]"),
+    "json number": Attack("json", '["a",', "1", end="]"),
+    "json tags": Attack("json", '["a', "<b>a</b>", end='"]'),
+    "json open tags": Attack("json", '["a', "<b>", end='"]'),
+    "json angles": Attack("json", '["a', "<", end='"]'),
+    "arb messages": Attack("arb", "{", '"a":"b","@a":{"b":"c"},', end='"a":"b"}'),
+    "yaml directives": Attack("yaml", "", f"%TAG !a{NUMBER}! b\n", end="--- a\n"),
+    "yaml other directives": Attack("yaml", "", "%A b\n", end="--- a\n"),
+    "yaml anchors": Attack("yaml", "", f"- &a{NUMBER} a\n"),
+    "yaml aliases": Attack("yaml", "- &a a\n", "- *a\n"),
+    "yaml documents": Attack("yaml", "", "--- a\n"),
+    "yaml document directives": Attack("yaml", "", "%TAG !a! b\n--- a\n"),
+    "yaml tags of directives": Attack(
+        "yaml", "".join(f"%TAG !a{number}! b\n" for number in range(100)) + "---\n", "- !a99!a b\n"
+    ),
+    "yaml texts": Attack("yaml", "", "- a\n"),
+    "yaml names": Attack("yaml", "", "a: b\n"),
+    "yaml flow": Attack("yaml", "[", "a,", end="a]"),
+    "yaml flow of names": Attack("yaml", "{", "a: b,", end="a: b}"),
+    "yaml flow levels": Attack("yaml", "", "[", mirrored="]"),
+    "yaml levels": Attack("yaml", "", "- ", end="a"),
+    "yaml keys": Attack("yaml", "", "? "),
+    "yaml long text": Attack("yaml", "a: ", "a ", end="b\n"),
+    "yaml lines of a text": Attack("yaml", "a: b", "\n  a", end="\n"),
+    "yaml quoted": Attack("yaml", 'a: "a', "\\\n", end='"\n'),
+    "yaml quoted lines": Attack("yaml", 'a: "a', "\n", end='"\n'),
+    "yaml escapes": Attack("yaml", 'a: "a', "\\x41", end='"\n'),
+    "yaml block": Attack("yaml", "a: |\n", "  a\n"),
+    "yaml folded": Attack("yaml", "a: >\n", "  a\n\n"),
+    "yaml blank block": Attack("yaml", "a: |\n  a\n", "\n"),
+    "yaml comments": Attack("yaml", "", "#\n", end="a: b\n"),
+    "yaml comments after an anchor": Attack("yaml", "a: &a", "\n  # a", end="\n  text\n"),
+    "yaml tags": Attack("yaml", "", "- !a b\n"),
+    "yaml long tag": Attack("yaml", "- !", "a", end=" b\n"),
+    "yaml long anchor": Attack("yaml", "- &", "a", end=" b\n"),
+    "yaml anchored levels": Attack("yaml", "", "- &a\n"),
+    "yaml blanks": Attack("yaml", "a: b", " ", end="# c\n"),
+    "yaml tabs": Attack("yaml", "a: b", "\t", end="# c\n"),
+    "yaml colons": Attack("yaml", "a: ", ":", end="b\n"),
+    "po messages": Attack("po", _PO_HEAD, 'msgid "a"\nmsgstr ""\n\n'),
+    "po long text": Attack("po", f'{_PO_HEAD}msgid "', "a", end='"\nmsgstr ""\n'),
+    "po long wide text": Attack("po", f'{_PO_HEAD}msgid "\U0001f600', "a", end='"\nmsgstr ""\n'),
+    "po lines": Attack("po", f'{_PO_HEAD}msgid ""\n', '"a"\n', end='msgstr ""\n'),
+    "po empty lines": Attack("po", f'{_PO_HEAD}msgid "a"\n', '""\n', end='msgstr ""\n'),
+    "po bare lines": Attack("po", "", "\n", end='msgid "a"\nmsgstr ""\n'),
+    "po plurals": Attack("po", f'{_PO_HEAD}msgid "a"\nmsgid_plural "b"\n', 'msgstr[0] ""\n'),
+    "po numbers": Attack("po", f'{_PO_HEAD}msgid "a"\nmsgid_plural "b"\nmsgstr[', "0", end='] ""\n'),
+    "po escapes": Attack("po", f'{_PO_HEAD}msgid "a', "\\n", end='"\nmsgstr ""\n'),
+    "po comments": Attack("po", "", "#, fuzzy\n", end='msgid "a"\nmsgstr ""\n'),
+    "po flags": Attack("po", "#, ", "fuzzy, ", end='\nmsgid "a"\nmsgstr ""\n'),
+    "po blanks": Attack("po", 'msgid "a"', " ", end='x\nmsgstr ""\n'),
+    "po header": Attack("po", 'msgid ""\nmsgstr ""\n', '"charset"\n', end='"a"\n'),
+}
+
+
+_XML = ("<!--", "-->", "<?a ", "?>", "<![CDATA[", "]]>", "&amp;", "&#65;", " ", "a", "<a>", "</a>", "<a/>")
+_MARKS: dict[str, tuple[str, ...]] = {
+    "docx": (*_XML, "<w:p>", "</w:p>", "<w:r>", "</w:r>", "<w:t>", "</w:t>", "<w:tab/>", _BEGIN, _SEPARATE, _END, _LINK),
+    "odt": (*_XML, "<text:p>", "</text:p>", "<text:span>", "</text:span>", "<text:s/>", "<draw:b>", "</draw:b>"),
+    "xlf": (*_XML, "<source>", "</source>", "<target/>", "<trans-unit>", "</trans-unit>", "<x/>", '<bx id="1"/>', "<g>", "</g>"),
+    "json": ('"', "[", "]", "{", "}", ",", ":", "a", " ", "\\u", "\\", "1", "<b>", "</b>", "<", "&amp;", '"a"', '"a":', "null"),
+    "yaml": (
+        *("- ", "? ", ": ", "a", "a: ", "\n", "\n  ", " ", "\t", "'", '"', "|\n", ">\n", "#", "&a ", "*a ", "!a ", "!!", "%TAG "),
+        *("---\n", "...\n", "[", "]", "{", "}", ",", "\\", "<b>", "</b>", "&amp;", "\ufeff", "\u2028"),
+    ),
+    "po": (
+        *('msgid "a"\n', 'msgstr ""\n', 'msgid_plural "a"\n', 'msgctxt "a"\n', '"', '"a"\n', "\n", " ", "\\", "#, fuzzy\n", "#~ "),
+        *("msgid ", "msgstr[0] ", "%s", "<b>", "</b>", "&amp;", '"charset=', "charset", "\ufeff", "\r"),
+    ),
+}
+
+
+def draw(random: Random) -> Attack:
+    """Returns an attack of random marks of a format."""
+    name = random.choice(tuple(_MARKS))
+
+    def marks(number: int) -> str:
+        return "".join(random.choices(_MARKS[name], k=number))
+
+    return Attack(name, marks(random.randrange(3)), marks(random.randrange(1, 5)), "a", marks(random.randrange(3)), marks(2))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What reading and writing of a document costs.
+
+    Attributes:
+        peak_bytes: memory of the process beyond what it had before.
+        problem: why the document was refused; empty: it was not.
+    """
+
+    cpu_seconds: float
+    peak_bytes: int
+    written_bytes: int
+    problem: str
+
+
+def measure(name: str, content: bytes, limit_seconds: int = 0) -> Cost:
+    """Reads a document and writes it with other texts, in a process of its own.
+
+    Args:
+        name: of the document.
+        content: the document.
+        limit_seconds: of the CPU; beyond it the process ends. 0: no limit.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            if limit_seconds:
+                resource.setrlimit(resource.RLIMIT_CPU, (limit_seconds, limit_seconds))
+            os.write(writing, json.dumps(_cost(name, content)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        data = answer.read()
+    os.waitpid(child, 0)
+    assert data, f"{name}: the process ended, or took more than {limit_seconds} seconds of the CPU"
+    return Cost(*json.loads(data))
+
+
+def _cost(name: str, content: bytes) -> tuple[float, int, int, str]:
+    begun_seconds, written, problem = _cpu_seconds(), b"", ""
+    before_bytes = _reset_peak()
+    try:
+        document = parse_document(name, content, REQUEST)
+        written = document.write([changed(each) for each in document.segments])
+    except DocumentError as error:
+        problem = str(error)
+    return _cpu_seconds() - begun_seconds, _peak() - before_bytes, len(written), problem
+
+
+def changed(segment: Segment) -> str:
+    """Returns another text with the same tags."""
+    return f"{segment.text} b"
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _reset_peak() -> int:
+    """Resets the peak of the memory of this process to its present memory, and returns it."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+    return _peak()
+
+
+def _peak() -> int:
+    with open("/proc/self/status", encoding="ascii") as file:
+        (line,) = (each for each in file if each.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
+
+
+def main(size_bytes: int = SIZE_BYTES, *names: str) -> None:
+    """Prints the cost of attacks, and of the same ones of twice the size."""
+    print(f"{'attack':32} {'seconds':>8} {'MiB':>6} {'written':>8} {'factor':>6}  problem")
+    for name in names or ATTACKS:
+        attack = ATTACKS[name]
+        small = measure(f"a.{attack.format}", attack.make(size_bytes // 2))
+        large = measure(f"a.{attack.format}", attack.make(size_bytes))
+        factor = large.cpu_seconds / max(small.cpu_seconds, 0.001)
+        print(
+            f"{name:32} {large.cpu_seconds:8.2f} {large.peak_bytes / MEBIBYTE:6.0f} {large.written_bytes:8} {factor:6.1f}"
+            f"  {large.problem[:60]}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:])
