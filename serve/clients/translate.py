@@ -25,7 +25,7 @@ from serve.clients.messages import Wanted
 from serve.clients.options import ConnectionOptions
 from serve.clients.translate_files import DocumentFileError, output_paths, read_document, read_terms, translate_document
 from serve.documents.document import DocumentRequest, Segment
-from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS
+from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
 from serve.files import FileError
 from serve.translation.blank import is_blank
 from serve.translation.fields import SearchFields
@@ -275,7 +275,11 @@ class TranslateCommand(ConnectionOptions):
         async with self._open_translator(markup=markup) as translator:
 
             async def translate(segment: Segment) -> str:
-                tags = {"ignore_tags": IGNORE_TAGS, "non_splitting_tags": NON_SPLITTING_TAGS}
+                tags = {
+                    "ignore_tags": IGNORE_TAGS,
+                    "splitting_tags": SPLITTING_TAGS,
+                    "non_splitting_tags": NON_SPLITTING_TAGS,
+                }
                 wanted = common | {"format": segment.format} | (tags if segment.format == "xml" else {})
                 (translation,) = (await translator.translate(segment.text, **cast("Wanted", wanted))).translations
                 return translation.text

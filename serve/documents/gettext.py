@@ -4,12 +4,13 @@ Files in other charsets become UTF-8: most charsets lack characters of the trans
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
+from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
 from serve.documents.encodings import encoding_of
 from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
+from serve.documents.tagged import value_part
 
 # The name of the charset in the header, which is the first message.
 _CHARSET = re.compile(
@@ -121,19 +122,29 @@ def _parts(entry: _Entry, request: DocumentRequest) -> Iterator[Part]:
     plural = entry.fields.get("msgid_plural", message)
     # A language without a plural has the form of many.
     message = message if others else plural
-    if is_translatable(message.text):
-        yield _part(message.text, [first], None if entry.fuzzy else (place, mark))
-    if others and is_translatable(plural.text):
-        yield _part(plural.text, others, None)
+    fuzzy = [] if entry.fuzzy else [mark]
+    parts = [
+        _part(message.text, [(place, place)] * len(fuzzy), [first], fuzzy),
+        _part(plural.text, [], others, []) if others else None,
+    ]
+    yield from filter(None, parts)
 
 
-def _part(message: str, spans: list[Span], fuzzy: tuple[int, str] | None) -> Part:
-    bare = message.strip()
-    before, _, after = message.partition(bare)
+def _part(message: str, places: list[Span], spans: list[Span], marks: list[str]) -> Part | None:
+    """Returns the part of a message.
 
-    def render(translation: str) -> list[str]:
-        written = f'"{(before + translation + after).translate(_WRITTEN)}"'
-        return [*([fuzzy[1]] if fuzzy else []), *([written] * len(spans))]
+    Args:
+        message: the text.
+        places: where the marks go.
+        spans: where translations go.
+        marks: of the entry, such as a line of flags.
+    """
+    if not is_translatable(message):
+        return None
+    part = value_part(message, [*places, *spans], _write, tuple(marks), len(spans))
+    return None if part is None else replace(part, replaces=False)
 
-    places = [(fuzzy[0], fuzzy[0])] if fuzzy else []
-    return Part(Segment(bare), [*places, *spans], render, replaces=False)
+
+def _write(before: str, after: str, marks: Sequence[str], number: int, text: str) -> list[str]:
+    written = f'"{(before + text + after).translate(_WRITTEN)}"'
+    return [*marks, *([written] * number)]

@@ -1,7 +1,7 @@
 """Text with formatting: becomes a segment with tags, whose translation becomes formatting again.
 
-A segment has three tags: `<g>` around formatted text, `<x/>` for something without text, and `<k>` around text that is
-not translated. Formatting around the whole text is not part of the segment, and text without other formatting is plain.
+A segment has four tags: `<g>` around formatted text, `<x/>` for something without text, `<b/>` for something that ends a
+sentence, and `<k>` around text that is not translated. Formatting around the whole text is not part of the segment, and text without other formatting is plain.
 """
 
 import re
@@ -15,7 +15,8 @@ from typing import NamedTuple
 from serve.documents.document import Segment, is_translatable
 from serve.documents.xml import INVALID, escape
 
-# The tags that end no sentence, and those with text that is not translated.
+# The tags that end a sentence, those that end none, and those with text that is not translated.
+SPLITTING_TAGS = ("b",)
 NON_SPLITTING_TAGS = ("g", "x", "k")
 IGNORE_TAGS = ("k",)
 # Deeper formatting is translated as points.
@@ -23,19 +24,23 @@ MOST_LEVELS = 50
 # Longer text that is not translated becomes a point: the model does not read it.
 MOST_KEPT_CHARACTERS = 150
 _TOKEN = re.compile(
-    r'<g id="(?P<OPEN>\d+)">|(?P<CLOSE></g>)|<x id="(?P<POINT>\d+)"/>|<k id="(?P<KEPT>\d+)">[^<]*</k>|(?P<TEXT>[^<]+)'
+    r'<g id="(?P<OPEN>\d+)">|(?P<CLOSE></g>)|<x id="(?P<POINT>\d+)"/>|<b id="(?P<BREAK>\d+)"/>|<k id="(?P<KEPT>\d+)">[^<]*</k>|(?P<TEXT>[^<]+)'
 )
 _INVALID_RUN = re.compile(f"({INVALID.pattern}+)")
 
 
 class ItemKind(Enum):
-    """Kinds of items: text, start and end of formatting, something without text, text that is not translated."""
+    """Kinds of items: text, start and end of formatting, something without text, text that is not translated.
+
+    A BREAK is something without text that ends a sentence.
+    """
 
     TEXT = auto()
     OPEN = auto()
     CLOSE = auto()
     POINT = auto()
     KEPT = auto()
+    BREAK = auto()
 
 
 class Item(NamedTuple):
@@ -136,6 +141,8 @@ def _tag(number: int, item: Item) -> str:
             return "</g>"
         case ItemKind.POINT:
             return f'<x id="{number}"/>'
+        case ItemKind.BREAK:
+            return f'<b id="{number}"/>'
         case ItemKind.KEPT:
             return f'<k id="{number}">{escape(item.key)}</k>'
 
@@ -215,4 +222,4 @@ def _trim(items: list[Item]) -> Inline:
 
 
 def _is_outside(item: Item) -> bool:
-    return item.kind is ItemKind.POINT or (item.kind is ItemKind.TEXT and not item.raw.strip())
+    return item.kind in (ItemKind.POINT, ItemKind.BREAK) or (item.kind is ItemKind.TEXT and not item.raw.strip())

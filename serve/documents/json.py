@@ -6,11 +6,11 @@ In ARB files (`.arb`), members with names that begin with `@` stay, too.
 import json
 import re
 from collections.abc import Iterator
-from functools import partial
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
+from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
 from serve.documents.splice import Part, Span, SplicedDocument, decode
+from serve.documents.tagged import value_part
 
 _TOKEN = re.compile(r"[\s:]*+(?P<MARK>[\"{}\[\],]|[^\s\"{}\[\],:]++)")
 
@@ -31,7 +31,8 @@ def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
         json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"not JSON: {error}") from error
-    return SplicedDocument(text, (_part(text, *each) for each in _values(text, kept)), encode, request)
+    parts = (_part(text, *each) for each in _values(text, kept))
+    return SplicedDocument(text, filter(None, parts), encode, request)
 
 
 def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
@@ -72,13 +73,10 @@ def _is_text(value: str) -> bool:
     return is_translatable(value) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def _part(text: str, value: str, span: Span) -> Part:
+def _part(text: str, value: str, span: Span) -> Part | None:
     raw = text[slice(*span)]
-    as_ascii = raw.isascii() and "\\u" in raw
-    bare = value.strip()
-    before, _, after = value.partition(bare)
-    return Part(Segment(bare), (span,), partial(_render, before=before, after=after, as_ascii=as_ascii))
+    return value_part(value, (span,), _write, raw.isascii() and "\\u" in raw)
 
 
-def _render(translation: str, *, before: str, after: str, as_ascii: bool) -> tuple[str]:
-    return (json.dumps(f"{before}{translation}{after}", ensure_ascii=as_ascii),)
+def _write(before: str, after: str, as_ascii: bool, text: str) -> tuple[str]:  # noqa: FBT001 - given by position
+    return (json.dumps(f"{before}{text}{after}", ensure_ascii=as_ascii),)

@@ -17,7 +17,7 @@ PART_SENTENCES = 10
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f])\s*")
 _START = rf"[^\s\0].{{0,{PART_CHARACTERS - 2}}}"
 _WORD_END = re.compile(rf"{_START}(?<=\S)(?=\s|\Z)|{_START}(?!\0)", re.DOTALL)
-_TAG = re.compile(r"(?P<OPEN><g [^<>]*>)|(?P<CLOSE></g>)|<x [^<>]*>|<k [^<>]*>[^<]*</k>")
+_TAG = re.compile(r"(?P<OPEN><g [^<>]*>)|(?P<CLOSE></g>)|<[bx] [^<>]*>|<k [^<>]*>[^<]*</k>")
 
 
 async def translate_segments(

@@ -4,13 +4,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 
 import yaml
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
+from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
 from serve.documents.splice import Part, SplicedDocument, decode
+from serve.documents.tagged import value_part
 
 _TEXT = "tag:yaml.org,2002:str"
 MOST_LEVELS = 200
@@ -19,7 +19,7 @@ MAX_DIRECTIVES = 100
 _DIRECTIVE = re.compile(r"^%(?:TAG|YAML)\b", re.MULTILINE)
 _RESOLVER = yaml.SafeLoader("")
 # Texts that are safe without quotes in any place.
-_PLAIN = re.compile(r"[A-Za-z\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},&*!|>'\"%@`\n]*")
+_PLAIN = re.compile(r"[A-Za-z<\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*")
 # Anchors and tags in front of a scalar, with the comments after them.
 _PROPERTIES = re.compile(r"(?:[&!]\S*+[ \t\r\n]++(?:#.*+[ \t\r\n]*+)*+)*+")
 # In a folded scalar, the line ends after a line without indent have one more than they mean.
@@ -93,15 +93,13 @@ def _part(text: str, event: yaml.ScalarEvent) -> Part | None:
         raise AssertionError("every event of a text has its places")
     properties = _PROPERTIES.match(text, event.start_mark.index)
     start, end = properties.end() if properties else event.start_mark.index, event.end_mark.index
-    raw, bare = text[start:end], event.value.strip()
-    before, _, after = event.value.partition(bare)
-    return Part(Segment(bare), ((start, end),), partial(_render, raw=raw, before=before, after=after))
+    return value_part(event.value, ((start, end),), _render, text[start:end])
 
 
-def _render(translation: str, *, raw: str, before: str, after: str) -> tuple[str]:
+def _render(before: str, after: str, raw: str, text: str) -> tuple[str]:
     if raw.startswith(("|", ">")):
-        return (_write_block(raw, before, translation),)
-    return (_write(raw, f"{before}{translation}{after}"),)
+        return (_write_block(raw, before, text),)
+    return (_write(raw, f"{before}{text}{after}"),)
 
 
 def _write(raw: str, value: str) -> str:

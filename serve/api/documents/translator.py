@@ -13,7 +13,7 @@ from functools import partial
 from serve.api.auth import Authenticator
 from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Segment
-from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS
+from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
 from serve.documents.job import Job, JobOptions
 from serve.errors import (
     DeadlineExceededError,
@@ -108,7 +108,7 @@ class SegmentTranslator:
     async def _translate_segment(self, asked: TranslateRequest, record: RequestRecord, segment: Segment) -> str:
         request = asked._replace(text=(segment.text,), format=segment.format)
         if segment.format == "xml":
-            request = request._replace(ignore_tags=IGNORE_TAGS, non_splitting_tags=NON_SPLITTING_TAGS)
+            request = request._replace(ignore_tags=IGNORE_TAGS, splitting_tags=SPLITTING_TAGS, non_splitting_tags=NON_SPLITTING_TAGS)
         async with self._turns:
             return await self._translate(request, record)
 

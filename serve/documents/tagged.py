@@ -1,0 +1,165 @@
+"""Values of programs: texts, or texts with tags, such as `Read <b>this</b> &amp; that`.
+
+The tags of a value become tags of its segment, and so do placeholders next to them. Branches of an ICU message with tags
+are sentences of their own. A translation has character references only for characters that the value has as references.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from html import unescape
+from html.entities import html5
+from itertools import islice
+
+from serve.documents.document import DocumentError, Segment
+from serve.documents.inline import Inline, Item, ItemKind
+from serve.documents.splice import Part, Span
+from serve.markup.elements import BLOCKS
+from serve.markup.html import VOID, read_translate
+from serve.markup.tokens import names
+from serve.placeholders.icu import find_texts
+from serve.placeholders.patterns import Finder
+
+# Each takes about 300 bytes.
+MAX_ITEMS = 100_000
+# A name may be a number, as in `<0>here</0>`.
+_TAG = re.compile(
+    r"<!--(?:[^-]|-(?!->))*+-->|<(?P<CLOSE>/)?(?P<NAME>[A-Za-z0-9][^\s<>/\"'=]*+)"
+    r"(?:[\s/](?:[^<>\"'/]|/(?!>)|\"[^\"]*+\"|'[^']*+')*+)?(?P<EMPTY>/)?>"
+)
+_REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+# In a message, two apostrophes mean one.
+_REFERENCE_OF_MESSAGE = re.compile(rf"{_REFERENCE.pattern}|''")
+_QUOTED = re.compile(r"'[{}|#][^']*+'")
+_UNTRANSLATED = names("code kbd pre samp script style textarea var")
+_PLACEHOLDERS = Finder(("mustache", "interpolation", "brace", "printf"))
+
+
+def value_part(value: str, spans: Sequence[Span], write: Callable[..., Sequence[str]], *given: object) -> Part | None:
+    """Returns the part of a value that has a letter; None: its only letters are in markup.
+
+    Args:
+        value: with white space around its text.
+        spans: characters of the document that are written anew.
+        write: called with the white space before and after the text, `given`, and the new text.
+        given: arguments of `write`.
+    """
+    text = value.strip()
+    start = value.index(text)
+    written = partial(write, value[:start], value[start + len(text) :], *given)
+    if not _TAG.search(text) and not _has_reference(text):
+        return Part(Segment(text), spans, written)
+    inline = _Reader(text).inline
+    return Part(inline.segment, spans, partial(_render, text, written)) if inline.is_translatable else None
+
+
+def _has_reference(text: str) -> bool:
+    return any(_character(found[0]) != found[0] for found in _REFERENCE.finditer(text))
+
+
+def _character(reference: str) -> str:
+    """Returns what a reference stands for; of an unknown name, the reference."""
+    return unescape(reference) if reference.startswith("&#") else html5.get(reference[1:], reference)
+
+
+def _render(text: str, write: Callable[[str], Sequence[str]], translation: str) -> Sequence[str]:
+    """Renders the translation of a text with tags, which is read again: its items would take memory until then."""
+    reader = _Reader(text)
+    return write(reader.inline.render(translation, reader.escape))
+
+
+class _Reader:
+    """Reads a text with tags.
+
+    Attributes:
+        inline: the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Reads the text.
+
+        Raises:
+            DocumentError: if it has too many tags.
+        """
+        self._text = text
+        # How the text writes characters, and those that it has without references.
+        self._written = dict[str, str]()
+        self._bare = set[str]()
+        spans = find_texts(text)
+        self._is_message = spans != [(0, len(text))]
+        items = list(islice(self._items(spans), MAX_ITEMS + 1))
+        if len(items) > MAX_ITEMS:
+            raise DocumentError(f"a value has more than {MAX_ITEMS:,} tags and texts")
+        self.inline = Inline.of(items)
+
+    def escape(self, text: str) -> str:
+        """Returns characters with references where the text has them."""
+        table = {each: written for each, written in self._written.items() if each not in self._bare}
+        if "<" not in self._bare:
+            table.setdefault("<", "&lt;")
+        return text.translate(str.maketrans(table))
+
+    def _items(self, spans: Sequence[Span]) -> Iterator[Item]:
+        """Yields the items of texts, and breaks for the syntax of a message around them."""
+        position = 0
+        for start, end in spans:
+            if position < start:
+                yield Item(ItemKind.BREAK, self._text[position:start])
+            yield from self._read(start, end)
+            position = end
+        if position < len(self._text):
+            yield Item(ItemKind.BREAK, self._text[position:])
+
+    def _read(self, position: int, end: int) -> Iterator[Item]:
+        """Yields the items of a part of the text."""
+        while tag := _TAG.search(self._text, position, end):
+            yield from self._read_text(position, tag.start())
+            position = tag.end()
+            raw, name = tag[0], (tag["NAME"] or "").lower()
+            last = self._end_of_kept(tag, end) if name and not tag["CLOSE"] and not tag["EMPTY"] else None
+            if last is not None:
+                raw = self._text[tag.start() : last[1]]
+                yield Item(ItemKind.KEPT, raw, unescape(_TAG.sub("", self._text[position : last[0]])))
+                position = last[1]
+            elif name in BLOCKS:
+                yield Item(ItemKind.BREAK, raw)
+            elif not name or tag["EMPTY"] or name in VOID:
+                yield Item(ItemKind.POINT, raw)
+            else:
+                yield Item(ItemKind.CLOSE if tag["CLOSE"] else ItemKind.OPEN, raw, name)
+        yield from self._read_text(position, end)
+
+    def _end_of_kept(self, tag: re.Match[str], end: int) -> Span | None:
+        """Returns the characters of the tag that ends an element without translation; None: it is none."""
+        name = tag["NAME"]
+        if name.lower() not in _UNTRANSLATED and read_translate(tag[0]) is not False:
+            return None
+        found = re.compile(rf"</{re.escape(name)}\s*>", re.IGNORECASE).search(self._text, tag.end(), end)
+        return found.span() if found else None
+
+    def _read_text(self, start: int, end: int) -> Iterator[Item]:
+        """Yields the text and the placeholders of a part without tags."""
+        text = self._text[start:end]
+        kept = [(each.start, each.end) for each in _PLACEHOLDERS.find(text)]
+        if self._is_message:
+            kept = sorted(kept + [found.span() for found in _QUOTED.finditer(text)])
+        position = 0
+        for first, last in kept:
+            if first >= position:
+                yield Item(ItemKind.TEXT, self._unescape(text[position:first]))
+                yield Item(ItemKind.KEPT, text[first:last], text[first:last])
+                position = last
+        yield Item(ItemKind.TEXT, self._unescape(text[position:]))
+
+    def _unescape(self, text: str) -> str:
+        """Returns a text without references, and notes which characters it writes in which way."""
+        reference = _REFERENCE_OF_MESSAGE if self._is_message else _REFERENCE
+
+        def read(found: re.Match[str]) -> str:
+            value = "'" if found[0] == "''" else _character(found[0])
+            if len(value) == 1:
+                self._written.setdefault(value, found[0])
+            return value
+
+        self._bare.update(reference.sub("", text))
+        return reference.sub(read, text)
