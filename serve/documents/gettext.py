@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
 from serve.documents.encodings import encoding_of
-from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
+from serve.documents.locales import is_of_source, needs_target
+from serve.documents.splice import Edit, Part, Span, SplicedDocument, decode, decode_as
 from serve.documents.tagged import value_part
 
 # The name of the charset in the header, which is the first message.
@@ -18,6 +19,7 @@ _CHARSET = re.compile(
 )
 _KEYWORD = re.compile(r"(?P<NAME>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]+(?P<TEXT>\".*\")[ \t]*\r?\Z")
 _CONTINUED = re.compile(r"[ \t]*(?P<TEXT>\".*\")[ \t]*\r?\Z")
+_LANGUAGE = re.compile(r"\"Language:[ \t]*+(?P<NAME>[A-Za-z_-]*+)(?:@\w*+)?[ \t]*+\\n")
 _LINE = re.compile(r"[^\n]*+\n?+")
 _QUOTED = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -58,7 +60,19 @@ def parse_po(content: bytes, request: DocumentRequest) -> Document:
     """Parses a PO file or a template."""
     text, encode = _decode(content)
     parts = (part for entry in _entries(text) for part in _parts(entry, request))
-    return SplicedDocument(text, parts, encode, request)
+    return SplicedDocument(text, parts, encode, request, list(_language_edits(text, request)))
+
+
+def _language_edits(text: str, request: DocumentRequest) -> Iterator[Edit]:
+    """Yields the edit of the header's language, if it is missing or that of the source."""
+    header = next(_entries(text), None)
+    if header is None or "msgstr" not in header.fields or header.fields["msgid"].text:
+        return
+    values = header.fields["msgstr"]
+    found = _LANGUAGE.search(text, values.start, values.end)
+    if found and needs_target(found["NAME"], request) and (not found["NAME"] or is_of_source(found["NAME"], request)):
+        space = "" if text[found.start("NAME") - 1].isspace() else " "
+        yield found.span("NAME"), f"{space}{request.target}"
 
 
 def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:

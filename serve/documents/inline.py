@@ -1,7 +1,8 @@
 """Text with formatting: becomes a segment with tags, whose translation becomes formatting again.
 
-A segment has four tags: `<g>` around formatted text, `<x/>` for something without text, `<b/>` for something that ends a
-sentence, and `<k>` around text that is not translated. Formatting around the whole text is not part of the segment, and text without other formatting is plain.
+A segment has four tags: `<g>` around formatted text, `<x/>` for something without text, `<b/>` for something that ends
+a sentence, and `<k>` around text that is not translated. Formatting around the whole text is not part of the segment,
+and text without other formatting is plain.
 """
 
 import re
@@ -24,7 +25,8 @@ MOST_LEVELS = 50
 # Longer text that is not translated becomes a point: the model does not read it.
 MOST_KEPT_CHARACTERS = 150
 _TOKEN = re.compile(
-    r'<g id="(?P<OPEN>\d+)">|(?P<CLOSE></g>)|<x id="(?P<POINT>\d+)"/>|<b id="(?P<BREAK>\d+)"/>|<k id="(?P<KEPT>\d+)">[^<]*</k>|(?P<TEXT>[^<]+)'
+    r'<g id="(?P<OPEN>\d+)">|(?P<CLOSE></g>)|<x id="(?P<POINT>\d+)"/>|<b id="(?P<BREAK>\d+)"/>'
+    r'|<k id="(?P<KEPT>\d+)">[^<]*</k>|(?P<TEXT>[^<]+)'
 )
 _INVALID_RUN = re.compile(f"({INVALID.pattern}+)")
 

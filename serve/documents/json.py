@@ -1,6 +1,6 @@
 """JSON: each text that is a value is a segment; names stay.
 
-In ARB files (`.arb`), members with names that begin with `@` stay, too.
+In ARB files (`.arb`), members with names that begin with `@` stay, too. Their locale becomes the target language.
 """
 
 import json
@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
+from serve.documents.locales import needs_target
 from serve.documents.splice import Part, Span, SplicedDocument, decode
 from serve.documents.tagged import value_part
 
+# Each takes about 100 bytes while the file is checked. Brackets inside of texts count too.
+MAX_COLLECTIONS = 1_000_000
+_LOCALE = re.compile(r"\"@@locale\"\s*+:\s*+\"(?P<NAME>[A-Za-z0-9_-]*+)\"")
 _TOKEN = re.compile(r"[\s:]*+(?P<MARK>[\"{}\[\],]|[^\s\"{}\[\],:]++)")
 
 
@@ -27,12 +31,16 @@ def parse_arb(content: bytes, request: DocumentRequest) -> Document:
 
 def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
     text, encode = decode(content)
+    if text.count("[") + text.count("{") > MAX_COLLECTIONS:
+        raise DocumentError(f"more than {MAX_COLLECTIONS:,} lists and objects: divide the document")
     try:
         json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"not JSON: {error}") from error
     parts = (_part(text, *each) for each in _values(text, kept))
-    return SplicedDocument(text, filter(None, parts), encode, request)
+    locale = _LOCALE.search(text) if kept else None
+    edits = [(locale.span("NAME"), request.target)] if locale and needs_target(locale["NAME"], request) else []
+    return SplicedDocument(text, filter(None, parts), encode, request, edits)
 
 
 def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
@@ -78,5 +86,5 @@ def _part(text: str, value: str, span: Span) -> Part | None:
     return value_part(value, (span,), _write, raw.isascii() and "\\u" in raw)
 
 
-def _write(before: str, after: str, as_ascii: bool, text: str) -> tuple[str]:  # noqa: FBT001 - given by position
+def _write(before: str, after: str, as_ascii: bool, text: str) -> tuple[str]:
     return (json.dumps(f"{before}{text}{after}", ensure_ascii=as_ascii),)

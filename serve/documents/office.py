@@ -6,6 +6,7 @@ from functools import partial
 from itertools import islice
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
+from serve.documents.office_charts import chart_parts
 from serve.documents.office_paragraphs import DRAWING, WORD, paragraph_parts
 from serve.documents.package import Package
 from serve.documents.splice import Part, Parts, splice
@@ -18,8 +19,11 @@ _CONTENT_TYPES = "[Content_Types].xml"
 _WORD = re.compile(
     r"wordprocessingml\.(?:document\.main|header|footer|footnotes|endnotes)\+xml|word\.document\.macroEnabled"
 )
-# Slides and their notes, charts and diagrams; layouts and masters stay.
-_DRAWING = re.compile(r"presentationml\.(?:slide|notesSlide)\+xml|drawingml\.(?:chart|diagramData|diagramDrawing)\+xml")
+# Slides and their notes, diagrams and text on charts; layouts and masters stay.
+_DRAWING = re.compile(
+    r"presentationml\.(?:slide|notesSlide)\+xml|drawingml\.(?:chartshapes|diagramData|diagramDrawing)\+xml"
+)
+_CHART = re.compile(r"drawingml\.chart\+xml|chartex\+xml")
 
 ReadParts = Callable[[XmlText], Iterator[Part]]
 
@@ -65,10 +69,8 @@ def read_members(
     read, number = dict[str, Parts](), 0
     for name, read_parts in members:
         try:
-            content = package.read(name)
-            if len(content) > MAX_MEMBER_BYTES:
-                raise DocumentError(f"{len(content):,} bytes, expected at most {MAX_MEMBER_BYTES:,} of a part with text")
-            read[name] = Parts(read_parts(XmlText(decode_xml(content)[0])), request, number)
+            text, _ = decode_xml(package.read(name, MAX_MEMBER_BYTES))
+            read[name] = Parts(read_parts(XmlText(text)), request, number)
         except DocumentError as error:
             raise DocumentError(f"{name}: {error}") from error
         number += len(read[name].segments)
@@ -93,6 +95,19 @@ def _translated(package: Package) -> Iterator[tuple[str, ReadParts]]:
         if token.name.endswith("Override"):
             attributes = types.attributes(index)
             name, kind = attributes.get("PartName", "").removeprefix("/"), attributes.get("ContentType", "")
-            dialect = WORD if _WORD.search(kind) else DRAWING if _DRAWING.search(kind) else None
-            if dialect is not None and name in names:
-                yield name, partial(paragraph_parts, dialect=dialect)
+            read = _reader(kind)
+            if read is not None and name in names:
+                yield name, read
+
+
+def _reader(kind: str) -> ReadParts | None:
+    """Returns what finds the parts of a content type; None: it has no text."""
+    if _CHART.search(kind):
+        return _read_chart
+    dialect = WORD if _WORD.search(kind) else DRAWING if _DRAWING.search(kind) else None
+    return None if dialect is None else partial(paragraph_parts, dialect=dialect)
+
+
+def _read_chart(document: XmlText) -> Iterator[Part]:
+    yield from paragraph_parts(document, DRAWING)
+    yield from chart_parts(document)

@@ -1,7 +1,7 @@
 """Runs of office documents: texts and markup of a stretch become runs again.
 
-Neighbors with the same start tag and properties share a run, so that these are written once. Text and markup inside of a
-run that begins before the stretch, or ends after it, stay in that run.
+Neighbors with the same start tag and properties share a run, so that these are written once. Text and markup inside of
+a run that begins before the stretch, or ends after it, stay in that run.
 """
 
 import re
@@ -64,7 +64,9 @@ def stretch_part(stretch: Sequence[Piece], tags: RunTags) -> Part | None:
     if not inline.is_translatable:
         return None
     first, last = stretch[0], stretch[-1]
-    return Part(inline.segment, [(first.start, last.end)], _Render(inline, atoms, base, (first.opens, last.closes), tags))
+    return Part(
+        inline.segment, [(first.start, last.end)], _Render(inline, atoms, base, (first.opens, last.closes), tags)
+    )
 
 
 def write_pieces(pieces: Sequence[Piece], tags: RunTags) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from serve.documents.document import Document, DocumentError, DocumentRequest
+from serve.documents.foreign import ENCRYPTED
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.office import PackedDocument, read_members
 from serve.documents.package import Package
@@ -18,6 +19,9 @@ from serve.markup.tokens import Kind, names
 _CONTENT = "content.xml"
 # Headers and footers are in the styles.
 _MEMBERS = (_CONTENT, "styles.xml")
+# Of charts, which are documents of their own.
+_OBJECT, _CHART = re.compile(r"[^/]+/content\.xml"), b"<office:chart"
+_MANIFEST, _ENCRYPTION, _PACKAGE = "META-INF/manifest.xml", b"encryption-data", "encrypted-package"
 _PARAGRAPHS = names("text:p text:h")
 _WRAPPERS = names("text:span text:a text:meta")
 _BARRIERS = names("text:tab text:line-break text:ruby")
@@ -28,10 +32,19 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 def parse_opendocument(content: bytes, request: DocumentRequest) -> Document:
     """Parses an odt or odp file."""
     package = Package(content, request.unpacked_bytes)
+    if _is_encrypted(package):
+        raise DocumentError(ENCRYPTED)
     if _CONTENT not in package.names:
         raise DocumentError(f"not a document of this format: no member {_CONTENT}")
-    members = ((name, _parts) for name in _MEMBERS if name in package.names)
+    charts = (name for name in package.names if _OBJECT.fullmatch(name) and _CHART in package.read(name))
+    members = ((name, _parts) for name in (*_MEMBERS, *charts) if name in package.names)
     return PackedDocument(content, package, read_members(package, members, request))
+
+
+def _is_encrypted(package: Package) -> bool:
+    """Returns whether members are encrypted, one by one or as a package of their own."""
+    names = package.names
+    return _PACKAGE in names or (_MANIFEST in names and _ENCRYPTION in package.read(_MANIFEST))
 
 
 def _parts(document: XmlText) -> Iterator[Part]:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from serve.documents.document import DocumentError
+from serve.documents.document import UNLIMITED, DocumentError
+from serve.documents.foreign import ENCRYPTED, describe_foreign
 
 MOST_MEMBERS = 5000
 # Deflate reaches 1,032 for the same byte over and over; XML of real documents stays below 100.
@@ -40,22 +41,26 @@ class Package:
                     each.filename: each for each in _checked(file.infolist(), len(content), unpacked_bytes)
                 }
         except (BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-            raise DocumentError(f"not a ZIP package: {error}") from error
+            raise DocumentError(describe_foreign(content) or f"not a ZIP package: {error}") from error
 
     @property
     def names(self) -> list[str]:
         """The names of the members, in the order of the file."""
         return list(self._members)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, max_bytes: int = UNLIMITED) -> bytes:
         """Returns the content of a member.
 
         Raises:
-            DocumentError: if there is none, or it is damaged.
+            DocumentError: if there is none, or it is damaged or too large.
         """
         if name not in self._members:
             raise DocumentError(f"not a document of this format: no member {name}")
         info = self._members[name]
+        if info.file_size > max_bytes:
+            raise DocumentError(
+                f"{info.file_size:,} bytes unpacked, expected at most {max_bytes:,} of a part with text"
+            )
         packed = self._packed(info)
         try:
             unpacked = packed if info.compress_type == ZIP_STORED else _inflate(packed, info.file_size)
@@ -125,7 +130,7 @@ def _checked(infos: list[ZipInfo], content_bytes: int, unpacked_bytes: int) -> l
             raise DocumentError(f"member {name!r}: expected once")
         names.add(name)
         if each.flag_bits & _ENCRYPTED:
-            raise DocumentError(f"member {name!r}: encrypted, expected a document without a password")
+            raise DocumentError(ENCRYPTED)
         if each.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
             raise DocumentError(f"member {name!r}: compression method {each.compress_type}, expected deflate")
         if each.file_size > max(_RATIO_FROM_BYTES, MOST_RATIO * each.compress_size):

@@ -10,6 +10,8 @@ from itertools import chain, zip_longest
 from serve.documents.document import DocumentError, DocumentRequest, Segment
 
 Span = tuple[int, int]
+# Characters and what replaces them.
+Edit = tuple[Span, str]
 _WORD = re.compile(r"\S++")
 # Of all translations of a text, with the markup that is written anew.
 MAX_WRITTEN_CHARACTERS = 64 << 20
@@ -40,6 +42,7 @@ class SplicedDocument:
         parts: Iterable[Part],
         encode: Callable[[str], bytes],
         request: DocumentRequest,
+        edits: Sequence[Edit] = (),
     ) -> None:
         """Stores the document.
 
@@ -48,11 +51,13 @@ class SplicedDocument:
             parts: what is translated.
             encode: returns the bytes of a text.
             request: bounds the number of parts.
+            edits: made if any text changes. They are complete once all parts are read.
 
         Raises:
             DocumentError: if there are more parts than the request allows.
         """
         self._text = text
+        self._edits = edits
         self._parts = Parts(parts, request)
         self._encode = encode
 
@@ -67,7 +72,7 @@ class SplicedDocument:
         Raises:
             DocumentError: if they are too long, or the encoding lacks a character.
         """
-        return self._encode(splice(self._text, self._parts, translations))
+        return self._encode(splice(self._text, self._parts, translations, self._edits))
 
 
 class Parts:
@@ -124,18 +129,21 @@ def unchanged(translation: str) -> tuple[str]:
     return (translation,)
 
 
-def splice(text: str, parts: Iterable[Part], translations: Sequence[str]) -> str:
-    """Returns a text with the translations of its parts.
+def splice(text: str, parts: Iterable[Part], translations: Sequence[str], others: Sequence[Edit] = ()) -> str:
+    """Returns a text with the translations of its parts, and with other edits if a translation changes it.
 
     Raises:
         DocumentError: if they are too long.
     """
-    edits, characters = list[tuple[Span, str]](), 0
+    edits, characters = list[Edit](), 0
     for edit in chain.from_iterable(map(_edits, parts, translations)):
         edits.append(edit)
         characters += len(edit[1])
         if characters > MAX_WRITTEN_CHARACTERS:
-            raise DocumentError(f"the translations have more than {MAX_WRITTEN_CHARACTERS:,} characters with their markup")
+            raise DocumentError(
+                f"the translations have more than {MAX_WRITTEN_CHARACTERS:,} characters with their markup"
+            )
+    edits += others if edits else ()
     edits.sort(key=lambda edit: edit[0])
     pieces, position = list[str](), 0
     for (start, end), new in edits:
@@ -144,7 +152,7 @@ def splice(text: str, parts: Iterable[Part], translations: Sequence[str]) -> str
     return "".join((*pieces, text[position:]))
 
 
-def _edits(part: Part, translation: str) -> list[tuple[Span, str]]:
+def _edits(part: Part, translation: str) -> list[Edit]:
     # The translation of markup may differ in white space that means nothing.
     if part.replaces and _same_words(translation, part.segment.text):
         return []

@@ -1,7 +1,8 @@
 """Values of programs: texts, or texts with tags, such as `Read <b>this</b> &amp; that`.
 
-The tags of a value become tags of its segment, and so do placeholders next to them. Branches of an ICU message with tags
-are sentences of their own. A translation has character references only for characters that the value has as references.
+The tags of a value become tags of its segment, and so do placeholders next to them. Branches of an ICU message with
+tags are sentences of their own. A translation has character references only for characters that the value has as
+references.
 """
 
 import re
@@ -94,10 +95,10 @@ class _Reader:
 
     def escape(self, text: str) -> str:
         """Returns characters with references where the text has them."""
-        table = {each: written for each, written in self._written.items() if each not in self._bare}
+        table = {ord(character): raw for character, raw in self._written.items() if character not in self._bare}
         if "<" not in self._bare:
-            table.setdefault("<", "&lt;")
-        return text.translate(str.maketrans(table))
+            table.setdefault(ord("<"), "&lt;")
+        return text.translate(table)
 
     def _items(self, spans: Sequence[Span]) -> Iterator[Item]:
         """Yields the items of texts, and breaks for the syntax of a message around them."""

@@ -1,4 +1,7 @@
-"""YAML: each text that is a value is a segment; names, comments and styles stay."""
+"""YAML: each text that is a value is a segment; names, comments and styles stay.
+
+In a file of Rails, the only name of the root is the source language. It becomes the target language.
+"""
 
 import json
 import re
@@ -9,17 +12,22 @@ from itertools import islice
 import yaml
 
 from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
-from serve.documents.splice import Part, SplicedDocument, decode
+from serve.documents.locales import is_of_source, needs_target
+from serve.documents.splice import Edit, Part, Span, SplicedDocument, decode
 from serve.documents.tagged import value_part
 
 _TEXT = "tag:yaml.org,2002:str"
 MOST_LEVELS = 200
+# Around the names of the root: that of the document, and the mapping.
+ROOT_LEVELS = 2
 # The parser compares each of them with all others, and each tag with all of them.
 MAX_DIRECTIVES = 100
 _DIRECTIVE = re.compile(r"^%(?:TAG|YAML)\b", re.MULTILINE)
 _RESOLVER = yaml.SafeLoader("")
 # Texts that are safe without quotes in any place.
-_PLAIN = re.compile(r"[A-Za-z<\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*")
+_PLAIN = re.compile(
+    r"[A-Za-z<\u00c0-\u02af\u0370-\u1fff\u3040-\ud7ff][^:#\[\]{},\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*"
+)
 # Anchors and tags in front of a scalar, with the comments after them.
 _PROPERTIES = re.compile(r"(?:[&!]\S*+[ \t\r\n]++(?:#.*+[ \t\r\n]*+)*+)*+")
 # In a folded scalar, the line ends after a line without indent have one more than they mean.
@@ -31,17 +39,23 @@ def parse_yaml(content: bytes, request: DocumentRequest) -> Document:
     text, encode = decode(content)
     if next(islice(_DIRECTIVE.finditer(text), MAX_DIRECTIVES, None), None) is not None:
         raise DocumentError(f"not YAML that can be read: more than {MAX_DIRECTIVES} directives")
-    return SplicedDocument(text, _parts(text), encode, request)
+    edits = list[Edit]()
+    return SplicedDocument(text, _parts(text, request, edits), encode, request, edits)
 
 
-def _parts(text: str) -> Iterator[Part]:
+def _parts(text: str, request: DocumentRequest, edits: list[Edit]) -> Iterator[Part]:
+    """Yields the parts; then adds the edit of the root's name."""
+    roots = list[yaml.ScalarEvent]()
     try:
-        for event in _values(text.replace("\ufeff", " ", 1)):
+        for event in _values(text.replace("\ufeff", " ", 1), roots):
             part = _part(text, event)
             if part is not None:
                 yield part
     except (yaml.YAMLError, RecursionError) as error:
         raise DocumentError(f"not YAML: {error}") from error
+    if len(roots) == 1 and is_of_source(roots[0].value, request) and needs_target(roots[0].value, request):
+        start, end = _span(text, roots[0])
+        edits.append(((start, end), _write(text[start:end], request.target)))
 
 
 @dataclass(slots=True)
@@ -52,8 +66,11 @@ class _Level:
     name_next: bool = True
 
 
-def _values(text: str) -> Iterator[yaml.ScalarEvent]:
-    """Yields the scalars that are values. Events, unlike nodes, need no recursion."""
+def _values(text: str, roots: list[yaml.ScalarEvent]) -> Iterator[yaml.ScalarEvent]:
+    """Yields the scalars that are values, and adds the names of the root to `roots`.
+
+    Events, unlike nodes, need no recursion.
+    """
     levels = [_Level(mapping=False)]
     for event in yaml.parse(text, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -71,6 +88,8 @@ def _values(text: str) -> Iterator[yaml.ScalarEvent]:
                 raise DocumentError(f"not YAML that can be read: more than {MOST_LEVELS} levels")
         elif isinstance(event, yaml.ScalarEvent) and not is_name:
             yield event
+        elif isinstance(event, yaml.ScalarEvent) and len(levels) == ROOT_LEVELS:
+            roots.append(event)
 
 
 def _is_text(event: yaml.ScalarEvent) -> bool:
@@ -89,11 +108,16 @@ def _resolves_to_text(value: str, implicit: tuple[bool, bool]) -> bool:
 def _part(text: str, event: yaml.ScalarEvent) -> Part | None:
     if not _is_text(event):
         return None
+    start, end = _span(text, event)
+    return value_part(event.value, ((start, end),), _render, text[start:end])
+
+
+def _span(text: str, event: yaml.ScalarEvent) -> Span:
+    """Returns the characters of a scalar, without its anchor and tag."""
     if event.start_mark is None or event.end_mark is None:
         raise AssertionError("every event of a text has its places")
     properties = _PROPERTIES.match(text, event.start_mark.index)
-    start, end = properties.end() if properties else event.start_mark.index, event.end_mark.index
-    return value_part(event.value, ((start, end),), _render, text[start:end])
+    return properties.end() if properties else event.start_mark.index, event.end_mark.index
 
 
 def _render(before: str, after: str, raw: str, text: str) -> tuple[str]:

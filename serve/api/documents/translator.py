@@ -108,7 +108,9 @@ class SegmentTranslator:
     async def _translate_segment(self, asked: TranslateRequest, record: RequestRecord, segment: Segment) -> str:
         request = asked._replace(text=(segment.text,), format=segment.format)
         if segment.format == "xml":
-            request = request._replace(ignore_tags=IGNORE_TAGS, splitting_tags=SPLITTING_TAGS, non_splitting_tags=NON_SPLITTING_TAGS)
+            request = request._replace(
+                ignore_tags=IGNORE_TAGS, splitting_tags=SPLITTING_TAGS, non_splitting_tags=NON_SPLITTING_TAGS
+            )
         async with self._turns:
             return await self._translate(request, record)
 

@@ -250,7 +250,7 @@ def test_po_gets_fuzzy_translations_where_it_had_none() -> None:
 
 def test_written_files_are_read_by_their_libraries() -> None:
     assert json.loads(write("a.json", DOCUMENTS["a.json"], {"x y": 'a "b"\n'}))["b"][0] == 'a "b"\n'
-    read = yaml.safe_load(write("a.yaml", DOCUMENTS["a.yaml"], {"plain text": "- x", "folded text": "y z"}))["en"]
+    read = yaml.safe_load(write("a.yaml", DOCUMENTS["a.yaml"], {"plain text": "- x", "folded text": "y z"}))["de"]
     assert (read["a"], read["e"], read["g"]) == ("- x", "y z", ["one two", "it's"])
 
 

@@ -64,6 +64,42 @@ def test_entities_are_refused(name: str, markup: str) -> None:
     refused(f"a.{name}", content, "internal DTD subset, expected none")
 
 
+def compound(*names: str) -> bytes:
+    """Returns the beginning of a compound file with streams of the given names."""
+    entries = (
+        f"{name}\0".encode("utf-16-le").ljust(64, b"\0") + struct.pack("<H", 2 * len(name) + 2) + bytes(62)
+        for name in names
+    )
+    return b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1".ljust(512, b"\0") + b"".join(entries)
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (compound("Root Entry", "EncryptionInfo", "EncryptedPackage"), "encrypted with a password: save it without"),
+        (compound("Root Entry", "1Table", "WordDocument"), r"an old Word document \(.doc\): save it as .docx"),
+        (compound("Root Entry", "PowerPoint Document"), r"an old PowerPoint presentation \(.ppt\): save it as .pptx"),
+        (compound("Root Entry", "Workbook"), r"an old Excel workbook \(.xls\), expected a text or a presentation"),
+        (compound("Root Entry", "Contents"), "an old file of Microsoft Office: save it as .docx or .pptx"),
+        (compound("Root Entry", "Word") + "aWordDocument\0".encode("utf-16-le"), "an old file of Microsoft Office"),
+        (b"{\\rtf1 a}", r"Rich Text Format \(.rtf\): save it as .docx"),
+        (b"%PDF-1.7", "a PDF file"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(name: str, content: bytes, problem: str) -> None:
+    refused(f"a.{name}", content, problem)
+
+
+@pytest.mark.parametrize("name", ["odt", "odp"])
+def test_an_encrypted_opendocument_is_named(name: str) -> None:
+    manifest = b"<m:manifest xmlns:m='m'><m:file-entry><m:encryption-data/></m:file-entry></m:manifest>"
+    old = pack(("content.xml", b"\x01\x02"), ("META-INF/manifest.xml", manifest))
+    new = pack(("encrypted-package", b"\x01\x02"), ("META-INF/manifest.xml", b"<m/>"))
+    for content in (old, new):
+        refused(f"a.{name}", content, "encrypted with a password: save it without the password")
+
+
 @pytest.mark.parametrize("name", PACKED)
 def test_what_is_no_package_is_refused(name: str) -> None:
     refused(f"a.{name}", b"text", "not a ZIP package")
@@ -100,7 +136,7 @@ def test_other_packages_are_refused() -> None:
     plain = pack(("content.xml", b"x"), method=ZIP_STORED)
     directory = plain.index(b"PK\1\2")
     encrypted = plain[: directory + 8] + b"\1" + plain[directory + 9 :]
-    refused("a.odt", encrypted, "encrypted, expected a document without a password")
+    refused("a.odt", encrypted, "encrypted with a password: save it without the password")
     refused("a.odt", plain.replace(b"content.xmlx", b"content.xmly"), "content.xml: damaged")
 
 

@@ -172,6 +172,50 @@ def test_a_pptx_has_its_formats_notes_and_charts() -> None:
     assert slide.notes_slide.notes_text_frame.text == "SOME NOTES"
 
 
+def test_a_chart_has_its_categories_and_series_and_keeps_its_workbook() -> None:
+    content = make_pptx()
+    after = translate("pptx", content)
+    chart = pptx.Presentation(BytesIO(after)).slides[0].shapes[2].chart
+    (plot,) = chart.plots
+    assert list(plot.categories) == ["ONE", "TWO"]
+    assert [(each.name, each.values) for each in plot.series] == [("SERIES", (1.0, 2.0))]
+    (workbook,) = (name for name in members(content) if name.endswith(".xlsx"))
+    assert members(content)[workbook] == members(after)[workbook]
+
+
+@pytest.mark.parametrize(
+    ("markup", "written"),
+    [
+        ("<c:strCache><c:pt><c:v> a &amp; b</c:v></c:pt></c:strCache>", " A &amp; B"),
+        ("<c:multiLvlStrCache><c:lvl><c:pt><c:v>a</c:v></c:pt></c:lvl></c:multiLvlStrCache>", "A"),
+        ("<c:strLit><c:pt><c:v>a</c:v></c:pt></c:strLit>", "A"),
+        ("<c:tx><c:v>a</c:v></c:tx>", "A"),
+        ("<cx:strDim><cx:f>a</cx:f><cx:lvl><cx:pt>b</cx:pt></cx:lvl></cx:strDim>", "B"),
+        ("<cx:tx><cx:txData><cx:f>a</cx:f><cx:v>b</cx:v></cx:txData></cx:tx>", "B"),
+        ("<c:numCache><c:pt><c:v>a</c:v></c:pt></c:numCache><c:f>b</c:f><c:v>c</c:v>", None),
+    ],
+)
+def test_strings_of_charts(markup: str, written: str | None) -> None:
+    stream = BytesIO()
+    with ZipFile(stream, "w", ZIP_DEFLATED) as file:
+        kind = "application/vnd.openxmlformats-officedocument.drawingml.chart+xml"
+        file.writestr("[Content_Types].xml", f'<Types><Override PartName="/c.xml" ContentType="{kind}"/></Types>')
+        file.writestr("c.xml", f'<c:chartSpace xmlns:c="c" xmlns:cx="cx">{markup}</c:chartSpace>')
+    after = members(translate("docx", stream.getvalue()))["c.xml"].decode()
+    assert re.findall("<[^>]*>([^<]*[A-Z][^<]*)</", after) == ([] if written is None else [written])
+
+
+def test_a_chart_of_an_odt_is_translated() -> None:
+    stream = BytesIO()
+    body = '<o xmlns:text="t" xmlns:office="o">{}<text:p>{}</text:p></o>'
+    with ZipFile(stream, "w") as file:
+        file.writestr("content.xml", body.format("", "one"))
+        file.writestr("Object 1/content.xml", body.format("<office:chart/>", "two"))
+        file.writestr("Object 2/content.xml", body.format("", "three"))
+    after = members(translate("odt", stream.getvalue()))
+    assert [re.findall("[A-Z]+", data.decode()) for data in after.values()] == [["ONE"], ["TWO"], []]
+
+
 def test_an_odt_has_its_spans_and_breaks() -> None:
     document = opendocument.load(BytesIO(translate("odt", make_odt())))
     (heading,), (paragraph,) = document.getElementsByType(text.H), document.getElementsByType(text.P)

@@ -8,9 +8,10 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -19,7 +20,6 @@ from serve.documents.document import DocumentError, DocumentRequest, Segment
 from serve.documents.formats import parse_document
 
 MEBIBYTE = 1 << 20
-SIZE_BYTES = 2 * MEBIBYTE
 REQUEST = DocumentRequest("en", "de", most_texts=250_000)
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
@@ -110,23 +110,40 @@ _PO_HEAD = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\
 
 ATTACKS = {
     # Properties of a run as long as all of its texts.
-    "docx run of tabs": Attack("docx", f"<w:p><w:r>{_PROPERTIES}", "<w:t>a</w:t><w:tab/>", end="</w:r></w:p>", padding="ab" * 8),
-    "docx run of points": Attack("docx", f"<w:p><w:r>{_PROPERTIES}", "<w:t>a</w:t><w:sym/>", end="</w:r></w:p>", padding="ab" * 8),
+    "docx run of tabs": Attack(
+        "docx", f"<w:p><w:r>{_PROPERTIES}", "<w:t>a</w:t><w:tab/>", end="</w:r></w:p>", padding="ab" * 8
+    ),
+    "docx run of points": Attack(
+        "docx", f"<w:p><w:r>{_PROPERTIES}", "<w:t>a</w:t><w:sym/>", end="</w:r></w:p>", padding="ab" * 8
+    ),
     "docx run of fields": Attack(
-        "docx", f"<w:p><w:r>{_PROPERTIES}<w:t>a</w:t>", '<w:fldChar w:fldCharType="begin"/><w:fldChar w:fldCharType="end"/>',
-        end="</w:r></w:p>", padding="ab" * 8,
+        "docx",
+        f"<w:p><w:r>{_PROPERTIES}<w:t>a</w:t>",
+        '<w:fldChar w:fldCharType="begin"/><w:fldChar w:fldCharType="end"/>',
+        end="</w:r></w:p>",
+        padding="ab" * 8,
     ),
     "docx run of namespaces": Attack(
-        "docx", '<w:p><w:r xmlns:b="{}">', "<w:t>a</w:t><w:tab/>", end="</w:r></w:p>", padding="ab" * 8,
+        "docx",
+        '<w:p><w:r xmlns:b="{}">',
+        "<w:t>a</w:t><w:tab/>",
+        end="</w:r></w:p>",
+        padding="ab" * 8,
     ),
-    "docx nested fields": Attack("docx", "<w:p><w:r><w:t>a</w:t></w:r>", _BEGIN, "<w:r><w:t>a</w:t></w:r>", _END, "</w:p>"),
+    "docx nested fields": Attack(
+        "docx", "<w:p><w:r><w:t>a</w:t></w:r>", _BEGIN, "<w:r><w:t>a</w:t></w:r>", _END, "</w:p>"
+    ),
     "docx nested links": Attack("docx", "<w:p>", _BEGIN + _LINK + _SEPARATE, "<w:r><w:t>a</w:t></w:r>", _END, "</w:p>"),
     "docx nested barriers": Attack("docx", "<w:p>", _BEGIN, "<w:r><w:t>a</w:t><w:tab/></w:r>", _END, "</w:p>"),
     "docx open fields": Attack("docx", "<w:p>", _BEGIN + "<w:r><w:t>a</w:t></w:r>", end="</w:p>"),
-    "docx formats": Attack("docx", "<w:p>", "<w:r><w:rPr><w:b/></w:rPr><w:t>a</w:t></w:r><w:r><w:t>a</w:t></w:r>", end="</w:p>"),
+    "docx formats": Attack(
+        "docx", "<w:p>", "<w:r><w:rPr><w:b/></w:rPr><w:t>a</w:t></w:r><w:r><w:t>a</w:t></w:r>", end="</w:p>"
+    ),
     "docx paragraphs": Attack("docx", "", "<w:p><w:r><w:t>a</w:t></w:r></w:p>"),
     "docx links": Attack("docx", "<w:p>", "<w:hyperlink><w:r><w:t>a</w:t></w:r></w:hyperlink>", end="</w:p>"),
-    "docx broken links": Attack("docx", "<w:p>", "<w:hyperlink><w:r><w:t>a</w:t><w:tab/></w:r></w:hyperlink>", end="</w:p>"),
+    "docx broken links": Attack(
+        "docx", "<w:p>", "<w:hyperlink><w:r><w:t>a</w:t><w:tab/></w:r></w:hyperlink>", end="</w:p>"
+    ),
     "docx namespaces": Attack("docx", "", f'<b:p xmlns:b="{_WORD}"/>'),
     "docx drawings": Attack("docx", "<w:p><w:r><w:t>a</w:t>", "<w:drawing><w:a/></w:drawing>", end="</w:r></w:p>"),
     "docx long text": Attack("docx", "<w:p><w:r><w:t>", "a", end="</w:t></w:r></w:p>"),
@@ -141,8 +158,12 @@ ATTACKS = {
     "docx references": Attack("docx", "<w:p><w:r><w:t>", "&amp;", end="</w:t></w:r></w:p>"),
     "docx long reference": Attack("docx", "<w:p><w:r><w:t>&#", "0", end="65;</w:t></w:r></w:p>"),
     "docx elements": Attack("docx", "", "<a/>"),
-    "pptx run of texts": Attack("pptx", '<a:p><a:r><a:rPr a="{}"/>', "<a:t>a</a:t><a:x/>", end="</a:r></a:p>", padding="ab" * 8),
-    "pptx formats": Attack("pptx", "<a:p>", '<a:r><a:rPr b="1"/><a:t>a</a:t></a:r><a:r><a:t>a</a:t></a:r>', end="</a:p>"),
+    "pptx run of texts": Attack(
+        "pptx", '<a:p><a:r><a:rPr a="{}"/>', "<a:t>a</a:t><a:x/>", end="</a:r></a:p>", padding="ab" * 8
+    ),
+    "pptx formats": Attack(
+        "pptx", "<a:p>", '<a:r><a:rPr b="1"/><a:t>a</a:t></a:r><a:r><a:t>a</a:t></a:r>', end="</a:p>"
+    ),
     "pptx breaks": Attack("pptx", "<a:p>", "<a:r><a:t>a</a:t></a:r><a:br/>", end="</a:p>"),
     "odt paragraphs": Attack("odt", "", "<text:p>a</text:p>"),
     "odt nested": Attack("odt", "", "<text:p>a<draw:b><text:p>b</text:p></draw:b></text:p>"),
@@ -154,7 +175,10 @@ ATTACKS = {
     "xlf pairs": Attack("xlf", '<trans-unit id="1"><source>a', '<g id="1">a</g>', end="</source></trans-unit>"),
     "xlf starts": Attack("xlf", '<trans-unit id="1"><source>a', '<bx id="1"/>a', end="</source></trans-unit>"),
     "xlf segments": Attack(
-        "xlf", '<trans-unit id="1"><source>a</source><seg-source>', '<mrk mtype="seg">a</mrk>', end="</seg-source></trans-unit>"
+        "xlf",
+        '<trans-unit id="1"><source>a</source><seg-source>',
+        '<mrk mtype="seg">a</mrk>',
+        end="</seg-source></trans-unit>",
     ),
     "xlf sources": Attack("xlf", "", "<trans-unit><source>a</source><target/></trans-unit>"),
     "xlf blanks": Attack("xlf", "", " ", end=_UNIT.format("a")),
@@ -167,6 +191,11 @@ ATTACKS = {
     "json blanks before a name": Attack("json", '{"a"', " ", end=':"b"}'),
     "json levels": Attack("json", "", "[", mirrored="]"),
     "json number": Attack("json", '["a",', "1", end="]"),
+    "json collections": Attack("json", "[", "[[[]]],", end='"a"]'),
+    "json objects": Attack("json", "[", '{"":{}},', end='"a"]'),
+    "json numbers": Attack("json", "[", "1e1,", end='"a"]'),
+    "json integers": Attack("json", "[", "1234,", end='"a"]'),
+    "json blank texts": Attack("json", "[", '"12",', end='"a"]'),
     "json tags": Attack("json", '["a', "<b>a</b>", end='"]'),
     "json open tags": Attack("json", '["a', "<b>", end='"]'),
     "json angles": Attack("json", '["a', "<", end='"]'),
@@ -185,6 +214,7 @@ ATTACKS = {
     "yaml flow": Attack("yaml", "[", "a,", end="a]"),
     "yaml flow of names": Attack("yaml", "{", "a: b,", end="a: b}"),
     "yaml flow levels": Attack("yaml", "", "[", mirrored="]"),
+    "yaml texts of a deep level": Attack("yaml", "[" * 190, "a,", end="]" * 190),
     "yaml levels": Attack("yaml", "", "- ", end="a"),
     "yaml keys": Attack("yaml", "", "? "),
     "yaml long text": Attack("yaml", "a: ", "a ", end="b\n"),
@@ -222,16 +252,92 @@ ATTACKS = {
 
 _XML = ("<!--", "-->", "<?a ", "?>", "<![CDATA[", "]]>", "&amp;", "&#65;", " ", "a", "<a>", "</a>", "<a/>")
 _MARKS: dict[str, tuple[str, ...]] = {
-    "docx": (*_XML, "<w:p>", "</w:p>", "<w:r>", "</w:r>", "<w:t>", "</w:t>", "<w:tab/>", _BEGIN, _SEPARATE, _END, _LINK),
+    "docx": (
+        *_XML,
+        "<w:p>",
+        "</w:p>",
+        "<w:r>",
+        "</w:r>",
+        "<w:t>",
+        "</w:t>",
+        "<w:tab/>",
+        _BEGIN,
+        _SEPARATE,
+        _END,
+        _LINK,
+    ),
     "odt": (*_XML, "<text:p>", "</text:p>", "<text:span>", "</text:span>", "<text:s/>", "<draw:b>", "</draw:b>"),
-    "xlf": (*_XML, "<source>", "</source>", "<target/>", "<trans-unit>", "</trans-unit>", "<x/>", '<bx id="1"/>', "<g>", "</g>"),
-    "json": ('"', "[", "]", "{", "}", ",", ":", "a", " ", "\\u", "\\", "1", "<b>", "</b>", "<", "&amp;", '"a"', '"a":', "null"),
+    "xlf": (
+        *_XML,
+        "<source>",
+        "</source>",
+        "<target/>",
+        "<trans-unit>",
+        "</trans-unit>",
+        "<x/>",
+        '<bx id="1"/>',
+        "<g>",
+        "</g>",
+    ),
+    "json": (
+        '"',
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ":",
+        "a",
+        " ",
+        "\\u",
+        "\\",
+        "1",
+        "<b>",
+        "</b>",
+        "<",
+        "&amp;",
+        '"a"',
+        '"a":',
+        "null",
+    ),
     "yaml": (
-        *("- ", "? ", ": ", "a", "a: ", "\n", "\n  ", " ", "\t", "'", '"', "|\n", ">\n", "#", "&a ", "*a ", "!a ", "!!", "%TAG "),
+        *(
+            "- ",
+            "? ",
+            ": ",
+            "a",
+            "a: ",
+            "\n",
+            "\n  ",
+            " ",
+            "\t",
+            "'",
+            '"',
+            "|\n",
+            ">\n",
+            "#",
+            "&a ",
+            "*a ",
+            "!a ",
+            "!!",
+            "%TAG ",
+        ),
         *("---\n", "...\n", "[", "]", "{", "}", ",", "\\", "<b>", "</b>", "&amp;", "\ufeff", "\u2028"),
     ),
     "po": (
-        *('msgid "a"\n', 'msgstr ""\n', 'msgid_plural "a"\n', 'msgctxt "a"\n', '"', '"a"\n', "\n", " ", "\\", "#, fuzzy\n", "#~ "),
+        *(
+            'msgid "a"\n',
+            'msgstr ""\n',
+            'msgid_plural "a"\n',
+            'msgctxt "a"\n',
+            '"',
+            '"a"\n',
+            "\n",
+            " ",
+            "\\",
+            "#, fuzzy\n",
+            "#~ ",
+        ),
         *("msgid ", "msgstr[0] ", "%s", "<b>", "</b>", "&amp;", '"charset=', "charset", "\ufeff", "\r"),
     ),
 }
@@ -244,7 +350,9 @@ def draw(random: Random) -> Attack:
     def marks(number: int) -> str:
         return "".join(random.choices(_MARKS[name], k=number))
 
-    return Attack(name, marks(random.randrange(3)), marks(random.randrange(1, 5)), "a", marks(random.randrange(3)), marks(2))
+    return Attack(
+        name, marks(random.randrange(3)), marks(random.randrange(1, 5)), "a", marks(random.randrange(3)), marks(2)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,30 +419,27 @@ def _cpu_seconds() -> float:
 
 def _reset_peak() -> int:
     """Resets the peak of the memory of this process to its present memory, and returns it."""
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return _peak()
 
 
 def _peak() -> int:
-    with open("/proc/self/status", encoding="ascii") as file:
-        (line,) = (each for each in file if each.startswith("VmHWM"))
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (line,) = (each for each in lines if each.startswith("VmHWM"))
     return int(line.split()[1]) << 10
 
 
-def main(size_bytes: int = SIZE_BYTES, *names: str) -> None:
-    """Prints the cost of attacks, and of the same ones of twice the size."""
-    print(f"{'attack':32} {'seconds':>8} {'MiB':>6} {'written':>8} {'factor':>6}  problem")
+def main(size_bytes: int, names: Sequence[str]) -> None:
+    """Prints the cost of attacks, and by which factor half of their size takes less time."""
+    print(f"{'attack':32} {'seconds':>8} {'MiB':>6} {'written':>9} {'factor':>6}  problem")
     for name in names or ATTACKS:
         attack = ATTACKS[name]
-        small = measure(f"a.{attack.format}", attack.make(size_bytes // 2))
-        large = measure(f"a.{attack.format}", attack.make(size_bytes))
-        factor = large.cpu_seconds / max(small.cpu_seconds, 0.001)
-        print(
-            f"{name:32} {large.cpu_seconds:8.2f} {large.peak_bytes / MEBIBYTE:6.0f} {large.written_bytes:8} {factor:6.1f}"
-            f"  {large.problem[:60]}", flush=True
-        )
+        half = measure(f"a.{attack.format}", attack.make(size_bytes // 2))
+        cost = measure(f"a.{attack.format}", attack.make(size_bytes))
+        factor = cost.cpu_seconds / max(half.cpu_seconds, 0.001)
+        figures = f"{cost.cpu_seconds:8.2f} {cost.peak_bytes / MEBIBYTE:6.0f} {cost.written_bytes:9} {factor:6.1f}"
+        print(f"{name:32} {figures}  {cost.problem[:60]}", flush=True)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]), *sys.argv[2:])
+    main(int(sys.argv[1]) if sys.argv[1:] else MEBIBYTE, sys.argv[2:])

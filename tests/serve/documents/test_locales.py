@@ -1,0 +1,54 @@
+"""Locales that files name become the target language, if a text changes."""
+
+import pytest
+
+from serve.documents.document import DocumentRequest
+from serve.documents.formats import parse_document
+
+PO = 'msgid ""\nmsgstr ""\n"Language: {}\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a"\nmsgstr ""\n'
+CASES = [
+    ("a.arb", '{{"@@locale": "{}", "b": "c"}}', "en", "de"),
+    ("a.arb", '{{"@@locale":"{}","b":"c"}}', "en_US", "de"),
+    ("a.arb", '{{"@@locale":"{}","b":"c"}}', "de_AT", "de_AT"),
+    ("a.json", '{{"@@locale":"{}","b":"c"}}', "en", "en"),
+    ("a.yaml", "{}:\n  b: c\n", "en", "de"),
+    ("a.yaml", "# d\n---\n{}: &x\n  b: c\n", "en-US", "de"),
+    ("a.yaml", "{}:\n  b: c\n", '"en"', '"de"'),
+    ("a.yaml", "{}:\n  b: c\n", "config", "config"),
+    ("a.yaml", "{}:\n  b: c\nfr:\n  b: d\n", "en", "en"),
+    ("a.yaml", "a: b\nc:\n  {}: d\n", "en", "en"),
+    ("a.po", PO, "en", "de"),
+    ("a.po", PO, "", "de"),
+    ("a.po", PO, "de", "de"),
+    ("a.po", PO, "fr", "fr"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "before", "after"), CASES)
+def test_a_locale_becomes_the_target_language_if_it_is_that_of_the_source(
+    name: str, text: str, before: str, after: str
+) -> None:
+    document = parse_document(name, text.format(before).encode(), DocumentRequest("en", "de"))
+    translations = ["X"] * len(document.segments)
+    written = document.write(translations).decode()
+    unchanged = parse_document(name, text.format(after).encode(), DocumentRequest("en"))
+    assert written == unchanged.write(translations).decode()
+
+
+@pytest.mark.parametrize("source", ["", "auto"])
+def test_a_root_with_the_name_of_any_language_is_renamed_if_the_source_is_unknown(source: str) -> None:
+    for before, after in (("fr", "de"), ("config", "config")):
+        document = parse_document("a.yaml", f"{before}:\n  a: b\n".encode(), DocumentRequest(source, "de"))
+        assert document.write(["c"]).decode() == f"{after}:\n  a: c\n"
+
+
+def test_a_locale_that_yaml_reads_as_no_text_is_quoted() -> None:
+    document = parse_document("a.yaml", b"en:\n  a: b\n", DocumentRequest("en", "no"))
+    assert document.write(["c"]).decode() == '"no":\n  a: c\n'
+
+
+@pytest.mark.parametrize(("name", "text", "before"), [case[:3] for case in CASES if case[0] != "a.po"])
+def test_a_locale_stays_if_no_text_changes(name: str, text: str, before: str) -> None:
+    content = text.format(before).encode()
+    document = parse_document(name, content, DocumentRequest("en", "de"))
+    assert document.write([each.text for each in document.segments]) == content
