@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.documents import xml
+from serve.documents import json, office, xml
 from serve.documents.document import DocumentError, DocumentRequest
 from serve.documents.formats import parse_document
 from serve.documents.inline import ItemKind
@@ -208,6 +208,19 @@ def test_numerous_texts_are_refused(name: str, head: str, text: str, end: str) -
     parse_document(name, content, replace(REQUEST, most_texts=3))
     with pytest.raises(DocumentError, match="more than 2 texts: divide the document"):
         parse_document(name, content, replace(REQUEST, most_texts=2))
+
+
+def test_numerous_lists_and_objects_of_json_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "MAX_COLLECTIONS", 3)
+    parse_document("a.json", b'[{},["a"]]', REQUEST)
+    refused("a.json", b'[{},["a"],[]]', "more than 3 lists and objects: divide the document")
+
+
+def test_a_large_part_with_text_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(office, "MAX_MEMBER_BYTES", 100)
+    part = b'<a xmlns:text="b"><text:p>c</text:p>%b</a>'
+    parse_document("a.odt", pack(("content.xml", part % b""), ("media/a.png", bytes(1000))), REQUEST)
+    refused("a.odt", pack(("content.xml", part % b"d" * 100)), "expected at most 100 of a part with text")
 
 
 def test_the_texts_of_all_members_count() -> None:

@@ -10,8 +10,8 @@ from serve.documents.formats import parse_document
 from serve.markup.xml import scan_xml
 from tests.support.attacks.hostile_office import ATTACKS, MEBIBYTE, Attack, changed, draw, measure
 
-# In quadratic time or memory, an attack of this size takes minutes or gigabytes.
-SIZE_BYTES = MEBIBYTE
+# In quadratic time or memory, most attacks of this size take minutes or gigabytes.
+SIZE_BYTES = MEBIBYTE // 2
 MAX_PEAK_BYTES = 200 * MEBIBYTE
 CPU_SECONDS = 60
 RANDOM = Random(20260101)
@@ -53,11 +53,11 @@ def test_one_text_of_the_largest_size_takes_at_most_300_mebibytes(name: str) -> 
 
 
 def test_properties_of_a_run_are_written_once() -> None:
-    """Copied into each text, they would take 20 GB."""
+    """Copied into each text, they would take gigabytes."""
     content = ATTACKS["docx run of tabs"].make(SIZE_BYTES)
     document = parse_document("a.docx", content, DocumentRequest())
     written = document.write([changed(each) for each in document.segments])
-    assert len(document.segments) > 10_000
+    assert len(document.segments) > 5_000
     assert len(written) < 2 * len(content)
 
 

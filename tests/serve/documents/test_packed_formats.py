@@ -227,6 +227,29 @@ def test_an_odt_has_its_spans_and_breaks() -> None:
     assert str(paragraph) == "SOME BOLD TEXTAND <MORE>"
 
 
+ODT_PIECES = (
+    "one",
+    " ",
+    "&amp;",
+    "<text:s/>",
+    "<text:tab/>",
+    "<text:p>two</text:p>",
+    "<draw:b><text:p>3 c</text:p></draw:b>",
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from(ODT_PIECES), max_size=8), st.integers(0, 8), st.integers(0, 8))
+def test_any_odt_whose_texts_do_not_change_keeps_every_byte(pieces: list[str], start: int, end: int) -> None:
+    pieces = [*pieces[:start], "<text:span>", *pieces[start:end], "</text:span>", *pieces[max(start, end) :]]
+    stream = BytesIO()
+    with ZipFile(stream, "w") as file:
+        file.writestr("content.xml", f'<o xmlns:text="t" xmlns:draw="d"><text:p>{"".join(pieces)}</text:p></o>')
+    document = parse("odt", stream.getvalue())
+    assert document.write([each.text for each in document.segments]) == stream.getvalue()
+    check_xml(members(document.write(capitals(document)))["content.xml"].decode())
+
+
 def test_an_odp_has_its_text_boxes() -> None:
     document = opendocument.load(BytesIO(translate("odp", make_odp())))
     assert [str(each) for each in document.getElementsByType(text.P)] == ["ON A SLIDE"]
@@ -425,6 +448,7 @@ def formatted(text: str) -> list[tuple[str, frozenset[str]]]:
 def test_any_paragraph_keeps_its_text_and_its_markup(pieces: list[str]) -> None:
     content = docx_with(f"<w:p>{''.join(pieces)}</w:p>")
     document = parse("docx", content)
+    assert document.write([each.text for each in document.segments]) == content
     before, after = (members(each)["word/document.xml"].decode() for each in (content, translate("docx", content)))
     check_xml(after)
     texts = [re.findall("<w:t(?: [^>]*)?>([^<]*)|<w:(?:tab|br)/>", each) for each in (before, after)]
