@@ -66,7 +66,7 @@ def parse_po(content: bytes, request: DocumentRequest) -> Document:
 def _language_edits(text: str, request: DocumentRequest) -> Iterator[Edit]:
     """Yields the edit of the header's language, if it is missing or that of the source."""
     header = next(_entries(text), None)
-    if header is None or "msgstr" not in header.fields or header.fields["msgid"].text:
+    if header is None or not header.fields.keys() >= {"msgid", "msgstr"} or header.fields["msgid"].text:
         return
     values = header.fields["msgstr"]
     found = _LANGUAGE.search(text, values.start, values.end)
@@ -136,12 +136,12 @@ def _parts(entry: _Entry, request: DocumentRequest) -> Iterator[Part]:
     plural = entry.fields.get("msgid_plural", message)
     # A language without a plural has the form of many.
     message = message if others else plural
-    fuzzy = [] if entry.fuzzy else [mark]
-    parts = [
-        _part(message.text, [(place, place)] * len(fuzzy), [first], fuzzy),
-        _part(plural.text, [], others, []) if others else None,
-    ]
-    yield from filter(None, parts)
+    places, marks = ([], []) if entry.fuzzy else ([(place, place)], [mark])
+    for text, spans in [(message.text, [first]), (plural.text, others)]:
+        part = _part(text, places, spans, marks) if spans else None
+        if part is not None:
+            yield part
+            places, marks = [], []
 
 
 def _part(message: str, places: list[Span], spans: list[Span], marks: list[str]) -> Part | None:

@@ -83,8 +83,8 @@ def _find_fields(pieces: Sequence[Piece]) -> dict[int, _Field]:
 
 def _joined(role: Role, pieces: Sequence[Piece], tags: RunTags) -> Piece:
     first, last = pieces[0], pieces[-1]
-    same_run = all(each.opening == first.opening for each in pieces)
-    opening, raw = (
-        (first.opening, "".join(each.raw for each in pieces)) if same_run else ("", write_pieces(pieces, tags))
-    )
+    if all(each.opening == first.opening for each in pieces):
+        opening, raw = first.opening, "".join(each.raw for each in pieces)
+    else:
+        opening, raw = "", write_pieces(pieces, tags)
     return Piece(role, first.start, last.end, raw, "", opening, first.opens, last.closes)

@@ -250,109 +250,57 @@ ATTACKS = {
 }
 
 
-_XML = ("<!--", "-->", "<?a ", "?>", "<![CDATA[", "]]>", "&amp;", "&#65;", " ", "a", "<a>", "</a>", "<a/>")
-_MARKS: dict[str, tuple[str, ...]] = {
-    "docx": (
-        *_XML,
-        "<w:p>",
-        "</w:p>",
-        "<w:r>",
-        "</w:r>",
-        "<w:t>",
-        "</w:t>",
-        "<w:tab/>",
-        _BEGIN,
-        _SEPARATE,
-        _END,
-        _LINK,
-    ),
-    "odt": (*_XML, "<text:p>", "</text:p>", "<text:span>", "</text:span>", "<text:s/>", "<draw:b>", "</draw:b>"),
-    "xlf": (
-        *_XML,
-        "<source>",
-        "</source>",
-        "<target/>",
-        "<trans-unit>",
-        "</trans-unit>",
-        "<x/>",
-        '<bx id="1"/>',
-        "<g>",
-        "</g>",
-    ),
-    "json": (
-        '"',
-        "[",
-        "]",
-        "{",
-        "}",
-        ",",
-        ":",
-        "a",
-        " ",
-        "\\u",
-        "\\",
-        "1",
-        "<b>",
-        "</b>",
-        "<",
-        "&amp;",
-        '"a"',
-        '"a":',
-        "null",
-    ),
-    "yaml": (
-        *(
-            "- ",
-            "? ",
-            ": ",
-            "a",
-            "a: ",
-            "\n",
-            "\n  ",
-            " ",
-            "\t",
-            "'",
-            '"',
-            "|\n",
-            ">\n",
-            "#",
-            "&a ",
-            "*a ",
-            "!a ",
-            "!!",
-            "%TAG ",
-        ),
-        *("---\n", "...\n", "[", "]", "{", "}", ",", "\\", "<b>", "</b>", "&amp;", "\ufeff", "\u2028"),
-    ),
-    "po": (
-        *(
-            'msgid "a"\n',
-            'msgstr ""\n',
-            'msgid_plural "a"\n',
-            'msgctxt "a"\n',
-            '"',
-            '"a"\n',
-            "\n",
-            " ",
-            "\\",
-            "#, fuzzy\n",
-            "#~ ",
-        ),
-        *("msgid ", "msgstr[0] ", "%s", "<b>", "</b>", "&amp;", '"charset=', "charset", "\ufeff", "\r"),
-    ),
+class _Grammar(NamedTuple):
+    """What documents of a format consist of, for random ones.
+
+    Attributes:
+        pieces: in any order, each complete.
+        pairs: around pieces.
+    """
+
+    beginning: str
+    pieces: Sequence[str]
+    pairs: Sequence[tuple[str, str]]
+    end: str
+
+
+_TEXTS = ("a", " ", "&amp;", "&#65;", "<!-- a -->", "<?a b?>", "<![CDATA[<]]>", "<b/>")
+_RUNS = (
+    *("<w:r><w:t>a</w:t><w:tab/></w:r>", "<w:r><w:t> </w:t><w:sym/></w:r>", "<w:proofErr/>"),
+    *("<w:r><w:rPr><w:b/></w:rPr><w:t>a</w:t></w:r>", _BEGIN, _SEPARATE, _END, _LINK),
+    "<w:r><w:drawing><w:p><w:r><w:t>a</w:t></w:r></w:p></w:drawing></w:r>",
+    '<w:r><w:fldChar w:fldCharType="begin"/><w:t>a</w:t></w:r>',
+    '<w:r><w:t>a</w:t><w:fldChar w:fldCharType="end"/></w:r>',
+)
+_LINKS = [("<w:hyperlink>", "</w:hyperlink>"), ("<w:sdt>", "</w:sdt>"), (_BEGIN, _END)]
+_CODES = ("<x/>", '<bx id="1"/>', '<ex id="1"/>', "<mrk>a</mrk>")
+_VALUES = (
+    *("a", " ", "<b>", "</b>", "<br>", "<code>", "<", "&amp;", "&", "%s", "\\n"),
+    *("{n}", "{n, plural, other {", "}", "''"),
+)
+_ITEMS = ('"\n- "', '"\n- a <b>b</b>\n- "', "\n  ", '"\n- |\n  a\n- "')
+_MESSAGES = ('"\n"', '"\nmsgstr ""\n\nmsgid "', '"\nmsgid_plural "')
+_SPANS = [("<text:span>", "</text:span>")]
+_GRAMMARS = {
+    "docx": _Grammar("<w:p>", _RUNS, _LINKS, "</w:p>"),
+    "odt": _Grammar("<text:p>", (*_TEXTS, "<text:s/>", "<text:tab/>", "<text:p>a</text:p>"), _SPANS, "</text:p>"),
+    "xlf": _Grammar("<trans-unit><source>", (*_TEXTS, *_CODES), [("<g>", "</g>")], "</source></trans-unit>"),
+    "json": _Grammar('{"a":["', (*_VALUES, '","', '",{"b":"c"},"', "\\u003c"), [('",["', '"],"')], '"]}'),
+    "yaml": _Grammar('- "', (*_VALUES, *_ITEMS), [('"\n- ["', '"]\n- "')], '"\n'),
+    "po": _Grammar(f'{_PO_HEAD}msgid "', (*_VALUES, *_MESSAGES), [("<b>", "</b>")], '"\nmsgstr ""\n'),
 }
 
 
 def draw(random: Random) -> Attack:
-    """Returns an attack of random marks of a format."""
-    name = random.choice(tuple(_MARKS))
+    """Returns an attack of random pieces of a format."""
+    name = random.choice(tuple(_GRAMMARS))
+    grammar = _GRAMMARS[name]
+    opening, closing = random.choice((*grammar.pairs, ("", "")))
 
-    def marks(number: int) -> str:
-        return "".join(random.choices(_MARKS[name], k=number))
+    def pieces(least: int) -> str:
+        return "".join(random.choices(grammar.pieces, k=random.randrange(least, 4)))
 
-    return Attack(
-        name, marks(random.randrange(3)), marks(random.randrange(1, 5)), "a", marks(random.randrange(3)), marks(2)
-    )
+    return Attack(name, grammar.beginning, pieces(1) + opening, pieces(0), closing + pieces(0), grammar.end)
 
 
 @dataclass(frozen=True, slots=True)
