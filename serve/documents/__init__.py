@@ -5,6 +5,7 @@
     inline      text with formatting becomes a segment with tags, and tags become formatting again
     xml         documents in XML, by the places of their tags
     package     documents in ZIP packages
+    tagged      values of JSON, YAML and PO with tags become segments
     stretches   paragraphs of office documents become segments
     formats     which format a file has
     translation translates the segments of a document
