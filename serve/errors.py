@@ -67,12 +67,20 @@ class DocumentNotReadyError(ServiceError):
 
 
 class DocumentStoreFullError(ServiceError):
-    """The store of documents has no room."""
+    """The store of documents has no room for the client."""
 
     reason = "document_store_full"
     grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.TOO_MANY_REQUESTS
     retry_after_seconds = 60
+
+
+class GlossaryStoreFullError(ServiceError):
+    """The store of glossaries has no room for the client."""
+
+    reason = "glossary_store_full"
+    grpc_status = "RESOURCE_EXHAUSTED"
+    http_status = HTTPStatus.TOO_MANY_REQUESTS
 
 
 class GlossaryNotFoundError(ServiceError):
@@ -117,7 +125,7 @@ class RateLimitedError(ServiceError):
     reason = "rate_limited"
     grpc_status = "RESOURCE_EXHAUSTED"
     http_status = HTTPStatus.TOO_MANY_REQUESTS
-    retry_after_seconds = 1
+    retry_after_seconds: int = 1
 
     def __init__(self, problem: str, retry_after_seconds: int = 1) -> None:
         super().__init__(problem)
@@ -185,6 +193,18 @@ class NotReadyError(ServiceError):
     retry_after_seconds = 1
 
 
+class StorageFullError(NotReadyError):
+    """The disk or the database of the server has no space; the server stores nothing until it has."""
+
+    reason = "storage_full"
+    grpc_status = "RESOURCE_EXHAUSTED"
+    http_status = HTTPStatus.INSUFFICIENT_STORAGE
+    retry_after_seconds = 60
+
+    def __init__(self) -> None:
+        super().__init__("the storage of the server is full: retry later")
+
+
 class DrainingError(ServiceError):
     """The server shuts down and admits no new requests."""
 
@@ -208,6 +228,7 @@ ERRORS: tuple[type[ServiceError], ...] = (
     DocumentNotFoundError,
     DocumentNotReadyError,
     DocumentStoreFullError,
+    GlossaryStoreFullError,
     GlossaryNotFoundError,
     UnauthorizedError,
     ForbiddenError,
@@ -220,6 +241,7 @@ ERRORS: tuple[type[ServiceError], ...] = (
     DeadlineExceededError,
     CancelledError,
     NotReadyError,
+    StorageFullError,
     DrainingError,
     InternalError,
 )

@@ -6,7 +6,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from model.text_table import format_table
-from serve.errors import GlossaryNotFoundError, InvalidRequestError
+from serve.errors import ServiceError
 from serve.files import FileError
 from serve.glossaries.files import read_file, write_entries
 from serve.glossaries.store import SHARED, Dictionary, DictionarySummary, GlossaryStore
@@ -19,7 +19,7 @@ class _GlossariesCommand(StateCommand):
     """The settings of every command."""
 
     GROUP = "glossaries"
-    PROBLEMS = (StateError, GlossaryNotFoundError, InvalidRequestError, FileError, OSError)
+    PROBLEMS = (StateError, ServiceError, FileError, OSError)
 
 
 class CreateGlossaryCommand(_GlossariesCommand):

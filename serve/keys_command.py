@@ -7,6 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from model.text_table import format_table
+from serve.errors import StorageFullError
 from serve.keys.description import describe_key, describe_usage
 from serve.keys.key import Key
 from serve.keys.limits import KeyLimits
@@ -20,7 +21,7 @@ class _KeysCommand(StateCommand):
     """The settings of every command."""
 
     GROUP = "keys"
-    PROBLEMS = (StateError, KeyExistsError, NoSuchKeyError, ValueError)
+    PROBLEMS = (StateError, StorageFullError, KeyExistsError, NoSuchKeyError, ValueError)
 
 
 class CreateKeyCommand(KeyLimits, _KeysCommand):

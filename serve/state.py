@@ -4,15 +4,31 @@ It is SQLite in the state directory, which the processes of a machine may share,
 share. Each package creates its own tables, with constructs that both databases have.
 """
 
+import errno
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from sqlalchemy import Connection, Dialect, Engine, MetaData, String, TypeDecorator, create_engine, event, text
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    Engine,
+    MetaData,
+    String,
+    TypeDecorator,
+    create_engine,
+    event,
+    inspect,
+    text,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.schema import CreateColumn
+
+from serve.errors import StorageFullError
 
 DATABASE = "dragoman.db"
 POSTGRESQL = "postgresql"
@@ -23,6 +39,11 @@ CONNECT_TIMEOUT_SECONDS = 10
 # Of the advisory lock that the writers of all servers take: "dragoman" in ASCII, as a signed number of 64 bits.
 _WRITERS = int.from_bytes(b"dragoman", "big")
 _READS = "dragoman_reads"
+_FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
+# SQLite cannot extend the database, or one of the files next to it.
+_FULL_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
+# The code disk_full of PostgreSQL.
+_FULL_POSTGRESQL = "53100"
 
 
 class StateError(Exception):
@@ -82,13 +103,14 @@ class State:
                 place = f"database {parsed.render_as_string(hide_password=True)}"
                 self._engine = _open_postgresql(parsed.set(drivername=DRIVER))
             self._check()
-        except (OSError, SQLAlchemyError) as error:
+        except (OSError, SQLAlchemyError, StorageFullError) as error:
             raise StateError(f"{place}: {_reason(error)}") from error
 
     def create(self, tables: MetaData) -> None:
-        """Creates the tables that are missing."""
+        """Creates the tables that are missing, and the columns that an earlier version did not have."""
         with self.writing() as connection:
             tables.create_all(connection)
+            _add_missing_columns(connection, tables)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -98,8 +120,12 @@ class State:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Commits at the end, or nothing if an exception ends it; one transaction of all processes writes at a time."""
-        with self._counted(), self._engine.begin() as connection:
+        """Commits at the end, or nothing if an exception ends it; one transaction of all processes writes at a time.
+
+        Raises:
+            StorageFullError: if the database has no space.
+        """
+        with storing(), self._counted(), self._engine.begin() as connection:
             yield connection
 
     def close(self) -> None:
@@ -112,7 +138,7 @@ class State:
         try:
             with self.writing():
                 pass
-        except SQLAlchemyError:
+        except (SQLAlchemyError, StorageFullError):
             self.close()
             raise
 
@@ -131,6 +157,38 @@ class State:
         # SQLAlchemy closes no connection that returns after `dispose`.
         if self._closed and not self._running:
             self._engine.dispose()
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """Raises StorageFullError in place of the errors of a full disk or database."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL_DISK:
+            raise StorageFullError from error
+        raise
+    except DBAPIError as error:
+        if _is_full(error.orig):
+            raise StorageFullError from error
+        raise
+
+
+def _is_full(error: BaseException | None) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) in _FULL_SQLITE
+    fields = error.args[0] if error is not None and error.args else None
+    return isinstance(fields, dict) and fields.get("C") == _FULL_POSTGRESQL
+
+
+def _add_missing_columns(connection: Connection, tables: MetaData) -> None:
+    existing = inspect(connection)
+    for table in tables.sorted_tables:
+        names = {column["name"] for column in existing.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in names:
+                written = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {written}"))
 
 
 def _open_sqlite(path: Path) -> Engine:
@@ -182,9 +240,11 @@ def _parse(url: str) -> URL:
     return parsed.set(drivername=POSTGRESQL)
 
 
-def _reason(error: OSError | SQLAlchemyError) -> str:
+def _reason(error: OSError | SQLAlchemyError | StorageFullError) -> str:
     if isinstance(error, OSError):
         return str(error.strerror)
+    if isinstance(error, StorageFullError):
+        return str(error)
     cause = getattr(error, "orig", None) or error
     # pg8000 raises errors of the server with a mapping of fields; M is the message.
     details = cause.args[0] if cause.args else ""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from model.errors import first_problem
+from serve.errors import StorageFullError
 from serve.settings import StateSettings
 from serve.state import State, StateError
 
@@ -26,7 +27,7 @@ class StateCommand(StateSettings, BaseSettings):
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
     GROUP: ClassVar[str]
-    PROBLEMS: ClassVar[tuple[type[Exception], ...]] = (StateError,)
+    PROBLEMS: ClassVar[tuple[type[Exception], ...]] = (StateError, StorageFullError)
 
     @classmethod
     def settings_customise_sources(

@@ -7,10 +7,11 @@ the holder of the last claim changes a job. Each method is one transaction, and 
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -29,14 +30,14 @@ from sqlalchemy import (
     func,
     insert,
     not_,
-    or_,
     select,
     update,
 )
 
 from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
 from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
-from serve.state import Identifier, State
+from serve.fair_share import largest_share
+from serve.state import Identifier, State, storing
 
 # A worker extends its claim about every second.
 CLAIM_SECONDS = 30.0
@@ -54,6 +55,8 @@ _JOBS = Table(
     Column("id", Identifier(32), primary_key=True),
     Column("key", String(64), nullable=False),
     Column("account", Text, nullable=False),
+    # What counts as one client: an API key, or an address.
+    Column("owner", Text, nullable=False, server_default=""),
     Column("name", Text, nullable=False),
     Column("source_language", Text, nullable=False),
     Column("target_language", Text, nullable=False),
@@ -67,6 +70,7 @@ _JOBS = Table(
     Column("error", Text, nullable=False, default=""),
     Column("file_bytes", BigInteger, nullable=False),
     Column("claim", String(32), nullable=False, default=""),
+    # No worker claims the job earlier.
     Column("claimed_until_seconds", Double, nullable=False, default=0.0),
     Column("attempts", Integer, nullable=False, default=0),
 )
@@ -75,10 +79,15 @@ _PUBLIC = [_JOBS.c[name] for name in Job.__slots__]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that this process translates."""
+    """A job that this process translates.
+
+    Attributes:
+        owner: what counts as one client.
+    """
 
     job: Job
     token: str
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +124,13 @@ class JobStore:
         options: JobOptions,
         *,
         account: str = "",
+        owner: str = "",
     ) -> Job:
         """Stores a document and returns its job, which waits for a worker.
 
         Raises:
-            DocumentStoreFullError: if the store is full.
+            DocumentStoreFullError: if the store has no room for the owner.
+            StorageFullError: if the disk or the database has no space.
         """
         now_seconds = self._clock()
         job = Job(
@@ -134,27 +145,33 @@ class JobStore:
             created_seconds=now_seconds,
             expires_seconds=now_seconds + self._limits.keep_seconds,
         )
-        _write(self._source(job.id), data)
         try:
+            _write(self._source(job.id), data)
             with self._state.writing() as connection:
-                self._check_room(connection, len(data))
-                values = {each.name: getattr(job, each.name) for each in _PUBLIC}
-                values |= {"options": options.model_dump_json(), "file_bytes": len(data)}
+                self._check_room(connection, owner, len(data))
+                values = {column.name: getattr(job, column.name) for column in _PUBLIC}
+                values |= {"options": options.model_dump_json(), "owner": owner, "file_bytes": len(data)}
                 connection.execute(insert(_JOBS).values(values))
         except BaseException:
             self._source(job.id).unlink(missing_ok=True)
             raise
         return job
 
-    def _check_room(self, connection: Connection, new_bytes: int) -> None:
-        jobs, file_bytes = connection.execute(
-            select(func.count(), func.coalesce(func.sum(_JOBS.c.file_bytes), 0))
+    def _check_room(self, connection: Connection, owner: str, new_bytes: int) -> None:
+        own = _JOBS.c.owner == owner
+        stored_bytes = func.sum(_JOBS.c.file_bytes)
+        counts = connection.execute(
+            select(func.count(), func.count().filter(own), stored_bytes, stored_bytes.filter(own)).select_from(_JOBS)
         ).one()
-        if jobs >= self._limits.jobs:
-            raise DocumentStoreFullError(f"{jobs} documents are stored, expected fewer: delete some, or retry later")
-        if file_bytes + new_bytes > self._limits.store_bytes:
-            problem = f"expected at most {self._limits.store_bytes} in all: delete some, or retry later"
-            raise DocumentStoreFullError(f"{file_bytes} bytes of documents are stored, {problem}")
+        jobs, own_jobs, file_bytes, own_bytes = (int(count or 0) for count in counts)
+        for what, total, owned, more, limit in (
+            ("documents", jobs, own_jobs, 1, self._limits.jobs),
+            ("bytes of documents", file_bytes, own_bytes, new_bytes, self._limits.store_bytes),
+        ):
+            share = largest_share(limit, total - owned, first=own_jobs == 0)
+            if owned + more > share:
+                problem = f"expected at most {share} of this client and {limit} in all: delete some, or retry later"
+                raise DocumentStoreFullError(f"{total} {what} are stored, {owned} of this client, {problem}")
 
     def find(self, job_id: str) -> Job:
         """Returns a job.
@@ -195,13 +212,26 @@ class JobStore:
         self.find(job_id)
         self._delete([job_id])
 
-    def claim(self) -> Claim | None:
-        """Takes the oldest job that waits, or whose worker died; None: there is none."""
+    def claim(self, excluded: Collection[str] = ()) -> Claim | None:
+        """Takes the oldest job of the owner with the fewest jobs in translation; None: there is none.
+
+        Args:
+            excluded: owners whose jobs wait.
+        """
         now_seconds = self._clock()
         claimable = and_(_claimable(now_seconds), _JOBS.c.attempts < MOST_ATTEMPTS)
+        running = _JOBS.alias()
+        of_owner = select(func.count()).where(
+            running.c.owner == _JOBS.c.owner,
+            running.c.status == JobStatus.TRANSLATING,
+            running.c.claimed_until_seconds > now_seconds,
+        )
         with self._state.reading() as connection:
             oldest = connection.execute(
-                select(_JOBS.c.id).where(claimable).order_by(_JOBS.c.created_seconds).limit(1)
+                select(_JOBS.c.id)
+                .where(claimable, _JOBS.c.owner.not_in(excluded))
+                .order_by(of_owner.correlate(_JOBS).scalar_subquery(), _JOBS.c.created_seconds)
+                .limit(1)
             ).scalar()
         if oldest is None:
             return None
@@ -217,16 +247,20 @@ class JobStore:
             done = connection.execute(update(_JOBS).where(_JOBS.c.id == oldest, claimable).values(taken))
             if not done.rowcount:
                 return None
-            row = connection.execute(select(*_PUBLIC).where(_JOBS.c.id == oldest)).mappings().one()
-        return Claim(_job(row), token)
+            row = dict(connection.execute(select(*_PUBLIC, _JOBS.c.owner).where(_JOBS.c.id == oldest)).mappings().one())
+        owner = row.pop("owner")
+        return Claim(_job(row), token, owner)
 
     def read_source(self, claim: Claim) -> bytes:
         """Returns the document of a claimed job.
 
         Raises:
-            OSError: if it was deleted meanwhile.
+            DocumentNotFoundError: if it was deleted meanwhile.
         """
-        return self._source(claim.job.id).read_bytes()
+        try:
+            return self._source(claim.job.id).read_bytes()
+        except FileNotFoundError as error:
+            raise DocumentNotFoundError("no such document: it was deleted") from error
 
     def renew(self, claim: Claim, progress: Progress) -> bool:
         """Extends a claim and stores the progress; returns whether the claim still holds."""
@@ -242,8 +276,8 @@ class JobStore:
         """Stores the translated document in place of the source; returns whether the claim still held."""
         job_id = claim.job.id
         new = self._folder / f"{job_id}.{claim.token}"
-        _write(new, data)
         try:
+            _write(new, data)
             with self._state.writing() as connection:
                 values = {
                     "status": JobStatus.DONE,
@@ -275,9 +309,22 @@ class JobStore:
             self._source(claim.job.id).unlink(missing_ok=True)
         return held
 
-    def release(self, claim: Claim) -> bool:
-        """Gives a job back, for any worker; the attempt does not count. Returns whether the claim still held."""
-        return self._change(claim, status=JobStatus.QUEUED, attempts=_JOBS.c.attempts - 1, translated=0)
+    def release(self, claim: Claim, wait_seconds: float = 0.0) -> bool:
+        """Gives a job back, for any worker; the attempt does not count. Returns whether the claim still held.
+
+        Args:
+            claim: of the job.
+            wait_seconds: in which no worker claims a job of the owner that waits.
+        """
+        claimed_until_seconds = self._clock() + wait_seconds
+        values = {"status": JobStatus.QUEUED, "attempts": _JOBS.c.attempts - 1, "translated": 0}
+        with self._state.writing() as connection:
+            if not connection.execute(update(_JOBS).where(_held(claim)).values(values)).rowcount:
+                return False
+            given_back = _JOBS.c.owner == claim.owner if wait_seconds else _JOBS.c.id == claim.job.id
+            waiting = and_(given_back, _JOBS.c.status == JobStatus.QUEUED)
+            connection.execute(update(_JOBS).where(waiting).values(claimed_until_seconds=claimed_until_seconds))
+        return True
 
     def sweep(self) -> None:
         """Deletes what has expired, ends jobs after their last attempt, and deletes files without a job."""
@@ -317,8 +364,9 @@ class JobStore:
 
 
 def _claimable(now_seconds: float) -> ColumnElement[bool]:
-    dead = and_(_JOBS.c.status == JobStatus.TRANSLATING, _JOBS.c.claimed_until_seconds <= now_seconds)
-    return or_(_JOBS.c.status == JobStatus.QUEUED, dead)
+    """Returns whether a job waits, or its worker died."""
+    unfinished = _JOBS.c.status.in_((JobStatus.QUEUED, JobStatus.TRANSLATING))
+    return and_(unfinished, _JOBS.c.claimed_until_seconds <= now_seconds)
 
 
 def _expired(now_seconds: float) -> ColumnElement[bool]:
@@ -330,7 +378,7 @@ def _held(claim: Claim) -> ColumnElement[bool]:
     return and_(_JOBS.c.id == claim.job.id, _JOBS.c.claim == claim.token, _JOBS.c.status == JobStatus.TRANSLATING)
 
 
-def _job(row: RowMapping) -> Job:
+def _job(row: RowMapping | dict[str, Any]) -> Job:
     values = dict(row)
     values["options"] = JobOptions.model_validate_json(values["options"], strict=False)
     return Job(**{**values, "status": JobStatus(values["status"])})
@@ -338,8 +386,7 @@ def _job(row: RowMapping) -> Job:
 
 def _write(path: Path, data: bytes) -> None:
     """Writes a new file that only this user may read, and waits until the disk has it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with storing(), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -1,6 +1,7 @@
 """Translates the jobs of a store in the background, several at once, until it is stopped."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
@@ -14,11 +15,14 @@ from serve.documents.job import Job, JobStatus
 from serve.documents.job_store import Claim, JobStore, Progress
 from serve.documents.jobs import DocumentJobs
 from serve.documents.translation import translate_segments
-from serve.errors import DrainingError, ServiceError
+from serve.errors import DrainingError, RateLimitedError, ServiceError
+from serve.fair_share import largest_share
 from serve.system import without_full_collections
 
 # Jobs of one process that are translated at once: small documents pass a large one.
-MOST_RUNNING = 4
+MAX_RUNNING = 4
+# At least so long, a client that has too many requests waits for its next attempt, which parses a document again.
+MIN_WAIT_SECONDS = 5.0
 # Texts of a document: garbage collections, which stop all threads, traverse each of them.
 MOST_TEXTS = 250_000
 # Another process may have created a job, or died with one.
@@ -43,12 +47,16 @@ class DocumentTranslator(Protocol):
         """Yields a function that translates one segment of a job; the texts count for its key if the block succeeds.
 
         Raises:
+            RateLimitedError: if the key has too many requests now. The job waits.
             ServiceError: if the job cannot be translated. The function raises it too.
         """
 
 
 class JobWorker:
-    """Claims jobs and translates them."""
+    """Claims jobs and translates them.
+
+    An owner of jobs, which counts as one client, takes at most half of the capacity that other owners leave.
+    """
 
     def __init__(
         self, store: JobStore, jobs: DocumentJobs, translator: DocumentTranslator, count: Callable[[str], object]
@@ -58,7 +66,7 @@ class JobWorker:
         self._jobs = jobs
         self._translator = translator
         self._count = count
-        self._running = set[asyncio.Task[None]]()
+        self._running = dict[asyncio.Task[None], str]()  # the owner of each job
         self._reading = asyncio.Lock()
 
     async def run(self) -> None:
@@ -76,16 +84,21 @@ class JobWorker:
 
     async def _claim_all(self) -> None:
         self._jobs.created.clear()
-        while len(self._running) < MOST_RUNNING:
+        while len(self._running) < MAX_RUNNING:
             claim = await self._claim()
             if claim is None:
                 return
             task = asyncio.create_task(self._work(claim))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._running[task] = claim.owner
+            task.add_done_callback(self._running.pop)
+
+    def _full_owners(self) -> list[str]:
+        """Returns the owners that must not have one more running job."""
+        counts, running = Counter(self._running.values()), len(self._running)
+        return [owner for owner, own in counts.items() if own >= largest_share(MAX_RUNNING, running - own, first=False)]
 
     async def _claim(self) -> Claim | None:
-        claiming = asyncio.create_task(_attempt("claim", self._store.claim))
+        claiming = asyncio.create_task(_attempt("claim", self._store.claim, self._full_owners()))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -95,9 +108,9 @@ class JobWorker:
                 await self._release(claim)
             raise
 
-    async def _release(self, claim: Claim) -> None:
-        """Gives a job back, also if this call is canceled."""
-        releasing = asyncio.create_task(_attempt("release", self._store.release, claim))
+    async def _release(self, claim: Claim, wait_seconds: float = 0.0) -> None:
+        """Gives a job back, also if this call is canceled; jobs of its owner then wait for a while."""
+        releasing = asyncio.create_task(_attempt("release", self._store.release, claim, wait_seconds))
         try:
             await asyncio.shield(releasing)
         except asyncio.CancelledError:
@@ -107,7 +120,7 @@ class JobWorker:
     async def _wait(self) -> None:
         """Waits until there may be a job to claim."""
         created = asyncio.create_task(self._jobs.created.wait())
-        full = len(self._running) >= MOST_RUNNING
+        full = len(self._running) >= MAX_RUNNING
         try:
             await asyncio.wait(
                 self._running if full else (created, *self._running),
@@ -133,6 +146,9 @@ class JobWorker:
             await self._release(claim)
             # The server stops soon: until then, this worker would claim the job again and again.
             await asyncio.sleep(POLL_SECONDS)
+            return
+        except RateLimitedError as error:
+            await self._release(claim, max(MIN_WAIT_SECONDS, error.retry_after_seconds))
             return
         if status is not None:
             self._count(status)
@@ -164,6 +180,7 @@ class _Run:
 
         Raises:
             DrainingError: if the server stops.
+            RateLimitedError: if the client has too many requests now.
         """
         working = asyncio.create_task(self._translate())
         try:
@@ -181,7 +198,7 @@ class _Run:
     async def _translate(self) -> JobStatus | None:
         try:
             data = await self._translated()
-        except DrainingError:
+        except (DrainingError, RateLimitedError):
             raise
         except (DocumentError, ServiceError) as error:
             return await self._fail(str(error))

@@ -2,15 +2,17 @@
 
 import asyncio
 import re
+from hmac import compare_digest
 from pathlib import PurePath
 
 from serve.documents.formats import FORMATS
 from serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
 from serve.documents.job_store import JobStore
-from serve.errors import InvalidRequestError, RequestTooLargeError
+from serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooLargeError
 
 MOST_NAME_CHARACTERS = 200
-_JOB_ID = re.compile(r"[0-9a-f]{32}")
+JOB_ID_DIGITS = 32
+_JOB_ID = re.compile(rf"[0-9a-f]{{{JOB_ID_DIGITS}}}")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -36,6 +38,7 @@ class DocumentJobs:
         options: JobOptions = JobOptions(),  # noqa: B008 - it is frozen
         *,
         account: str = "",
+        owner: str = "",
     ) -> Job:
         """Stores a document; a worker of any process translates it.
 
@@ -46,11 +49,13 @@ class DocumentJobs:
             target_language: ISO 639-1 code.
             options: of the translation.
             account: id of the client's API key, whose limits apply; empty: none is required.
+            owner: what counts as one client, and has a share of the store.
 
         Raises:
             InvalidRequestError: if the name has no known format, or the file is empty.
             RequestTooLargeError: if the file is too large.
-            DocumentStoreFullError: if the store has no room.
+            DocumentStoreFullError: if the store has no room for the owner.
+            StorageFullError: if the disk or the database has no space.
         """
         name = safe_name(name)
         if PurePath(name).suffix.lower() not in FORMATS:
@@ -62,7 +67,7 @@ class DocumentJobs:
         if len(data) > self.limits.document_bytes:
             raise RequestTooLargeError(f"file: {len(data)} bytes, expected at most {self.limits.document_bytes}")
         job = await asyncio.to_thread(
-            self._store.add, name, data, source_language, target_language, options, account=account
+            self._store.add, name, data, source_language, target_language, options, account=account, owner=owner
         )
         self.created.set()
         return job
@@ -74,6 +79,17 @@ class DocumentJobs:
             DocumentNotFoundError: if there is none, or it has expired.
         """
         return await asyncio.to_thread(self._store.find, _checked(job_id))
+
+    async def get_with_key(self, job_id: str, key: str) -> Job:
+        """Returns a job, given its second secret too.
+
+        Raises:
+            DocumentNotFoundError: if there is none, it has expired, or the key is that of another one.
+        """
+        job = await self.get(job_id)
+        if not compare_digest(key.encode(errors="replace"), job.key.encode()):
+            raise DocumentNotFoundError("no such document: it is unknown, deleted or expired")
+        return job
 
     async def result(self, job_id: str) -> TranslatedDocument:
         """Returns the translated document; its name has the target language before its end.

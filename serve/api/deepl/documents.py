@@ -1,7 +1,6 @@
 """DeepL's documents, over the document jobs of the server."""
 
 import time
-from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +16,8 @@ from serve.api.parameters import Parameters, Receive
 from serve.api.served_languages import ServedLanguages
 from serve.documents.job import Job, JobOptions, JobStatus
 from serve.documents.jobs import DocumentJobs
-from serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError
+from serve.errors import DocumentNotReadyError, InvalidRequestError
+from serve.observability.logs import RequestRecord
 
 DOCUMENT = "/v2/document"
 _STATUSES = {
@@ -68,11 +68,12 @@ class DeepLDocuments:
             raise refuse("Invalid file data: parameter 'file' not specified.")
         source, target = self._languages_of(parameters)
         options = JobOptions(allow_pivot=True, glossary=glossary_ids(parameters))
-        self._translator.check(request_for(source, target, options), request.state.record)
+        record: RequestRecord = request.state.record
+        self._translator.check(request_for(source, target, options), record)
         name = parameters.first("filename") or upload.name
         try:
             job = await jobs.create(
-                str(name), upload.data, source, target, options, account=request.state.record.account_id
+                str(name), upload.data, source, target, options, account=record.account_id, owner=record.caller
             )
         except InvalidRequestError as error:
             if error.field not in ("file", "name"):
@@ -115,11 +116,8 @@ class DeepLDocuments:
     async def _find(self, request: Request, document_id: str) -> Job:
         jobs = self._enabled()
         parameters, _ = await self._receive(request)
-        job = await jobs.get(document_id.lower())
         key = parameters.first("document_key")
-        if not isinstance(key, str) or not compare_digest(key.lower().encode(), job.key.encode()):
-            raise DocumentNotFoundError("not found")
-        return job
+        return await jobs.get_with_key(document_id.lower(), key.lower() if isinstance(key, str) else "")
 
     def _languages_of(self, parameters: Parameters) -> tuple[str, str]:
         check_names(parameters, _PARAMETERS)

@@ -168,8 +168,7 @@ class HttpDocuments:
         record: RequestRecord = request.state.record
         read_markup("html", {"ignore_tags": options.ignore_tags})
         self._translator.check(request_for(source, target, options), record)
-        account = "" if record.account is None else record.account.key.id
-        job = await jobs.create(name, data, source, target, options, account=account)
+        job = await jobs.create(name, data, source, target, options, account=record.account_id, owner=record.caller)
         location = {"location": f"{DOCUMENTS_PATH}/{job.id}"}
         return _describe(job, HTTPStatus.CREATED, location)
 

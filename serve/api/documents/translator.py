@@ -23,7 +23,6 @@ from serve.errors import (
     NotReadyError,
     QueueFullError,
     QueueTimeoutError,
-    RateLimitedError,
 )
 from serve.languages.detector import MOST_CHARACTERS
 from serve.observability.logs import RequestRecord
@@ -73,6 +72,7 @@ class SegmentTranslator:
         The job is one request of its API key, whose characters count if the block succeeds.
 
         Raises:
+            RateLimitedError: if the key has too many requests now.
             ServiceError: if the job exceeds a limit or no model has the direction. The function raises it too.
         """
         record = RequestRecord("document", account=self._authenticator.find_account(job.account))
@@ -94,12 +94,12 @@ class SegmentTranslator:
 
     @asynccontextmanager
     async def _charge(self, record: RequestRecord, characters: int) -> AsyncIterator[None]:
-        """Counts the job for its key; waits while the key has too many requests."""
+        """Counts the job for its key; waits while the server is not ready."""
         async with AsyncExitStack() as stack:
             while True:
                 try:
                     await stack.enter_async_context(self._dispatcher.admit_characters(record, characters))
-                except (RateLimitedError, NotReadyError, DrainingError):
+                except (NotReadyError, DrainingError):
                     await asyncio.sleep(PAUSE_SECONDS)
                 else:
                     break

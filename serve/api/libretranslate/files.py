@@ -17,8 +17,9 @@ from serve.api.parameters import Receive
 from serve.api.served_languages import ServedLanguages
 from serve.documents.formats import FORMATS
 from serve.documents.job import Job, JobOptions, JobStatus
-from serve.documents.jobs import DocumentJobs
+from serve.documents.jobs import JOB_ID_DIGITS, DocumentJobs
 from serve.errors import DeadlineExceededError, DocumentNotFoundError
+from serve.observability.logs import RequestRecord
 
 DOWNLOAD = "/download_file"
 _POLL_SECONDS = 0.05
@@ -72,22 +73,26 @@ class LibreTranslateFiles:
         if PurePath(upload.name).suffix.lower() not in FORMATS:
             raise refuse("Invalid request: file format not supported")
         options = JobOptions(allow_pivot=True)
-        self._translator.check(request_for(source, target, options), request.state.record)
-        account = request.state.record.account_id
-        job = await self._jobs.create(upload.name, upload.data, source, target, options, account=account)
+        record: RequestRecord = request.state.record
+        self._translator.check(request_for(source, target, options), record)
+        job = await self._jobs.create(
+            upload.name, upload.data, source, target, options, account=record.account_id, owner=record.caller
+        )
         done = await unless_disconnected(request, self._wait(self._jobs, job, deadline_seconds))
         if done.status is JobStatus.FAILED:
             raise refuse(f"Invalid request: {done.error}")
         address = self._public_url or str(request.base_url)
-        name = f"{job.id}{PurePath(upload.name).suffix.lower()}"
+        name = f"{job.id}{job.key}{PurePath(upload.name).suffix.lower()}"
         return JSONResponse({"translatedFileUrl": f"{address.rstrip('/')}{self._prefix}{DOWNLOAD}/{name}"})
 
     async def download_file(self, name: str) -> Response:
-        """Returns a translated file. Its name is a secret; the file stays until it expires."""
+        """Returns a translated file, which stays until it expires. Only the answer to its upload has its name."""
         if self._jobs is None:
             raise refuse("Files translation are disabled on this server.", HTTPStatus.FORBIDDEN)
         try:
-            translated = await self._jobs.result(PurePath(name).stem)
+            secret = PurePath(name).stem
+            job = await self._jobs.get_with_key(secret[:JOB_ID_DIGITS], secret[JOB_ID_DIGITS:])
+            translated = await self._jobs.result(job.id)
         except DocumentNotFoundError as error:
             raise refuse("Invalid filename") from error
         headers = {

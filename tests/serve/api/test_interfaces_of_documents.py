@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.serve.api.conftest import OpenDeepl
-from tests.support.live import LiveService, run_service
+from tests.support.live import LiveService, eventually, run_service
 
 TEXT = "alpha beta.\n"
 SOONEST = "serve.api.deepl.documents._SOONEST_SECONDS"
@@ -115,6 +115,17 @@ def test_a_file_of_libretranslate_is_translated_and_downloaded(served: LiveServi
     settings = served.get("/frontend/settings").json()
     assert settings["filesTranslation"]
     assert ".txt" in settings["supportedFilesFormat"]
+
+
+def test_the_id_of_a_document_is_no_address_of_its_file(served: LiveService, expected: bytes) -> None:
+    fields = {"name": "a.txt", "source_language": "en", "target_language": "de"}
+    document = served.post(path="/v1/documents", content=b"alpha", params=fields).json()["id"]
+    eventually(lambda: served.get(f"/v1/documents/{document}").json()["status"] == "done")
+    assert served.get(f"/download_file/{document}.txt").status_code == 400
+    name = send_file(served).json()["translatedFileUrl"].rpartition("/")[2]
+    assert served.get(f"/download_file/{name}").content == expected
+    for wrong in (f"{name[:32]}.txt", f"{name[:32]}{'0' * 64}.txt", f"{document}{name[32:]}", "ü" * 96):
+        assert served.get(f"/download_file/{wrong}").status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The store of jobs: processes share it, a job runs once, and nothing is lost when a worker dies."""
 
+import errno
+import os
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
-from serve.documents.job_store import CLAIM_SECONDS, FOLDER, MOST_ATTEMPTS, JobStore, Progress
-from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
+from serve.documents.job_store import CLAIM_SECONDS, FOLDER, MOST_ATTEMPTS, Claim, JobStore, Progress
+from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError, StorageFullError
 from serve.state import State
+from tests.support.full_disk import fill_database
 
 LIMITS = JobLimits(document_bytes=100, unpacked_bytes=100, jobs=20, store_bytes=10_000, keep_seconds=1000.0)
 DONE = Progress(2, 2, 10)
@@ -46,8 +50,14 @@ def store(state: State, clock: Clock) -> JobStore:
     return JobStore(state, LIMITS, clock)
 
 
-def add(store: JobStore, data: bytes = b"text") -> Job:
-    return store.add("a.txt", data, "en", "de", JobOptions(allow_pivot=True))
+def add(store: JobStore, data: bytes = b"text", owner: str = "") -> Job:
+    return store.add("a.txt", data, "en", "de", JobOptions(allow_pivot=True), owner=owner)
+
+
+def claim_of(store: JobStore) -> Claim:
+    claim = store.claim()
+    assert claim is not None
+    return claim
 
 
 def files(tmp_path: Path) -> list[Path]:
@@ -97,6 +107,31 @@ def test_the_oldest_job_is_claimed_first(store: JobStore, clock: Clock) -> None:
     claim = store.claim()
     assert claim is not None
     assert claim.job.id == first.id
+
+
+def test_the_owner_with_the_fewest_running_jobs_comes_first(store: JobStore, clock: Clock) -> None:
+    for owner in ("a", "a", "a", "b", "b"):
+        add(store, owner=owner)
+        clock.seconds += 1
+    assert [claim_of(store).owner for _ in range(4)] == ["a", "b", "a", "b"]
+
+
+def test_the_jobs_of_an_excluded_owner_wait(store: JobStore) -> None:
+    add(store, owner="a")
+    assert store.claim(["a"]) is None
+    assert claim_of(store).owner == "a"
+
+
+@pytest.mark.usefixtures("state_url")
+def test_jobs_that_are_given_back_for_a_time_wait_with_those_of_their_owner(store: JobStore, clock: Clock) -> None:
+    for owner in ("a", "a", "b"):
+        add(store, owner=owner)
+        clock.seconds += 1
+    assert store.release(claim_of(store), 60.0)
+    assert claim_of(store).owner == "b"
+    assert store.claim() is None
+    clock.seconds += 60.0
+    assert claim_of(store).owner == "a"
 
 
 def test_a_claim_that_is_renewed_holds_and_shows_the_progress(store: JobStore, clock: Clock) -> None:
@@ -242,12 +277,59 @@ def test_files_without_a_job_are_deleted_once_they_are_old(tmp_path: Path, store
 @pytest.mark.usefixtures("state_url")
 def test_the_number_and_the_size_of_documents_are_bounded(tmp_path: Path, state: State, clock: Clock) -> None:
     few = JobStore(state, replace(LIMITS, jobs=2, store_bytes=10), clock)
-    add(few, b"12345")
-    with pytest.raises(DocumentStoreFullError, match="5 bytes of documents are stored, expected at most 10"):
-        add(few, b"123456")
-    kept = add(few, b"12345")
+    add(few, b"12345", "a")
+    with pytest.raises(DocumentStoreFullError, match="5 bytes of documents are stored"):
+        add(few, b"123456", "b")
+    kept = add(few, b"12345", "b")
     with pytest.raises(DocumentStoreFullError, match="2 documents are stored"):
-        add(few, b"")
+        add(few, b"", "c")
     assert len(files(tmp_path)) == 2
     few.remove(kept.id)
-    add(few, b"12345")
+    add(few, b"12345", "c")
+
+
+@pytest.mark.usefixtures("state_url")
+def test_a_client_stores_at_most_half_of_what_others_leave(state: State, clock: Clock) -> None:
+    small = JobStore(state, replace(LIMITS, jobs=8, store_bytes=80), clock)
+    for owner, count in (("a", 4), ("b", 2), ("c", 1), ("d", 1)):
+        for _ in range(count):
+            add(small, b"x", owner)
+        with pytest.raises(DocumentStoreFullError, match=f"{count} of this client"):
+            add(small, b"x", owner)
+
+
+@pytest.mark.usefixtures("state_url")
+def test_a_client_stores_at_most_half_of_the_bytes_that_others_leave(state: State, clock: Clock) -> None:
+    small = JobStore(state, replace(LIMITS, store_bytes=100), clock)
+    add(small, b"x" * 40, "a")
+    add(small, b"x" * 10, "a")
+    with pytest.raises(DocumentStoreFullError, match="50 of this client, expected at most 50 of this client"):
+        add(small, b"x", "a")
+    add(small, b"x" * 50, "b")
+
+
+@pytest.mark.parametrize("written", ["source", "database"])
+def test_a_full_disk_is_named_and_leaves_no_file(
+    tmp_path: Path, state: State, store: JobStore, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    def fill(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if written == "source":
+        monkeypatch.setattr(os, "fsync", fill)
+    else:
+        fill_database(state)
+    with pytest.raises(StorageFullError):
+        add(store, b"x", "name" * 5000)
+    assert files(tmp_path) == []
+
+
+def test_a_store_of_an_earlier_version_gets_its_new_columns(tmp_path: Path, clock: Clock) -> None:
+    state = State(tmp_path)
+    job = add(JobStore(state, LIMITS, clock))
+    with state.writing() as connection:
+        connection.execute(text("ALTER TABLE documents DROP COLUMN owner"))
+    again = JobStore(state, LIMITS, clock)
+    assert again.find(job.id) == job
+    assert claim_of(again).owner == ""
+    state.close()

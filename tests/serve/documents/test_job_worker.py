@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -18,7 +19,7 @@ from serve.documents.job import Job, JobLimits, JobStatus
 from serve.documents.job_store import Claim, JobStore
 from serve.documents.job_worker import JobWorker
 from serve.documents.jobs import DocumentJobs, safe_name
-from serve.errors import DrainingError, InvalidRequestError, RequestTooLargeError, ServiceError
+from serve.errors import DrainingError, InvalidRequestError, RateLimitedError, RequestTooLargeError, ServiceError
 from serve.state import State
 
 LIMITS = JobLimits(document_bytes=1000, unpacked_bytes=1000, jobs=20, store_bytes=100_000, keep_seconds=1000.0)
@@ -33,16 +34,20 @@ class Capitals:
     Attributes:
         gate: segments wait for it.
         failure: raised in place of each translation.
+        limited: names of documents whose client has too many requests.
     """
 
     in_flight: int = 2
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     failure: Exception | None = None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+    limited: set[str] = field(default_factory=set)
 
     @asynccontextmanager
-    async def begin(self, _job: Job, _document: DistinctSegments) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
+    async def begin(self, job: Job, _document: DistinctSegments) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
         self.begun.set()
+        if job.name in self.limited:
+            raise RateLimitedError("the API key has used its requests of this minute", 60)
 
         async def translate(segment: Segment) -> str:
             await self.gate.wait()
@@ -65,8 +70,8 @@ class Bench:
     def start(self) -> "asyncio.Task[None]":
         return asyncio.create_task(JobWorker(self.store, self.jobs, self.translator, self.counted.append).run())
 
-    async def create(self, text: str = "one\ntwo\n", name: str = "a.txt") -> Job:
-        return await self.jobs.create(name, text.encode(), "en", "de")
+    async def create(self, text: str = "one\ntwo\n", name: str = "a.txt", owner: str = "") -> Job:
+        return await self.jobs.create(name, text.encode(), "en", "de", owner=owner)
 
     async def wait(self, job: Job, *statuses: JobStatus) -> Job:
         for _ in range(3000):
@@ -163,10 +168,10 @@ async def test_a_worker_that_stops_while_it_claims_gives_the_job_back(
 ) -> None:
     claiming, gate, claim = threading.Event(), threading.Event(), bench.store.claim
 
-    def claim_slowly() -> Claim | None:
+    def claim_slowly(excluded: Collection[str]) -> Claim | None:
         claiming.set()
         gate.wait()
-        return claim()
+        return claim(excluded)
 
     job = await bench.create()
     monkeypatch.setattr(bench.store, "claim", claim_slowly)
@@ -183,10 +188,10 @@ async def test_the_worker_goes_on_after_a_failure_of_the_database(
 ) -> None:
     claim, failures = bench.store.claim, [OperationalError("", {}, ValueError()), OSError()]
 
-    def fail_first() -> Claim | None:
+    def fail_first(excluded: Collection[str]) -> Claim | None:
         if failures:
             raise failures.pop()
-        return claim()
+        return claim(excluded)
 
     monkeypatch.setattr(bench.store, "claim", fail_first)
     bench.translator.gate.set()
@@ -209,7 +214,7 @@ async def test_a_server_that_drains_gives_a_job_back(bench: Bench) -> None:
 
 async def test_small_documents_pass_a_large_one(bench: Bench) -> None:
     working = bench.start()
-    jobs = [await bench.create(name=f"{number}.txt") for number in range(job_worker.MOST_RUNNING + 1)]
+    jobs = [await bench.create(owner=f"client {number}") for number in range(job_worker.MAX_RUNNING + 1)]
     for job in jobs[:-1]:
         await bench.wait(job, JobStatus.TRANSLATING)
     assert (await bench.jobs.get(jobs[-1].id)).status is JobStatus.QUEUED
@@ -218,9 +223,56 @@ async def test_small_documents_pass_a_large_one(bench: Bench) -> None:
     await stop(working)
 
 
+async def test_one_client_leaves_room_for_the_documents_of_others(bench: Bench) -> None:
+    """Its documents may take long."""
+    working = bench.start()
+    jobs = [await bench.create(owner="first") for _ in range(2 * job_worker.MAX_RUNNING)]
+    for job in jobs[: job_worker.MAX_RUNNING // 2]:
+        await bench.wait(job, JobStatus.TRANSLATING)
+    other = await bench.create(owner="second")
+    await bench.wait(other, JobStatus.TRANSLATING)
+    assert (await bench.jobs.get(jobs[-1].id)).status is JobStatus.QUEUED
+    await stop(working)
+
+
+async def test_a_client_with_too_many_requests_waits_without_holding_up_others(bench: Bench) -> None:
+    bench.translator.limited.add("limited.txt")
+    bench.translator.gate.set()
+    limited = [await bench.create(name="limited.txt", owner="limited") for _ in range(2 * job_worker.MAX_RUNNING)]
+    working = bench.start()
+    for _ in range(3):
+        await bench.wait(await bench.create(owner="other"), JobStatus.DONE)
+    for job in limited:
+        await bench.wait(job, JobStatus.QUEUED)
+    await stop(working)
+    assert bench.store.claim() is None
+
+
+async def test_a_document_that_is_deleted_before_it_is_read_ends_without_an_error(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_source, failures = bench.store.read_source, list[str]()
+
+    def delete_first(claim: Claim) -> bytes:
+        if claim.job.name == "deleted.txt":
+            bench.store.remove(claim.job.id)
+        return read_source(claim)
+
+    monkeypatch.setattr(bench.store, "read_source", delete_first)
+    monkeypatch.setattr(job_worker, "_log", SimpleNamespace(exception=failures.append, info=lambda *_, **__: None))
+    bench.translator.gate.set()
+    await bench.create(name="deleted.txt")
+    other = await bench.create()
+    working = bench.start()
+    await bench.wait(other, JobStatus.DONE)
+    await bench.wait_counted("done")
+    await stop(working)
+    assert failures == []
+
+
 async def test_a_deleted_document_ends_its_translation(bench: Bench) -> None:
     working = bench.start()
-    jobs = [await bench.create(name=f"{number}.txt") for number in range(job_worker.MOST_RUNNING + 1)]
+    jobs = [await bench.create(owner=f"client {number}") for number in range(job_worker.MAX_RUNNING + 1)]
     for job in jobs[:-1]:
         await bench.wait(job, JobStatus.TRANSLATING)
     await bench.jobs.delete(jobs[0].id)
