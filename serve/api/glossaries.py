@@ -19,6 +19,7 @@ from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError, check_entries
 from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, read_entries, write_entries
 from serve.glossaries.store import Dictionary, Glossaries, Glossary, GlossaryStore
+from serve.observability.logs import RequestRecord
 from serve.translation.fields import Fields, shown
 
 GLOSSARIES_PATH = "/v1/glossaries"
@@ -154,7 +155,8 @@ class HttpGlossaries:
         """Returns the result of a function of the client's glossaries, which runs in a thread."""
         if self._store is None:
             raise InvalidRequestError("glossary", "expected a server with --state-dir")
-        return await asyncio.to_thread(function, self._store.of(request.state.record.account_id))
+        record: RequestRecord = request.state.record
+        return await asyncio.to_thread(function, self._store.of(record.account_id, record.caller))
 
 
 def _answer(adapter: TypeAdapter[T], value: T, status: HTTPStatus = HTTPStatus.OK) -> Response:

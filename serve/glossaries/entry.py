@@ -3,10 +3,15 @@
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 
 MOST_CHARACTERS = 256
 MOST_TARGETS = 16
 MOST_ENTRIES = 100_000
+# Of the entries of a dictionary in memory: its index stays in memory while it is used.
+MAX_DICTIONARY_BYTES = 48 << 20
+# Of an entry in an index, besides its strings: objects and the first word, as measured.
+_ENTRY_BYTES = 220
 # Control characters and surrogates.
 _REFUSED = frozenset({"Cc", "Cs"})
 
@@ -50,22 +55,31 @@ class Entry:
         """Whether the term changes; otherwise it stays as the text spells it."""
         return self.targets != (self.source,)
 
+    @property
+    def size_bytes(self) -> int:
+        """Its memory in an index, measured within a sixth; without the text in lower case, if that differs."""
+        return _ENTRY_BYTES + sum(map(getsizeof, {self.source, *self.targets}))
+
 
 def check_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Returns valid entries of one dictionary.
 
     Raises:
-        EntryError: naming the first invalid one.
+        EntryError: naming the first invalid one, or the first one that is too much.
     """
     checked = tuple(entries)
     if len(checked) > MOST_ENTRIES:
         raise EntryError(MOST_ENTRIES, f"expected at most {MOST_ENTRIES} entries")
     sources = set[str]()
+    size_bytes = 0
     for index, entry in enumerate(checked):
         if len(entry.targets) > MOST_TARGETS:
             raise EntryError(index, f"{len(entry.targets)} targets, expected at most {MOST_TARGETS}")
         for text in (entry.source, *entry.targets):
             _check_text(index, text)
+        size_bytes += entry.size_bytes
+        if size_bytes > MAX_DICTIONARY_BYTES:
+            raise EntryError(index, f"expected entries that take at most {MAX_DICTIONARY_BYTES} bytes of memory")
         if entry.source in sources:
             raise EntryError(index, f"expected each source once, got {entry.source!r} twice")
         sources.add(entry.source)

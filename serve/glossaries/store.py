@@ -4,19 +4,17 @@ A glossary belongs to the API key that stored it. Other keys neither see nor use
 may use, and only requests without a key change it.
 
 They are in the database of the state directory: all processes of the service see a change at once, and it outlives
-them. The index of a dictionary is made at its first use and kept until the dictionary changes. All methods may wait for
-the database.
+them. The index of a dictionary is made at its first use. All methods may wait for the database.
 """
 
 import json
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cachetools import LRUCache
 from sqlalchemy import (
+    BigInteger,
     Column,
     ColumnElement,
     Connection,
@@ -35,8 +33,10 @@ from sqlalchemy import (
     update,
 )
 
-from serve.errors import ForbiddenError, GlossaryNotFoundError, InvalidRequestError
+from serve.errors import ForbiddenError, GlossaryNotFoundError, GlossaryStoreFullError, InvalidRequestError
+from serve.fair_share import largest_share
 from serve.glossaries.entry import Entry, check_entries
+from serve.glossaries.index_cache import IndexCache
 from serve.glossaries.matching import TermIndex
 from serve.state import Identifier, State
 
@@ -44,8 +44,9 @@ MOST_GLOSSARIES = 1000
 MOST_DICTIONARIES = 100
 MOST_NAME_CHARACTERS = 1024
 MOST_LANGUAGE_CHARACTERS = 35
-# Dictionaries whose index stays in memory: 10,000 entries take about 10 MB.
-_MOST_INDEXES = 32
+# Of all clients; see `largest_share`.
+MAX_STORED_GLOSSARIES = 10_000
+MAX_STORED_BYTES = 1 << 30
 # The account of a glossary that was stored without a key.
 SHARED = ""
 
@@ -55,6 +56,8 @@ _GLOSSARIES = Table(
     TABLES,
     Column("id", Identifier(36), primary_key=True),
     Column("account", Text, nullable=False),
+    # What counts as one client: an API key, or an address.
+    Column("owner", Text, nullable=False, server_default=""),
     Column("name", Text, nullable=False),
     Column("created_seconds", Double, nullable=False),
     Column("changed_seconds", Double, nullable=False),
@@ -69,6 +72,7 @@ _DICTIONARIES = Table(
     Column("revision", String(36), nullable=False),
     Column("entry_count", Integer, nullable=False),
     Column("entries", Text, nullable=False),
+    Column("entry_bytes", BigInteger, nullable=False, server_default="0"),
 )
 
 
@@ -114,36 +118,26 @@ class GlossaryStore:
         """Creates the tables if they are missing."""
         state.create(TABLES)
         self._state = state
-        self._indexes = _Indexes()
+        self._indexes = IndexCache()
 
-    def of(self, account: str) -> "Glossaries":
-        """Returns what an API key may use, given its id; empty: a request without a key."""
-        return Glossaries(self._state, self._indexes, account)
+    def of(self, account: str, owner: str = "") -> "Glossaries":
+        """Returns what a client may use.
 
-
-class _Indexes:
-    """The indexes of dictionaries that were used last, by revision. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._indexes: LRUCache[str, TermIndex] = LRUCache(_MOST_INDEXES)
-
-    def get(self, revision: str) -> TermIndex | None:
-        with self._lock:
-            return self._indexes.get(revision)
-
-    def put(self, revision: str, index: TermIndex) -> None:
-        with self._lock:
-            self._indexes[revision] = index
+        Args:
+            account: id of its API key; empty: it has none.
+            owner: what counts as one client, and has a share of the store and of the memory; empty: the account.
+        """
+        return Glossaries(self._state, self._indexes, account, owner or account)
 
 
 class Glossaries:
     """Creates, returns, changes and deletes the glossaries of one API key. Thread-safe."""
 
-    def __init__(self, state: State, indexes: _Indexes, account: str) -> None:
+    def __init__(self, state: State, indexes: IndexCache, account: str, owner: str) -> None:
         self._state = state
         self._indexes = indexes
         self._account = account
+        self._owner = owner
         self._usable = _GLOSSARIES.c.account.in_((account, SHARED))
 
     def create(self, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
@@ -152,18 +146,17 @@ class Glossaries:
         Raises:
             InvalidRequestError: if the name, the pairs or the number of glossaries are invalid.
             EntryError: if an entry is invalid.
+            GlossaryStoreFullError: if the store has no room for the client.
+            StorageFullError: if the database has no space.
         """
         _check(name, dictionaries)
         glossary_id, now_seconds = str(uuid.uuid4()), time.time()
         with self._state.writing() as connection:
-            owned = select(func.count()).where(_GLOSSARIES.c.account == self._account)
-            count = connection.execute(owned).scalar_one()
-            if count >= MOST_GLOSSARIES:
-                raise InvalidRequestError("name", f"expected at most {MOST_GLOSSARIES} glossaries: delete one first")
             values = {"name": name, "created_seconds": now_seconds, "changed_seconds": now_seconds}
-            connection.execute(insert(_GLOSSARIES).values(id=glossary_id, account=self._account, **values))
+            values |= {"id": glossary_id, "account": self._account, "owner": self._owner}
+            connection.execute(insert(_GLOSSARIES).values(values))
             _insert(connection, glossary_id, dictionaries)
-            return self._glossary(connection, glossary_id)
+            return self._checked(connection, glossary_id)
 
     def list_all(self) -> list[Glossary]:
         """Returns all glossaries that the key may use, the oldest first."""
@@ -197,19 +190,15 @@ class Glossaries:
         pair = glossary_id, source_language, target_language
         with self._state.reading() as connection:
             revision = connection.execute(self._find(_DICTIONARIES.c.revision, *pair)).scalar()
-            index = self._indexes.get(revision or "")
-            if index is not None:
-                return index
-            entries = self._entries(connection, *pair)
-        index = TermIndex(entries)
-        self._indexes.put(str(revision), index)
-        return index
+        if revision is None:
+            raise _no_dictionary(*pair)
+        return self._indexes.find(revision, self._owner, lambda: TermIndex(self.entries(*pair)))
 
     def replace(self, glossary_id: str, name: str, dictionaries: Sequence[Dictionary]) -> Glossary:
         """Replaces name and dictionaries of a glossary and returns it.
 
         Raises:
-            InvalidRequestError, EntryError: as `create`.
+            InvalidRequestError, EntryError, GlossaryStoreFullError, StorageFullError: as `create`.
             GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
         """
         _check(name, dictionaries)
@@ -217,13 +206,13 @@ class Glossaries:
             self._touch(connection, glossary_id, name)
             connection.execute(delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
             _insert(connection, glossary_id, dictionaries)
-            return self._glossary(connection, glossary_id)
+            return self._checked(connection, glossary_id)
 
     def change(self, glossary_id: str, name: str | None = None, dictionaries: Iterable[Dictionary] = ()) -> Glossary:
         """Renames a glossary, and adds entries to its dictionaries or replaces those of the same terms.
 
         Raises:
-            InvalidRequestError, EntryError: as `create`.
+            InvalidRequestError, EntryError, GlossaryStoreFullError, StorageFullError: as `create`.
             GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
         """
         with self._state.writing() as connection:
@@ -238,7 +227,7 @@ class Glossaries:
         """Replaces or adds one dictionary of a glossary.
 
         Raises:
-            InvalidRequestError, EntryError: as `create`.
+            InvalidRequestError, EntryError, GlossaryStoreFullError, StorageFullError: as `create`.
             GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
         """
         with self._state.writing() as connection:
@@ -310,8 +299,25 @@ class Glossaries:
     def _checked(self, connection: Connection, glossary_id: str) -> Glossary:
         """Returns a changed glossary; an error undoes the change."""
         glossary = self._glossary(connection, glossary_id)
-        _check_pairs([(each.source_language, each.target_language) for each in glossary.dictionaries])
+        _check_pairs([(summary.source_language, summary.target_language) for summary in glossary.dictionaries])
+        _check_share(connection, glossary_id)
         return glossary
+
+
+def _check_share(connection: Connection, glossary_id: str) -> None:
+    """Raises GlossaryStoreFullError if the owner of a glossary has more than its share of the store."""
+    own = _GLOSSARIES.c.owner == select(_GLOSSARIES.c.owner).where(_GLOSSARIES.c.id == glossary_id).scalar_subquery()
+    stored_bytes = func.sum(_DICTIONARIES.c.entry_bytes)
+    counts = select(func.count(), func.count().filter(own)).select_from(_GLOSSARIES)
+    sizes = select(stored_bytes, stored_bytes.filter(own)).select_from(_DICTIONARIES.join(_GLOSSARIES))
+    count, own_count = connection.execute(counts).one()
+    entry_bytes, own_bytes = (int(size or 0) for size in connection.execute(sizes).one())
+    first = own_count <= 1
+    most = min(MOST_GLOSSARIES, largest_share(MAX_STORED_GLOSSARIES, count - own_count, first=first))
+    most_bytes = largest_share(MAX_STORED_BYTES, entry_bytes - own_bytes, first=first)
+    for what, owned, limit in (("glossaries", own_count, most), ("bytes of glossaries", own_bytes, most_bytes)):
+        if owned > limit:
+            raise GlossaryStoreFullError(f"{owned} {what} of this client, expected at most {limit}: delete some")
 
 
 def _check(name: str, dictionaries: Sequence[Dictionary]) -> None:
@@ -401,4 +407,5 @@ def _content(entries: Iterable[Entry]) -> dict[str, object]:
     checked = check_entries(entries)
     rows = [(entry.source, entry.targets, entry.match_case) for entry in checked]
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
-    return {"revision": str(uuid.uuid4()), "entry_count": len(checked), "entries": text}
+    size_bytes = len(text.encode())
+    return {"revision": str(uuid.uuid4()), "entry_count": len(checked), "entries": text, "entry_bytes": size_bytes}

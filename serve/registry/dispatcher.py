@@ -274,7 +274,7 @@ class Dispatcher:
         hops = self._use(find_route(request, self._offers(request.model, record)), record, uses)
         languages = hops[0][0].direction.source, hops[-1][0].direction.target
         has_terms = request.terms or request.glossary
-        stored = None if self._glossaries is None else self._glossaries.of(record.account_id)
+        stored = None if self._glossaries is None else self._glossaries.of(record.account_id, record.caller)
         indexes = await find_indexes(request, stored, *languages) if has_terms else ()
         if len(hops) == 1:
             ((hop, served),) = hops

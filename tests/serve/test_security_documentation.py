@@ -26,7 +26,9 @@ from serve.api.libretranslate.suggestions import MOST_SUGGESTIONS
 from serve.api.open_inference.grpc import PROBES
 from serve.api.value_limit import SPARE_VALUES, VALUES_PER_TEXT
 from serve.compression import COMPRESSED_FROM_BYTES
-from serve.glossaries.store import MOST_DICTIONARIES, MOST_GLOSSARIES
+from serve.glossaries.entry import MAX_DICTIONARY_BYTES, MOST_ENTRIES
+from serve.glossaries.index_cache import MAX_CLIENT_BYTES, MAX_INDEX_BYTES
+from serve.glossaries.store import MAX_STORED_BYTES, MAX_STORED_GLOSSARIES, MOST_DICTIONARIES, MOST_GLOSSARIES
 from serve.service import MOST_LARGEST_DOCUMENTS
 from serve.settings import ServeSettings
 from serve.translation.turns import PERIODS, SMALL_TEXT_BYTES
@@ -40,8 +42,17 @@ FOREIGN_OPTIONS = {"--stop-timeout"}
 SHARES = {0.25: "a quarter", 0.125: "an eighth"}
 
 
+def glossary_statements() -> Iterator[tuple[str, str]]:
+    """Yields the statements about stored glossaries."""
+    yield "terms", f"up to {MOST_GLOSSARIES:,} glossaries of up to {MOST_DICTIONARIES} dictionaries"
+    yield "terms", f"store {MAX_STORED_GLOSSARIES:,} glossaries and {MAX_STORED_BYTES >> 30} GiB"
+    yield "terms", f"{MAX_INDEX_BYTES >> 20} MiB in all, {MAX_CLIENT_BYTES >> 20} MiB of a client"
+    yield "terms", f"up to {MOST_ENTRIES:,} entries that take at most {MAX_DICTIONARY_BYTES >> 20} MiB"
+
+
 def statements() -> Iterator[tuple[str, str]]:
     """Yields a page, and what it must contain."""
+    yield from glossary_statements()
     settings = {name: field.default for name, field in ServeSettings.model_fields.items()}
     http = HttpLimits()
     yield "security", f"{settings['max_body_bytes'] >> 20} MiB, also after decompression"
@@ -75,7 +86,6 @@ def statements() -> Iterator[tuple[str, str]]:
     yield "api", f"at most {SPARE_VALUES:,} values plus {VALUES_PER_TEXT} per text"
     yield "api", f"Requests of more than {SMALL_TEXT_BYTES >> 10} KiB of"
     yield "api", f"responses of {COMPRESSED_FROM_BYTES:,} bytes or more"
-    yield "terms", f"up to {MOST_GLOSSARIES:,} glossaries of up to {MOST_DICTIONARIES} dictionaries"
     yield "configuration", f"TLS handshake | {http.header_seconds:g} s"
     yield "configuration", f"also the first of a connection | {http.header_seconds:g} s"
     rate = f"{http.body_seconds:g} s, and 1 s per {http.body_bytes_per_second >> 10} KiB"

@@ -18,6 +18,7 @@ from serve.glossaries.entry import Entry, EntryError
 from serve.glossaries.files import EntriesFormat, read_entries
 from serve.glossaries.store import Dictionary, DictionarySummary, Glossaries, Glossary, GlossaryStore
 from serve.keys.account import ask
+from serve.observability.logs import RequestRecord
 
 T = TypeVar("T")
 
@@ -185,8 +186,9 @@ class DeepLGlossaries:
     async def _use(self, request: Request, use: Callable[[Glossaries], T]) -> T:
         """Returns the result of a function of the client's glossaries, which runs in a thread."""
         store = self._enabled()
+        record: RequestRecord = request.state.record
         try:
-            return await ask(use, store.of(request.state.record.account_id))
+            return await ask(use, store.of(record.account_id, record.caller))
         except EntryError as error:
             raise _invalid_entry(error) from error
 

@@ -32,6 +32,7 @@ from serve.api.served_languages import ServedLanguages
 from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from serve.keys.account import ask
 from serve.languages.names import language_name
+from serve.observability.logs import RequestRecord
 from serve.observability.request_metrics import Method
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.mixed_texts import Parts, SourceText, translate_texts
@@ -208,7 +209,8 @@ class LibreTranslateHttp:
         text, better, source, target = (required(parameters, name) for name in ("q", "s", "source", "target"))
         check_lengths([text, better], 2, self._limits()[1])
         pair = find_pair(self._languages, source, target)
-        if not await ask(self._suggestions.add, Suggestion(text, better, *pair)):
+        record: RequestRecord = request.state.record
+        if not await ask(self._suggestions.add, Suggestion(text, better, *pair), record.caller):
             raise refuse("Suggestions are disabled on this server: it has enough.", HTTPStatus.FORBIDDEN)
         return JSONResponse({"success": True})
 

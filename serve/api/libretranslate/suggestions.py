@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Column, Integer, MetaData, String, Table, Text, delete, func, insert, select
 
+from serve.fair_share import largest_share
 from serve.state import State
 
 # Of 10,000 characters each, they would take 200 MB.
@@ -19,6 +20,8 @@ _SUGGESTIONS = Table(
     Column("s", Text, nullable=False),
     Column("source", String(35), nullable=False),
     Column("target", String(35), nullable=False),
+    # What counts as one client: an API key, or an address.
+    Column("owner", Text, nullable=False, server_default=""),
 )
 
 
@@ -46,14 +49,16 @@ class SuggestionStore:
         self._state = state
         state.create(TABLES)
 
-    def add(self, suggestion: Suggestion) -> bool:
-        """Stores a suggestion; returns whether there was room."""
+    def add(self, suggestion: Suggestion, owner: str = "") -> bool:
+        """Stores a suggestion; returns whether there was room for its owner, which counts as one client."""
+        counts = select(func.count(), func.count().filter(_SUGGESTIONS.c.owner == owner)).select_from(_SUGGESTIONS)
         with self._state.writing() as connection:
-            if connection.execute(select(func.count()).select_from(_SUGGESTIONS)).scalar_one() >= MOST_SUGGESTIONS:
+            stored, owned = connection.execute(counts).one()
+            if owned >= largest_share(MOST_SUGGESTIONS, stored - owned, first=owned == 0):
                 return False
             # PostgreSQL has no null characters.
             values = {name: text.replace("\0", "") for name, text in asdict(suggestion).items()}
-            connection.execute(insert(_SUGGESTIONS).values(values))
+            connection.execute(insert(_SUGGESTIONS).values({**values, "owner": owner}))
         return True
 
     def list(self) -> Sequence[tuple[int, Suggestion]]:

@@ -63,12 +63,21 @@ def test_the_number_of_suggestions_is_bounded(
     state = State(tmp_path, state_url)
     store = SuggestionStore(state)
     first, second = Suggestion("a\0", "b", "en", "de"), Suggestion("c", "d", "en", "de")
-    assert [store.add(first), store.add(second), store.add(second)] == [True, True, False]
+    assert [store.add(first, "a"), store.add(second, "b"), store.add(second, "c")] == [True, True, False]
     (number, found), (_, last) = store.list()
     assert (found.q, last) == ("a", second)
     store.delete(number)
-    assert store.add(second)
+    assert store.add(second, "c")
     assert [each for _, each in store.list()] == [second, second]
+    state.close()
+
+
+def test_one_client_leaves_room_for_the_suggestions_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggestions, "MOST_SUGGESTIONS", 4)
+    state = State(tmp_path)
+    store, suggestion = SuggestionStore(state), Suggestion(**STORED)
+    assert [store.add(suggestion, "first") for _ in range(3)] == [True, True, False]
+    assert store.add(suggestion, "second")
     state.close()
 
 

@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from serve.errors import ForbiddenError, GlossaryNotFoundError, InvalidRequestError
+from serve.errors import (
+    ForbiddenError,
+    GlossaryNotFoundError,
+    GlossaryStoreFullError,
+    InvalidRequestError,
+    StorageFullError,
+)
 from serve.glossaries.entry import Entry, EntryError
 from serve.glossaries.matching import find_terms
 from serve.glossaries.store import SHARED, Dictionary, DictionarySummary, Glossaries, GlossaryStore
 from serve.state import State
+from tests.support.full_disk import fill_database
 
 HOUSE = Entry("house", ("Haus", "Hauses"))
 DOG = Entry("dog", ("Hund",), match_case=True)
@@ -173,8 +180,46 @@ def test_a_key_with_all_its_glossaries_keeps_no_other_from_storing(
     monkeypatch.setattr("serve.glossaries.store.MOST_GLOSSARIES", 1)
     for key in ("key", "other", SHARED):
         stored.of(key).create("farm", [dictionary(HOUSE)])
-        with pytest.raises(InvalidRequestError, match="at most 1 glossaries"):
+        with pytest.raises(GlossaryStoreFullError, match="2 glossaries of this client, expected at most 1"):
             stored.of(key).create("farm", [dictionary(HOUSE)])
+
+
+def test_a_client_stores_at_most_half_of_the_glossaries_that_others_leave(
+    stored: GlossaryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients without a key share the glossaries, not the room for them."""
+    monkeypatch.setattr("serve.glossaries.store.MAX_STORED_GLOSSARIES", 8)
+    for address, count in (("192.0.2.1", 4), ("192.0.2.2", 2), ("192.0.2.3", 1)):
+        for _ in range(count):
+            stored.of(SHARED, address).create("farm", [dictionary(HOUSE)])
+        with pytest.raises(GlossaryStoreFullError, match=f"expected at most {count}"):
+            stored.of(SHARED, address).create("farm", [dictionary(HOUSE)])
+
+
+def test_a_client_stores_at_most_half_of_the_bytes_that_others_leave(
+    stored: GlossaryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = stored.of(SHARED, "192.0.2.1"), stored.of(SHARED, "192.0.2.2")
+    grown = first.create("farm", [dictionary(HOUSE)])
+    first.create("farm", [dictionary(HOUSE)])
+    monkeypatch.setattr("serve.glossaries.store.MAX_STORED_BYTES", 1000)
+    more = dictionary(*(Entry(f"term {number}", ("Wort",)) for number in range(20)))
+    for store in (first, second):
+        for change in (store.change, lambda *args, of=store: of.replace(args[0], "farm", args[2])):
+            with pytest.raises(GlossaryStoreFullError, match="bytes of glossaries"):
+                change(grown.id, None, [more])
+    with pytest.raises(GlossaryStoreFullError, match="bytes of glossaries"):
+        first.put_dictionary(grown.id, more)
+    second.create("farm", [more])
+    assert first.entries(grown.id, "en", "de") == (HOUSE,)
+
+
+def test_a_full_database_is_named(tmp_path: Path) -> None:
+    with closing(State(tmp_path)) as state:
+        store = GlossaryStore(state).of(SHARED)
+        fill_database(state)
+        with pytest.raises(StorageFullError):
+            store.create("farm", [dictionary(*(Entry(f"term {number}", ("Wort",)) for number in range(1000)))])
 
 
 def _add(directory: Path, glossary_id: str, number: int) -> None:
