@@ -30,6 +30,8 @@ MAX_TIMEOUT_MS = 3_600_000
 # number of largest bodies. Large complete bodies have the same bound again.
 MAX_BODIES_SHARE = 0.25
 MAX_LARGEST_BODIES = 32
+# Of a length that a body may have.
+MAX_LENGTH_DIGITS = 18
 # The time of a body is extended in steps of this share of `body_seconds`, not with each part.
 EXTENSION_SHARE = 0.1
 T = TypeVar("T")
@@ -83,7 +85,9 @@ class RequestReader:
         deadline_seconds = time.monotonic() + self._timeout_seconds(request)
         headers = request.headers
         coding = check_coding(", ".join(headers.getlist("content-encoding")))
-        if int(headers.get("content-length", "0")) > self._max_body_bytes:
+        # Python converts no number of thousands of digits, and a length may have as many zeros.
+        length = headers.get("content-length", "0").lstrip("0")
+        if len(length) > MAX_LENGTH_DIGITS or int(length or "0") > self._max_body_bytes:
             raise too_large(self._max_body_bytes)
         state = request.scope["state"]
         # Most bodies have arrived with their headers.

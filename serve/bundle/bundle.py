@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from model.errors import first_problem
 from serve.bundle.directions import check_golden
@@ -54,7 +54,9 @@ def damage_explained(path: Path, *known: type[Exception]) -> Iterator[None]:
         raise BundleError(f"{path}: cannot be used: {type(error).__name__}: {error}") from error
 
 
-_GOLDEN = TypeAdapter(tuple[GoldenSentence, ...])
+# A load translates all of them: so many take seconds. An exported bundle has a few per direction.
+MAX_GOLDEN_SENTENCES = 4096
+_GOLDEN = TypeAdapter(Annotated[tuple[GoldenSentence, ...], Field(max_length=MAX_GOLDEN_SENTENCES)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 Period = Literal["day", "month", "ever"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 KeyName = Annotated[str, StringConstraints(pattern=NAME)]
+# Far more than a server has.
+MAX_MODELS = 1000
+# As long as the name of a model may be.
+ModelName = Annotated[str, StringConstraints(max_length=64)]
 # Larger than any quota that clients can read as an integer of 53 bits.
 _MOST = 2**53 - 1
 
@@ -23,7 +27,9 @@ class KeyLimits(BaseModel):
     requests_per_minute: int | None = Field(None, ge=0, le=2**31 - 1, description="Requests per minute; none: no limit")
     concurrency: int | None = Field(None, ge=1, le=2**31 - 1, description="Requests at once; none: no limit")
     priority: int = Field(0, ge=-1000, le=1000, description="Requests with a higher priority start earlier")
-    models: tuple[str, ...] = Field((), description="Names of the models that the key may use; none: all")
+    models: tuple[ModelName, ...] = Field(
+        (), max_length=MAX_MODELS, description="Names of the models that the key may use; none: all"
+    )
 
     @property
     def needs_count(self) -> bool:

@@ -164,3 +164,11 @@ def test_http_1_0_and_connection_close_close_the_connection(live: LiveService, r
     with connect(live) as connection:
         connection.sendall(request_head + BODY)
         assert read_to_the_end(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(("length", "status"), [(f"{'0' * 5000}{len(BODY)}", 200), ("1" + "0" * 18, 413)])
+def test_a_length_may_have_many_digits(live: LiveService, length: str, status: int) -> None:
+    with connect(live) as connection:
+        connection.sendall(head(f"content-length: {length}") + BODY)
+        ((answered, _),) = read_answers(connection)
+    assert answered == status

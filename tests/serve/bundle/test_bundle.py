@@ -16,6 +16,7 @@ from serve.bundle.bundle import (
     GOLDEN_FILE,
     GRAPH_FILES,
     MANIFEST_FILE,
+    MAX_GOLDEN_SENTENCES,
     NATIVE_GRAPH_FILES,
     TOPK_FILE,
     WEIGHTS_FILE,
@@ -394,6 +395,13 @@ def test_invalid_golden_sentences_are_rejected(folder: Path, content: bytes, fie
     (folder / GOLDEN_FILE).write_bytes(content)
     change_manifest(reseal(folder), lambda manifest: manifest.update(vocabulary_size=60))
     assert field in refusal(folder, GOLDEN_FILE)
+
+
+def test_more_golden_sentences_than_a_load_translates_in_seconds_are_rejected(folder: Path) -> None:
+    sentences = json.loads(golden_json()) * (MAX_GOLDEN_SENTENCES + 1)
+    (folder / GOLDEN_FILE).write_text(json.dumps(sentences))
+    reseal(folder)
+    assert f"at most {MAX_GOLDEN_SENTENCES} items" in refusal(folder, GOLDEN_FILE)
 
 
 def test_a_resealed_bundle_opens_again(folder: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from serve.keys.limits import KeyLimits, Period, period_end, period_start
+from serve.keys.limits import MAX_MODELS, KeyLimits, Period, period_end, period_start
 
 TIMES = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)).map(lambda each: each.replace(tzinfo=UTC))  # noqa: DTZ001
 
@@ -36,3 +36,9 @@ def test_a_quota_for_ever_has_one_period() -> None:
 def test_an_invalid_limit_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         KeyLimits.model_validate(values)
+
+
+@pytest.mark.parametrize("models", [["model"] * (MAX_MODELS + 1), ["m" * 65]])
+def test_the_models_of_a_key_are_bounded(models: list[str]) -> None:
+    with pytest.raises(ValidationError, match="models"):
+        KeyLimits.model_validate({"models": models})
