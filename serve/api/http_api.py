@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve.api.auth import Authenticator
 from serve.api.body_parser import BodyParser
 from serve.api.client_address import network_of
+from serve.api.cross_site import CrossSiteGuard
 from serve.api.deepl.http import DeepLHttp
 from serve.api.documents.http import HttpDocuments
 from serve.api.glossaries import HttpGlossaries
@@ -131,6 +132,7 @@ class RequestRecorder:
         lifecycle: Lifecycle,
         authenticator: Authenticator,
         admin_authenticator: Authenticator | None,
+        cross_site: CrossSiteGuard,
         load_shedder: LoadShedder,
         open_paths: frozenset[str],
         interfaces: Sequence[Interface],
@@ -139,9 +141,11 @@ class RequestRecorder:
 
         `open_paths` (probes) are neither recorded nor guarded. The first of `interfaces` that owns a path answers its
         errors; the last one owns all paths. Connections close after a response while `lifecycle` is leaving.
-        `admin_authenticator` guards the path of reloads.
+        `admin_authenticator` guards the path of reloads. Without API keys, `cross_site` guards the paths that are not
+        open to pages.
         """
         self._app = app
+        self._cross_site = cross_site
         self._metrics = metrics
         self._lifecycle = lifecycle
         self._authenticator = authenticator
@@ -183,6 +187,8 @@ class RequestRecorder:
                 if scope["path"].endswith("\n"):
                     raise InvalidRequestError("path", "expected no line feed at its end")
                 self._authenticator.check_certificate(shown=state.get(CERTIFIED, False))
+                if not self._authenticator.has_keys and not interface.is_open_to_pages(scope["path"]):
+                    self._cross_site.check(scope["method"], headers)
                 if not interface.reads_keys:
                     record.account = self._check_key(scope["path"], headers)
                 with self._load_shedder.expect(record, method) as state[ADMISSION]:
@@ -250,6 +256,10 @@ class RestInterface:
     def find_method(self, path: str) -> Method | None:
         """Returns the label of a path in the metrics; None: it needs no model."""
         return METHODS.get(path)
+
+    def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - no path is
+        """Returns false."""
+        return False
 
     def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - the id is in its own header
         """Returns no headers."""
@@ -369,6 +379,7 @@ class HttpApi:
             lifecycle=self._lifecycle,
             authenticator=self._authenticator,
             admin_authenticator=self._admin_authenticator,
+            cross_site=CrossSiteGuard(self._cors_origins),
             load_shedder=self._load_shedder,
             open_paths=self._open_paths,
             interfaces=self._interfaces,

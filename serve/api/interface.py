@@ -62,6 +62,9 @@ class Interface(Protocol):
     def find_method(self, path: str) -> Method | None:
         """Returns the label of a path in the metrics; None: it needs no model."""
 
+    def is_open_to_pages(self, path: str) -> bool:
+        """Returns whether pages of any origin may send requests to a path."""
+
     def headers(self, request_id: str) -> Mapping[str, str]:
         """Returns headers of every response."""
 

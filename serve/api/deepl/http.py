@@ -105,6 +105,10 @@ class DeepLHttp:
         """Returns the label of translations."""
         return "deepl" if path == f"{self._prefix}{_TRANSLATE}" else None
 
+    def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - no path is
+        """Returns false."""
+        return False
+
     def headers(self, request_id: str) -> Mapping[str, str]:
         """Returns the header that clients show in their errors."""
         return {"x-trace-id": request_id}

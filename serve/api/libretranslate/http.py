@@ -52,6 +52,8 @@ _CORS = MappingProxyType(
         "access-control-max-age": "1728000",
     }
 )
+# Without keys, these paths store something for any client.
+_STORING = ("/suggest", "/translate_file")
 _PERCENT = 100
 
 
@@ -111,6 +113,7 @@ class LibreTranslateHttp:
         self._suggestions = suggestions
         self._headers = _CORS if open_to_pages else MappingProxyType({})
         self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
+        self._storing = {f"{prefix}{path}" for path in _STORING}
 
     def owns(self, path: str) -> bool:
         """Returns whether a path is one of the routes."""
@@ -119,6 +122,10 @@ class LibreTranslateHttp:
     def find_method(self, path: str) -> Method | None:
         """Returns the label of translations."""
         return "libretranslate" if path == f"{self._prefix}/translate" else None
+
+    def is_open_to_pages(self, path: str) -> bool:
+        """Returns whether pages of any origin may send requests to a path: not if it stores something."""
+        return bool(self._headers) and path not in self._storing
 
     def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - other interfaces have the id in a header
         """Returns the headers for pages of other origins."""

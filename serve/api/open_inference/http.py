@@ -165,6 +165,10 @@ class OpenInferenceHttp:
         found = _METHOD.fullmatch(path)
         return None if found is None else _METHODS[found[1]]
 
+    def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - no path is
+        """Returns false."""
+        return False
+
     def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - the id is in its own header
         """Returns no headers."""
         return {}
