@@ -255,7 +255,7 @@ class Connection(BoundedParser, asyncio.BufferedProtocol):
         unsent_bytes = self._output.unsent_bytes
         header_bytes = self.header_bytes if self.part is Part.HEADER else 0
         requests_bytes = sum([REQUEST_BYTES + len(exchange.body) for exchange in self._waiting])
-        self._all.hold(self, unsent_bytes - self._output.kept_bytes + header_bytes + requests_bytes)
+        self._all.hold(self, self._output.held_bytes + header_bytes + requests_bytes)
         return unsent_bytes
 
     def pause_writing(self) -> None:

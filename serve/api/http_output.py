@@ -1,7 +1,7 @@
 """What a connection sends: large answers go to the transport in pieces, each after the client has read the one before.
 
 The transport copies what it cannot send. An answer that no client reads thus costs a piece, besides the answer itself,
-and nothing else if the server keeps the answer anyway.
+and nothing else if the server keeps the answer anyway. Until its last piece, the whole answer stays in memory.
 """
 
 import asyncio
@@ -20,8 +20,9 @@ class Output:
     def __init__(self, transport: asyncio.Transport, tls: TlsLayer | None) -> None:
         self._transport = transport
         self._tls = tls
-        self._rest = deque[tuple[memoryview, bool]]()  # whether the server keeps it anyway
-        self._rest_bytes = self._kept_bytes = 0
+        # What follows of each answer, and the memory of the whole answer; 0: the server keeps it anyway.
+        self._rest = deque[tuple[memoryview, int]]()
+        self._rest_bytes = self._whole_bytes = 0
         self._closes = self._ends = False
 
     @property
@@ -35,18 +36,19 @@ class Output:
         return self._buffered_bytes() + self._rest_bytes
 
     @property
-    def kept_bytes(self) -> int:
-        """Those of them that the server keeps anyway."""
-        return self._kept_bytes
+    def held_bytes(self) -> int:
+        """Memory of their answers, also of the parts that are sent, without what the server keeps anyway."""
+        return self._buffered_bytes() + self._whole_bytes
 
     def write(self, data: bytes) -> None:
         """Sends data after that before."""
         if not self._rest and len(data) <= PIECE_BYTES:
             self._transport.write(data)
             return
-        is_kept = isinstance(data, KeptBytes)
-        self._rest.append((memoryview(data), is_kept))
-        self._count(len(data), is_kept=is_kept)
+        whole_bytes = 0 if isinstance(data, KeptBytes) else len(data)
+        self._rest.append((memoryview(data), whole_bytes))
+        self._rest_bytes += len(data)
+        self._whole_bytes += whole_bytes
         self.proceed()
 
     def close(self) -> None:
@@ -68,7 +70,7 @@ class Output:
     def clear(self) -> None:
         """Drops the rest."""
         self._rest.clear()
-        self._rest_bytes = self._kept_bytes = 0
+        self._rest_bytes = self._whole_bytes = 0
 
     def proceed(self) -> None:
         """Writes further pieces until the transport has to wait. Must be called when it has sent everything."""
@@ -86,17 +88,14 @@ class Output:
             self._transport.write_eof()
 
     def _write_piece(self) -> None:
-        data, is_kept = self._rest.popleft()
+        data, whole_bytes = self._rest.popleft()
         if len(data) > PIECE_BYTES:
-            self._rest.appendleft((data[PIECE_BYTES:], is_kept))
+            self._rest.appendleft((data[PIECE_BYTES:], whole_bytes))
+        else:
+            self._whole_bytes -= whole_bytes
         piece = data[:PIECE_BYTES]
-        self._count(-len(piece), is_kept=is_kept)
+        self._rest_bytes -= len(piece)
         self._transport.write(piece)
-
-    def _count(self, size_bytes: int, *, is_kept: bool) -> None:
-        self._rest_bytes += size_bytes
-        if is_kept:
-            self._kept_bytes += size_bytes
 
     def _buffered_bytes(self) -> int:
         return self._transport.get_write_buffer_size() + (0 if self._tls is None else self._tls.unsent_bytes)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from pydantic import Field
 
@@ -65,10 +65,11 @@ class Job:
 
 
 class TranslatedDocument(NamedTuple):
-    """A translated file: its name and its bytes."""
+    """A translated document: its name, and its open file, which stays readable if the document is deleted."""
 
     name: str
-    data: bytes
+    file: BinaryIO
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sqlalchemy import (
     BigInteger,
@@ -186,8 +186,8 @@ class JobStore:
             raise DocumentNotFoundError("no such document: it is unknown, deleted or expired")
         return _job(row)
 
-    def read_result(self, job_id: str) -> tuple[Job, bytes]:
-        """Returns a job and its translated document.
+    def open_result(self, job_id: str) -> tuple[Job, BinaryIO]:
+        """Returns a job and the open file of its translated document.
 
         Raises:
             DocumentNotFoundError: if there is none, or it has expired.
@@ -198,7 +198,7 @@ class JobStore:
             raise DocumentNotReadyError(f"the document was not translated: {job.error}")
         try:
             if job.status is JobStatus.DONE:
-                return job, self._result(job_id).read_bytes()
+                return job, self._result(job_id).open("rb")
         except FileNotFoundError as error:
             raise DocumentNotFoundError("no such document: it was deleted") from error
         raise DocumentNotReadyError(f"the document is not translated yet: {job.status}")

@@ -1,6 +1,7 @@
 """The API of jobs: creates, reads and deletes them. Every process of a server answers for every job."""
 
 import asyncio
+import os
 import re
 from hmac import compare_digest
 from pathlib import PurePath
@@ -98,9 +99,10 @@ class DocumentJobs:
             DocumentNotFoundError: if there is no such job, or it has expired.
             DocumentNotReadyError: if it is not done.
         """
-        job, data = await asyncio.to_thread(self._store.read_result, _checked(job_id))
+        job, file = await asyncio.to_thread(self._store.open_result, _checked(job_id))
         path = PurePath(job.name)
-        return TranslatedDocument(f"{path.stem}.{job.target_language}{path.suffix}", data)
+        name = f"{path.stem}.{job.target_language}{path.suffix}"
+        return TranslatedDocument(name, file, os.fstat(file.fileno()).st_size)
 
     async def delete(self, job_id: str) -> None:
         """Deletes a job with its files, in any state.

@@ -3,13 +3,13 @@
 import time
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serve.api.deepl.request import check_formality, check_names, glossary_ids, refuse, unserved
 from serve.api.documents.parts import DocumentParts
+from serve.api.documents.result import DocumentAnswer
 from serve.api.documents.translator import request_for
 from serve.api.interface import Routes
 from serve.api.parameters import Parameters, Receive
@@ -102,11 +102,7 @@ class DeepLDocuments:
         jobs = self._enabled()
         translated = await jobs.result(job.id)
         await jobs.delete(job.id)
-        headers = {
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(translated.name, safe='')}",
-            "x-content-type-options": "nosniff",
-        }
-        return Response(translated.data, headers=headers, media_type="application/octet-stream")
+        return DocumentAnswer(translated)
 
     def _enabled(self) -> DocumentJobs:
         if self._jobs is None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
@@ -12,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from serve.api.documents.documentation import create_documentation, result_documentation
+from serve.api.documents.result import DocumentAnswer
 from serve.api.documents.translator import SegmentTranslator, request_for
 from serve.api.http_problem import problem_documentation
 from serve.api.http_reader import RequestReader
@@ -184,12 +184,7 @@ class HttpDocuments:
 
     async def result(self, document_id: str) -> Response:
         """Returns the file; it stays until it is deleted or expires."""
-        translated = await self._enabled().result(document_id)
-        headers = {
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(translated.name, safe='')}",
-            "x-content-type-options": "nosniff",
-        }
-        return Response(translated.data, headers=headers, media_type="application/octet-stream")
+        return DocumentAnswer(await self._enabled().result(document_id))
 
     async def delete(self, document_id: str) -> Response:
         """Stops the translation if it runs."""

@@ -4,12 +4,12 @@ import asyncio
 import time
 from http import HTTPStatus
 from pathlib import PurePath
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serve.api.documents.parts import DocumentParts
+from serve.api.documents.result import DocumentAnswer
 from serve.api.documents.translator import request_for
 from serve.api.http_reader import unless_disconnected
 from serve.api.libretranslate.request import find_pair, refuse, required
@@ -95,11 +95,7 @@ class LibreTranslateFiles:
             translated = await self._jobs.result(job.id)
         except DocumentNotFoundError as error:
             raise refuse("Invalid filename") from error
-        headers = {
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(translated.name, safe='')}",
-            "x-content-type-options": "nosniff",
-        }
-        return Response(translated.data, headers=headers, media_type="application/octet-stream")
+        return DocumentAnswer(translated)
 
     async def _wait(self, jobs: DocumentJobs, job: Job, deadline_seconds: float) -> Job:
         """Returns the job once it has ended."""

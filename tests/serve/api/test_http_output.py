@@ -98,16 +98,24 @@ def test_the_output_ends_after_the_last_piece(transport: FakeTransport, output: 
     assert transport.sent + transport.buffered == LARGE
 
 
-def test_bytes_that_the_server_keeps_are_counted_apart(transport: FakeTransport, output: Output) -> None:
+def test_an_answer_is_held_until_its_last_piece(transport: FakeTransport, output: Output) -> None:
+    """Its memory is given back as a whole."""
     output.write(LARGE)
-    output.write(KeptBytes(LARGE))
-    assert output.kept_bytes == len(LARGE)
-    for _ in range(3):
+    held = []
+    while output.unsent_bytes:
+        held.append(output.held_bytes)
         transport.send()
         output.proceed()
-    assert output.kept_bytes == len(LARGE) - PIECE_BYTES
+    assert held == [len(LARGE) + PIECE_BYTES, len(LARGE) + PIECE_BYTES, PIECE_BYTES // 2]
+    assert output.held_bytes == 0
+
+
+def test_bytes_that_the_server_keeps_hold_a_piece(transport: FakeTransport, output: Output) -> None:
+    output.write(KeptBytes(LARGE))
+    assert (output.held_bytes, output.unsent_bytes) == (PIECE_BYTES, len(LARGE))
+    output.write(LARGE)
     output.clear()
-    assert (output.kept_bytes, output.unsent_bytes) == (0, PIECE_BYTES)
+    assert output.held_bytes == output.unsent_bytes == len(transport.buffered)
 
 
 def test_a_closed_transport_gets_nothing(transport: FakeTransport, output: Output) -> None:

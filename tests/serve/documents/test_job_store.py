@@ -54,6 +54,11 @@ def add(store: JobStore, data: bytes = b"text", owner: str = "") -> Job:
     return store.add("a.txt", data, "en", "de", JobOptions(allow_pivot=True), owner=owner)
 
 
+def result_of(store: JobStore, job: Job) -> bytes:
+    with store.open_result(job.id)[1] as file:
+        return file.read()
+
+
 def claim_of(store: JobStore) -> Claim:
     claim = store.claim()
     assert claim is not None
@@ -161,7 +166,7 @@ def test_the_job_of_a_dead_worker_is_done_again_and_only_the_last_claim_counts(s
     assert not store.release(dead)
     assert store.finish(claim, DONE, b"result")
     assert not store.finish(claim, DONE, b"twice")
-    assert store.read_result(job.id)[1] == b"result"
+    assert result_of(store, job) == b"result"
 
 
 def test_a_document_that_ends_its_process_several_times_has_failed(store: JobStore, clock: Clock) -> None:
@@ -202,12 +207,12 @@ def test_a_result_replaces_its_source_and_other_users_cannot_read_either(tmp_pat
 def test_a_job_without_a_result_says_why(store: JobStore) -> None:
     job = add(store)
     with pytest.raises(DocumentNotReadyError, match="not translated yet: queued"):
-        store.read_result(job.id)
+        store.open_result(job.id)
     claim = store.claim()
     assert claim is not None
     assert store.fail(claim, "line 3: malformed")
     with pytest.raises(DocumentNotReadyError, match="line 3: malformed"):
-        store.read_result(job.id)
+        store.open_result(job.id)
 
 
 def test_a_deleted_job_is_gone_with_its_files_and_its_worker_notices(tmp_path: Path, store: JobStore) -> None:
@@ -260,7 +265,7 @@ def test_a_result_is_kept_from_its_end_on(store: JobStore, clock: Clock) -> None
     clock.seconds += LIMITS.keep_seconds - 1
     store.finish(claim, DONE, b"result")
     clock.seconds += LIMITS.keep_seconds - 1
-    assert store.read_result(job.id)[1] == b"result"
+    assert result_of(store, job) == b"result"
 
 
 def test_files_without_a_job_are_deleted_once_they_are_old(tmp_path: Path, store: JobStore, clock: Clock) -> None:

@@ -112,7 +112,9 @@ async def test_a_document_is_translated_with_progress(bench: Bench) -> None:
     bench.translator.gate.set()
     done = await bench.wait(job, *FINAL)
     assert (done.status, done.segments, done.translated, done.characters) == (JobStatus.DONE, 2, 2, 9)
-    assert await bench.jobs.result(job.id) == ("a.de.txt", b"ONE\nTWO\nONE\n")
+    result = await bench.jobs.result(job.id)
+    with result.file as file:
+        assert (result.name, file.read(), result.size_bytes) == ("a.de.txt", b"ONE\nTWO\nONE\n", 12)
     await bench.wait_counted("done")
     await stop(working)
 
