@@ -122,7 +122,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
                 await self._refuse(method, error, context)
             else:
                 if not handler.response_streaming:
-                    self._unread.add(response, context, connection)
+                    await self._unread.add(response, context, connection)
                 return response
             finally:
                 connection.end_call()

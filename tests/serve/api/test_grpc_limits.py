@@ -272,7 +272,24 @@ def test_the_memory_of_unread_responses_is_bounded(
 
         server.run(attack, INITIAL_WINDOW_SIZE=0)
         monkeypatch.setattr("serve.api.grpc_unread.UNREAD_BYTES", 1)
-        eventually(lambda: not server.live.service._grpc._guard._unread._bytes)
+        eventually(lambda: not server.live.service._grpc._guard._unread.size_bytes)
+
+
+def test_further_connections_give_a_caller_no_further_unread_responses(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.api.grpc_unread.SMALL_BYTES", 0)
+    with serve(bundle_path, transport) as server:
+
+        async def attack(link: Link, counts: Counter[str]) -> None:
+            await link.send(http2.headers(1) + http2.data(1, REQUEST, end=True))
+            await asyncio.to_thread(eventually, lambda: server.live.service._grpc._guard._unread.size_bytes)
+            monkeypatch.setattr("serve.api.grpc_unread.UNREAD_BYTES", 1)
+            assert await asyncio.to_thread(server.translate) == "RESOURCE_EXHAUSTED"
+            assert counts[RESOURCE_EXHAUSTED] == 0
+
+        server.run(attack, INITIAL_WINDOW_SIZE=0)
+        eventually(lambda: not server.live.service._grpc._guard._unread.size_bytes)
 
 
 def test_a_flood_without_calls_is_ignored(

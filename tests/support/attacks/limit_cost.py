@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import dragoman
 from serve import service
@@ -37,8 +37,8 @@ def serve_without_limits(arguments: list[str]) -> None:
             stack.enter_context(patch.object(Connections, name, function))
         stack.enter_context(patch.object(service, "channel_options", lambda *_, **__: ()))
         stack.enter_context(patch.object(grpc_waits.Waits, "begin", lambda *_: lambda: None))
-        for name in ("check", "add"):
-            stack.enter_context(patch.object(grpc_unread.UnreadResponses, name, lambda *_: None))
+        stack.enter_context(patch.object(grpc_unread.UnreadResponses, "check", lambda *_: None))
+        stack.enter_context(patch.object(grpc_unread.UnreadResponses, "add", AsyncMock()))
         stack.enter_context(patch.object(body_parser, "check_json", lambda *_: None))
         stack.enter_context(patch.object(grpc_messages, "check_message", lambda *_: None))
         dragoman.run("serve", arguments)
