@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
 
+from serve.command_errors import describe_os_error, explain_problem, suggest, suggest_options
 from serve.command_help import HelpFormatter, arrange_help
 
 if TYPE_CHECKING:
@@ -71,11 +72,14 @@ GROUPS = {
     "translate": "Translate",
     "evaluate": "Measure",
 }
-NOTES = ("`dragoman COMMAND --help` lists the options of a command.", "`dragoman --version` prints the version.")
+NOTES = ("`dragoman help COMMAND` lists the options of a command.", "`dragoman version` prints the version.")
+# Of the name of a command.
+MAX_WORDS = 2
 # Modules whose commands start processes or write into temporary folders.
 NEED_CLEANUP = ("export.", "hub.commands:", "loadtest.", "benchmarks.", "serve.demo:")
 # The exit status of shells after SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
+INTERRUPTED = 128 + signal.SIGINT
 # The libraries of each extra, by the names of their modules.
 EXTRAS = {
     "cpu": ("onnxruntime", "huggingface_hub", "filelock"),
@@ -103,28 +107,72 @@ def main() -> None:
     """Runs the subcommand named by the first argument.
 
     Raises:
-        SystemExit: with status 0 after --help and --version, 1 after a reported failure, 2 after wrong usage.
+        SystemExit: with status 0 after help and version, 1 after a reported failure, 2 after wrong usage, 130 after
+            Ctrl-C.
     """
     _open_standard_streams()
     _give_a_size_to_progress_bars()
     arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help"):
+    try:
+        _choose(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # Python flushes standard output again at exit, which would fail with a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        raise SystemExit(f"{_shown_name(arguments)}: {describe_os_error(error)}") from error
+
+
+def _choose(arguments: list[str]) -> None:
+    """Prints help or version, or runs a subcommand."""
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    first = arguments[0] if arguments else ""
+    if not arguments or first in ("-h", "--help"):
         print(usage())
         raise SystemExit(0 if arguments else 2)
-    if arguments == ["--version"]:
+    if arguments in (["version"], ["--version"], ["version", "--help"]):
         print(f"dragoman {version('dragoman')}")
         raise SystemExit(0)
-    # The name of a command has one word or two.
-    for words in (2, 1):
-        name = " ".join(arguments[:words])
-        if name in COMMANDS:
-            if COMMANDS[name][0].startswith(NEED_CLEANUP):
-                # SystemExit, unlike the signal, lets them remove processes and temporary folders.
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-            run(name, arguments[words:])
-            return
-    print(f"{usage()}\n\ndragoman: {arguments[0]!r} is not a command", file=sys.stderr)
+    if name := _command_name(arguments):
+        if COMMANDS[name][0].startswith(NEED_CLEANUP):
+            # SystemExit, unlike the signal, lets them remove processes and temporary folders.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+        run(name, arguments[len(name.split()) :])
+        return
+    if subcommands := _subcommands(first):
+        lines = [f"  {first} {word:14}  {COMMANDS[f'{first} {word}'][1]}" for word in subcommands]
+        text = "\n".join([f"usage: dragoman {first} COMMAND [OPTION ...]", "", *lines])
+        if arguments[1:] in (["-h"], ["--help"]):
+            print(text)
+            raise SystemExit(0)
+        problem = "expected a command"
+        if arguments[1:]:
+            problem = f"{arguments[1]!r} is not a command{suggest(' '.join(arguments[:MAX_WORDS]), COMMANDS)}"
+        print(f"{text}\n\ndragoman {first}: {problem}", file=sys.stderr)
+        raise SystemExit(2)
+    names = [*COMMANDS, *{name.partition(" ")[0] for name in COMMANDS}, "help", "version"]
+    hint = suggest(" ".join(arguments[:MAX_WORDS]), COMMANDS) or suggest(first, names)
+    hint = hint or ", `dragoman help` lists the commands"
+    print(f"dragoman: {first!r} is not a command{hint}", file=sys.stderr)
     raise SystemExit(2)
+
+
+def _command_name(arguments: list[str]) -> str:
+    """Returns the name of the command, which has one word or two; empty if there is none."""
+    names = (" ".join(arguments[:words]) for words in range(MAX_WORDS, 0, -1))
+    return next((name for name in names if name in COMMANDS), "")
+
+
+def _subcommands(first: str) -> list[str]:
+    """Returns the second words of the commands that begin with a word."""
+    return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} ")]
+
+
+def _shown_name(arguments: list[str]) -> str:
+    return " ".join(["dragoman", *filter(None, [_command_name(arguments)])])
 
 
 def _open_standard_streams() -> None:
@@ -177,11 +225,14 @@ def _run(name: str, command: type[BaseSettings], arguments: list[str]) -> None:
         formatter_class=HelpFormatter,
     )
     arrange_help(parser.root_parser, command)
+    suggest_options(parser.root_parser, [f"{name} {word}" for word in _subcommands(name)])
+    env_prefix = command.model_config.get("env_prefix", "")
     try:
         CliApp.run(command, cli_args=arguments, cli_settings_source=parser)
     except ValidationError as error:
-        problems = "\n".join(_explain(name, dict(problem)) for problem in error.errors())
-        print(problems, file=sys.stderr)
+        for problem in error.errors():
+            explained = explain_problem(parser.root_parser, dict(problem), arguments, env_prefix)
+            print(f"dragoman {name}: {explained}", file=sys.stderr)
         raise SystemExit(2) from error
     except SettingsError as error:  # a list or mapping in the environment is not JSON
         print(f"dragoman {name}: {error}, expected JSON", file=sys.stderr)
@@ -211,15 +262,6 @@ def _missing_library_explained(name: str) -> Iterator[None]:
         else:
             raise
         raise SystemExit(f"dragoman {name}: {library} is not installed, expected {expected}") from error
-
-
-def _explain(name: str, problem: dict[str, object]) -> str:
-    location = problem["loc"]
-    # A tag of a union, as in architecture=transformer, is no part of the option's name.
-    parts = [part for part in map(str, location) if "=" not in part] if isinstance(location, tuple) else []
-    field = ".".join(parts).replace("_", "-")
-    given = "" if problem["type"] == "missing" else f" (given: {problem['input']!r})"
-    return f"dragoman {name}: --{field}: {problem['msg']}{given}"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """The command line describes every command, names invalid arguments, and imports only what it runs."""
 
+import errno
+import os
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import get_args, get_origin
 
 import pytest
@@ -94,12 +97,64 @@ def test_no_command_is_wrong_usage(call: Call) -> None:
 def test_an_unknown_name_or_a_part_of_one_is_wrong_usage(arguments: list[str], call: Call) -> None:
     code, text, error = call(*arguments)
     assert (code, text) == (2, "")
-    assert error.endswith(f"dragoman: {arguments[0]!r} is not a command\n")
+    (line,) = error.splitlines()
+    assert line.startswith(f"dragoman: {arguments[0]!r} is not a command, ")
 
 
 def test_the_version_is_that_of_the_distribution(call: Call) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert call("--version") == (0, f"dragoman {project['version']}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["help", "version"], ["version", "--help"]])
+def test_the_version_is_a_command_too(arguments: list[str], call: Call) -> None:
+    assert call(*arguments) == call("--version")
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["keys", "create"], ["load"]])
+def test_help_is_a_command_too(arguments: list[str], call: Call) -> None:
+    assert call("help", *arguments) == call(*arguments, "--help")
+    assert call("help") == call("--help")
+
+
+def test_the_first_word_of_several_commands_lists_them(call: Call) -> None:
+    code, text, error = call("keys")
+    assert (code, text) == (2, "")
+    assert "  keys create " in error
+    assert error.endswith("dragoman keys: expected a command\n")
+    assert call("help", "keys")[:2] == call("keys", "--help")[:2]
+    assert call("help", "keys")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["serv"], "serve"),
+        (["Serve"], "serve"),
+        (["hlep"], "help"),
+        (["key", "create"], "keys create"),
+        (["keys", "creat"], "keys create"),
+        (["load", "self-tst"], "load self-test"),
+        (["translate", "--beamsize", "4"], "--beam-size"),
+        (["translate", "--beam_size=4"], "--beam-size"),
+        (["translate", "--options.beamsize", "4"], "--options.beam-size"),
+        (["serve", "--http-prot", "1"], "--http-port"),
+        (["train", "--data", "x", "--out", "y", "--training.precison", "8"], "--training.precision"),
+        (["serve", "--log-format", "jsn"], "json"),
+        (["translate", "--format", "htm"], "html"),
+    ],
+)
+def test_what_is_mistyped_is_answered_with_what_may_be_meant(arguments: list[str], meant: str, call: Call) -> None:
+    code, _, error = call(*arguments)
+    assert code == 2
+    assert f", did you mean {meant}?" in error.splitlines()[-1]
+
+
+def test_an_invalid_value_is_reported_with_the_name_that_was_typed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "translate: --beam-size: " in call("translate", "--beam-size", "0")[2]
+    assert "translate: --options.beam-size: " in call("translate", "--options.beam-size=0")[2]
+    monkeypatch.setenv("DRAGOMAN_TRANSLATE_OPTIONS__BEAM_SIZE", "0")
+    assert "translate: DRAGOMAN_TRANSLATE_OPTIONS__BEAM_SIZE: " in call("translate")[2]
 
 
 @pytest.mark.parametrize(
@@ -215,3 +270,43 @@ def test_the_module_exports_the_clients() -> None:
     assert (dragoman.TranslationClient, dragoman.AsyncTranslationClient) == (TranslationClient, AsyncTranslationClient)
     with pytest.raises(AttributeError, match="NoSuchClient"):
         _ = dragoman.NoSuchClient
+
+
+def run_interrupted(raised: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(dragoman, "run", fail)
+
+
+def test_ctrl_c_ends_every_command_with_status_130_and_no_words(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_interrupted(KeyboardInterrupt(), monkeypatch)
+    assert call("models") == (130, "", "")
+
+
+def test_a_failed_system_call_is_one_line_with_its_path_and_what_to_do(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_interrupted(PermissionError(errno.EACCES, "Permission denied", "/a/b"), monkeypatch)
+    expected = "dragoman models: /a/b: Permission denied: change its permissions, or run the command as its owner"
+    assert call("models")[0] == expected
+
+
+def test_a_full_disk_behind_standard_output_is_one_line() -> None:
+    command = [sys.executable, "-m", "dragoman", "models", "--remote"]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[0] == (
+        "dragoman models: No space left on device: free space, or choose a path on another disk"
+    )
+    assert "Traceback" not in result.stderr
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "dragoman", "models", "--remote"]
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (0, "")
