@@ -18,8 +18,7 @@ from serve.bundle.bundle import MANIFEST_FILE
 from serve.bundle.files import one_line
 
 ARGOS, CTRANSLATE2 = "argos:", "ct2:"
-_PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
-_ARGOS_PAIR = re.compile(r"([a-z]{2,3})[-_]([a-z]{2,3})")
+_PAIR = re.compile(r"([a-z]{2,3})[-_]([a-z]{2,3})")
 _REPOSITORY = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?", re.ASCII)
 EXPECTED = (
     "expected a folder, OWNER/NAME of the Hugging Face hub, argos:SOURCE-TARGET, ct2:OWNER/NAME"
@@ -80,10 +79,10 @@ def parse_name(name: str) -> Reference:
     if _exists(name):
         return LocalModel(Path(name))
     if name.startswith(ARGOS):
-        if pair := _ARGOS_PAIR.fullmatch(name.removeprefix(ARGOS)):
+        if pair := _PAIR.fullmatch(name.removeprefix(ARGOS).lower()):
             return ArgosModel(pair[1], pair[2])
         raise HubError(f"{name}: expected argos:SOURCE-TARGET, as in argos:en-es")
-    if pair := _PAIR.fullmatch(name):
+    if pair := _PAIR.fullmatch(name.lower()):
         default = find_default(pair[1], pair[2])
         if default is None:
             raise HubError(f"{name}: no model in the catalog: {EXPECTED}")

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from serve.bundle.language_codes import language_code
-from serve.languages.names import served_codes
 from serve.registry.registry import ModelRegistry
-from serve.registry.route import Offers
+from serve.registry.route import Offers, served_code
 from serve.translation.detection import DetectedLanguage, best_guess, detect_languages
 from serve.translation.request import AUTO
 
@@ -18,7 +16,6 @@ class ServedLanguages:
         self._offers: Offers | None = None
         self._targets: dict[str, frozenset[str]] = {}
         self._all: frozenset[str] = frozenset()
-        self._by_lower_case: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[str]:
         """Iterates over the codes of sources and targets in alphabetical order."""
@@ -42,15 +39,13 @@ class ServedLanguages:
         return self._targets.get(source, frozenset())
 
     def find(self, code: str, more: Collection[str] = ()) -> str | None:
-        """Returns the served code of a language in any case and of any region; None: it is not served.
+        """Returns the code of a language as `served_code` finds it; None: it is not served.
 
         Args:
             code: from a client.
             more: codes to try last.
         """
-        self._read()
-        known = (language_code(code).lower(), language_code(code.lower()), *served_codes(code), *more)
-        return next((self._by_lower_case[each] for each in known if each in self._by_lower_case), None)
+        return served_code(code, self._models.offers, more)
 
     def find_pair(
         self,
@@ -97,7 +92,6 @@ class ServedLanguages:
             self._offers = self._models.offers
             self._targets = _with_pivots(self._offers)
             self._all = frozenset(self._targets).union(*self._targets.values())
-            self._by_lower_case = {each.lower(): each for each in self._all}
         return self._all
 
 

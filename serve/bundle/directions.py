@@ -4,7 +4,7 @@ A multilingual model of 200 languages has 40,000 directions, which are made when
 by any of their codes; see `language_codes`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Protocol
 
@@ -39,6 +39,10 @@ class Directions(Protocol):
     def sources_of(self, target: str) -> Collection[str]:
         """Returns the codes of languages that are translated into a language; an empty one fits every language."""
 
+    @property
+    def codes(self) -> Mapping[str, str]:
+        """The codes of all sources and targets, by the same in lower case."""
+
 
 class ListedDirections:
     """Directions that a bundle lists."""
@@ -48,6 +52,12 @@ class ListedDirections:
         self._by_codes: dict[tuple[str, str], BundleDirection] = {}
         for each in directions:
             self._by_codes.setdefault((language_code(each.source), language_code(each.target)), each)
+        self._codes = {code.lower(): code for pair in self._by_codes for code in pair}
+
+    @property
+    def codes(self) -> Mapping[str, str]:
+        """The codes of all sources and targets, by the same in lower case."""
+        return self._codes
 
     def __iter__(self) -> Iterator[BundleDirection]:
         return iter(self._listed)
@@ -89,6 +99,12 @@ class AllPairs:
     def __init__(self, multilingual: Multilingual) -> None:
         self._multilingual = multilingual
         self._by_code = {language_code(each.language): each for each in multilingual.languages}
+        self._codes = {code.lower(): code for code in self._by_code}
+
+    @property
+    def codes(self) -> Mapping[str, str]:
+        """The codes of all sources and targets, by the same in lower case."""
+        return self._codes
 
     def __iter__(self) -> Iterator[BundleDirection]:
         return (self._pair(*codes) for codes in permutations(self._by_code, 2))

@@ -20,6 +20,7 @@ ts Tsonga|tt Tatar|tw Twi|ty Tahitian|ug Uyghur|uk Ukrainian|ur Urdu|uz Uzbek|ve
 wo Wolof|xh Xhosa|yi Yiddish|yo Yoruba|yue Cantonese|zh Chinese|zt Chinese (traditional)|zu Zulu
 """
 _NAMES = dict(entry.split(" ", 1) for line in _TABLE.strip().splitlines() for entry in line.split("|"))
+_CODES = {name.lower(): code for code, name in _NAMES.items()}
 # Served codes for a regional code in lower case, the best first. Argos Translate names two models by pb and zt.
 _REGIONAL = {
     "pt-br": ("pb", "pt"),
@@ -37,7 +38,10 @@ def language_name(code: str) -> str:
     return _NAMES.get(code, code)
 
 
-def served_codes(code: str) -> tuple[str, ...]:
-    """Returns the lower-case codes that may name the language of a code in any case and region, the best first."""
-    lower = code.lower().replace("_", "-")
+def served_codes(name: str) -> tuple[str, ...]:
+    """Returns the lower-case codes that a code in any case and region, or an English name, may mean, the best first."""
+    lower = name.strip().lower()
+    if lower in _CODES:
+        return (_CODES[lower],)
+    lower = lower.replace("_", "-")
     return _REGIONAL.get(lower) or tuple(dict.fromkeys((lower, lower.partition("-")[0])))

@@ -3,7 +3,7 @@
 Models are tried in the order of their offers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from serve.bundle.directions import Directions
 from serve.bundle.language_codes import language_code
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError, ModelNotFoundError
+from serve.languages.names import served_codes
 from serve.translation.request import ScoreRequest, TranslateRequest
 
 # Directions that a message lists one by one; a model with more has its languages named instead.
@@ -34,7 +35,8 @@ def find_hop(request: TranslateRequest | ScoreRequest, offers: Offers) -> Hop:
         ModelNotFoundError: if no model has the name.
         InvalidRequestError: if no direction or several match.
     """
-    return _find_hop(request.source_language, request.target_language, _offers_of(request.model, offers))
+    offers = _offers_of(request.model, offers)
+    return _find_hop(*_languages(request, offers), offers)
 
 
 def find_route(request: TranslateRequest, offers: Offers) -> tuple[Hop, ...]:
@@ -46,8 +48,8 @@ def find_route(request: TranslateRequest, offers: Offers) -> tuple[Hop, ...]:
         ModelNotFoundError: if no model has the name.
         InvalidRequestError: if no direction or several match.
     """
-    source, target = request.source_language, request.target_language
     offers = _offers_of(request.model, offers)
+    source, target = _languages(request, offers)
     try:
         return (_find_hop(source, target, offers),)
     except InvalidRequestError as error:
@@ -68,7 +70,7 @@ def find_sources(request: TranslateRequest, offers: Offers) -> tuple[str, tuple[
         InvalidRequestError: if no target or several match.
     """
     offers = _offers_of(request.model, offers)
-    target = language_code(request.target_language) or _only_target(offers)
+    target = _languages(request, offers)[1] or _only_target(offers)
     sources = _sources_of(target, offers)
     if request.allow_pivot:
         sources = sources.union(*(_sources_of(pivot, offers) for pivot in sources)) - {target}
@@ -85,7 +87,28 @@ def has_several_sources(request: TranslateRequest, offers: Offers) -> bool:
     """
     if request.source_language or not request.target_language:
         return False
-    return len(_first(_matching("", request.target_language, _offers_of(request.model, offers)))) > 1
+    offers = _offers_of(request.model, offers)
+    return len(_first(_matching("", _languages(request, offers)[1], offers))) > 1
+
+
+def served_code(name: str, offers: Offers, more: Collection[str] = ()) -> str | None:
+    """Returns the code of a language by any of its codes, in any case and of any region, or by its English name.
+
+    Args:
+        name: from a client.
+        offers: None is returned for a language that they do not have.
+        more: codes to try last, in lower case.
+    """
+    lower = name.lower()
+    known = (language_code(name).lower(), language_code(lower).lower(), *served_codes(name), *more)
+    codes = (each.codes.get(code) for code in known for each in offers.values())
+    return next(filter(None, codes), None)
+
+
+def _languages(request: TranslateRequest | ScoreRequest, offers: Offers) -> tuple[str, str]:
+    """Returns the codes of the languages that a request names; a language that is not served stays as it is."""
+    source, target = request.source_language, request.target_language
+    return served_code(source, offers) or source, served_code(target, offers) or target
 
 
 def _only_target(offers: Offers) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from serve.bundle.directions import AllPairs, ListedDirections
 from serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
 from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.registry.route import Offers, find_hop, find_route
+from serve.registry.route import Offers, find_hop, find_route, find_sources, has_several_sources
 from serve.translation.request import ScoreRequest, TranslateRequest
 
 LANGUAGES = ("cs", "de", "en", "fr")
@@ -52,6 +52,18 @@ PIVOT = {"allow_pivot": True}
         pytest.param(offers(a="fr-en", b="en-de"), "fr-de", PIVOT, ["a:fr-en", "b:en-de"], id="a pivot"),
         pytest.param(offers(a="fr-en", b="en-de", c="fr-de"), "fr-de", PIVOT, ["c:fr-de"], id="no pivot if direct"),
         pytest.param(CHAIN, "fr-de", PIVOT, ["c:fr-cs", "d:cs-de"], id="the alphabetically first pivot"),
+        *(
+            pytest.param(MANY, f"{source}-{target}", {}, ["a:en-de"], id=f"as {source}, {target}")
+            for source, target in [
+                ("EN", "DE"),
+                ("en_US", "de_DE"),
+                ("English", "german"),
+                ("eng", "deu_Latn"),
+                (" en", "De"),
+            ]
+        ),
+        pytest.param(MANY, "-EN", {}, ["a:de-en"], id="the only source of a target in capitals"),
+        pytest.param(offers(a="fr-en", b="en-de"), "FR-DE", PIVOT, ["a:fr-en", "b:en-de"], id="a pivot in capitals"),
         pytest.param(ALONE, "fr-de", {**PIVOT, "model": "c"}, ["c:fr-cs", "c:cs-de"], id="the named model makes both"),
     ],
 )
@@ -169,3 +181,15 @@ def test_every_code_of_a_language_is_found(name: str) -> None:
         assert str(hop.direction) == "en-de"
     (hop,) = find_route(TranslateRequest(source_language=name, target_language="zho_Hant"), many)
     assert hop.direction.target == "zh-Hant"
+
+
+def test_a_language_with_a_region_or_a_name_is_that_of_its_code() -> None:
+    request = TranslateRequest(source_language="en-GB", target_language="de-AT")
+    assert find_hop(request, ONE).direction == BundleDirection(source="en", target="de")
+    assert find_sources(TranslateRequest(target_language="German"), MANY) == ("de", ("en", "fr"))
+    assert has_several_sources(TranslateRequest(target_language="DE"), MANY)
+
+
+def test_an_unknown_language_is_repeated_as_the_client_wrote_it() -> None:
+    with pytest.raises(InvalidRequestError, match="target_language: 'Klingon', expected the target of one of en-de"):
+        find_hop(TranslateRequest(target_language="Klingon"), ONE)
