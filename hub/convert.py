@@ -67,6 +67,11 @@ class Source:
             return "marian"
         raise HubError(f"{self.path}: has no config.json, .npz or .bin file: {SUPPORTED}")
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the files that the conversion reads; raises HubError if they are no model."""
+        return sum(path.stat().st_size for path in _files(self, self.kind))
+
 
 def convert(store: Store, source: Source) -> tuple[str, Bundle]:
     """Returns the key and the bundle of a model, converted now or before.

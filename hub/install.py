@@ -7,11 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hub.argos import Package, find_package
+from hub.connection import OfflineError
 from hub.convert import PACKAGE_SUFFIX, Languages, Source, convert
 from hub.download import explain_space
 from hub.licenses import describe_license
 from hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
-from hub.repository import OfflineError, Snapshot, find_snapshot
+from hub.repository import Snapshot, find_snapshot
 from hub.store import Installed, Store
 from serve.bundle.directions import directions_of
 from serve.bundle.manifest import is_model_name
@@ -91,7 +92,12 @@ def _install_remote(store: Store, reference: Reference, languages: Languages, fo
     # Another name may have the same origin: its pull uses the same folder.
     with store.lock(f"{DOWNLOAD}{remote.origin}"):
         remote.fetch(folder)
-        installed = _convert(store, Source(path, model, languages), str(reference), remote.origin, remote.license)
+        try:
+            installed = _convert(store, Source(path, model, languages), str(reference), remote.origin, remote.license)
+        except HubError:
+            if isinstance(remote, Package):  # without a hash: the next pull must not find damaged files
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
         shutil.rmtree(folder)
     return installed
 
@@ -106,7 +112,7 @@ def _find(reference: Reference) -> Snapshot | Package:
 
 def _convert(store: Store, source: Source, name: str, origin: str, license_name: str | None) -> Installed:
     _check_libraries(name)
-    with explain_space(store.folder):
+    with explain_space(store.folder, source.size_bytes):
         key, bundle = convert(store, source)
         size_bytes = sum(path.stat().st_size for path in bundle.folder.iterdir())
         directions = directions_of(bundle.manifest).summary()

@@ -1,22 +1,24 @@
 """Repositories of the Hugging Face hub: which revision, which license, which files.
 
-The library `huggingface_hub` reads the environment: HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE.
+The library `huggingface_hub` reads the environment: HF_ENDPOINT, HF_TOKEN, HF_HOME.
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
+from urllib.parse import quote
+
+from pydantic import BaseModel, Field, TypeAdapter
 
 from export.imports.shards import WEIGHT_FILES, is_index, read_index
+from hub.connection import HubAccess, StatusError, read_answer
 from hub.download import RemoteFile, describe_size, download
 from hub.names import HubError, RepositoryModel
 from serve.bundle.files import read_json
-
-if TYPE_CHECKING:
-    from huggingface_hub.hf_api import RepoSibling
 
 Kind = Literal["marian", "multilingual", "t5", "ctranslate2"]
 
@@ -59,8 +61,30 @@ SUPPORTED = (
 OTHER_REVISION = "choose another revision"
 
 
-class OfflineError(HubError):
-    """The hub was not asked, because HF_HUB_OFFLINE is set."""
+class _Lfs(BaseModel):
+    """Where the hub keeps a large file."""
+
+    sha256: str | None = None
+
+
+class _Sibling(BaseModel):
+    """A file of a repository."""
+
+    rfilename: str
+    size: int | None = None
+    blob_id: str | None = Field(None, alias="blobId")
+    lfs: _Lfs | None = None
+
+
+class _Answer(BaseModel):
+    """What the API of the hub states about a revision of a repository."""
+
+    sha: str = Field(pattern=r"^[0-9A-Za-z]{1,64}$")
+    siblings: tuple[_Sibling, ...] = ()
+    card: dict[str, Any] | None = Field(None, alias="cardData")
+
+
+_ANSWER = TypeAdapter(_Answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +92,8 @@ class Snapshot:
     """One commit of a repository.
 
     Attributes:
+        access: to the hub, with the token of the user.
+        page: address of the repository.
         commit: full hash.
         license: as the hub states it; None if it does not.
         files: those that the conversion reads, without the shards that an index names.
@@ -75,6 +101,8 @@ class Snapshot:
     """
 
     reference: RepositoryModel
+    access: HubAccess
+    page: str
     kind: Kind
     commit: str
     license: str | None
@@ -92,14 +120,14 @@ class Snapshot:
         Raises:
             HubError: if a download fails, the configuration is that of another kind of model, or a shard is missing.
         """
-        with explained(self.reference):
-            download([each for each in self.files if each.name == CONFIG], folder)
+        with _explained(self.reference, self.page):
+            download(self.access, [each for each in self.files if each.name == CONFIG], folder)
             _check_type(self.reference, self.kind, folder / CONFIG)
             indexes = [each for each in self.files if is_index(each.name)]
-            download(indexes, folder)
+            download(self.access, indexes, folder)
             files = [*self.files, *(shard for index in indexes for shard in self._shards(folder / index.name))]
             print(f"{self.reference}: downloads {describe_size(files)} from {self.origin}", flush=True)
-            download(sorted(files, key=lambda each: each.size_bytes or 0), folder)
+            download(self.access, sorted(files, key=lambda each: each.size_bytes or 0), folder)
 
     def _shards(self, index: Path) -> Iterator[RemoteFile]:
         try:
@@ -118,25 +146,35 @@ def find_snapshot(reference: RepositoryModel) -> Snapshot:
     Raises:
         HubError: if the hub has no such repository or revision, does not answer, or the repository lacks a file.
     """
-    from huggingface_hub import HfApi, hf_hub_url  # noqa: PLC0415 - the library takes long to import
+    from huggingface_hub import constants, get_token  # noqa: PLC0415 - the library takes long to import
 
-    hub = HfApi()
-    with explained(reference):
-        info = hub.model_info(reference.repository, revision=reference.revision, files_metadata=True)
-    commit = str(info.sha)
-    headers = hub._build_hf_headers()  # noqa: SLF001 - the library has no public access to its token
+    token = get_token()
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    access = HubAccess(str(reference), "the network and HF_ENDPOINT", headers)
+    page = f"{constants.ENDPOINT}/{reference.repository}"
+    revision = "" if reference.revision is None else f"/revision/{quote(reference.revision, safe='')}"
+    with _explained(reference, page):
+        address = f"{constants.ENDPOINT}/api/models/{reference.repository}{revision}?blobs=true"
+        answer = read_answer(access, address, _ANSWER)
     available = {
-        each.rfilename: _remote_file(each, hf_hub_url(reference.repository, each.rfilename, revision=commit), headers)
-        for each in info.siblings or ()
+        each.rfilename: RemoteFile(
+            each.rfilename,
+            f"{page}/resolve/{answer.sha}/{quote(each.rfilename)}",
+            each.size,
+            each.lfs.sha256 if each.lfs else None,
+            # The object id of a file in LFS is that of its pointer.
+            None if each.lfs else each.blob_id,
+        )
+        for each in answer.siblings
     }
     kind = _kind(reference, available)
     files = tuple(available[name] for name in _wanted(kind, available))
-    return Snapshot(reference, kind, commit, _license(info.card_data), files, available)
+    return Snapshot(reference, access, page, kind, answer.sha, _license(answer.card or {}), files, available)
 
 
-def _license(card: object) -> str | None:
+def _license(card: Mapping[str, Any]) -> str | None:
     """Returns the name of a license outside the hub's list, else its identifier, from the metadata of a model card."""
-    stated = getattr(card, "license_name", None) or getattr(card, "license", None)
+    stated = card.get("license_name") or card.get("license")
     return stated if isinstance(stated, str) else None
 
 
@@ -159,55 +197,39 @@ def _wanted(kind: Kind, names: Collection[str]) -> Iterator[str]:
     yield from (name for name in OPTIONAL[kind] if name in names)
 
 
-def _remote_file(sibling: "RepoSibling", url: str, headers: dict[str, str]) -> RemoteFile:
-    sha256 = sibling.lfs.sha256 if sibling.lfs else None
-    # The object id of a file in LFS is that of its pointer.
-    git_sha1 = None if sibling.lfs else sibling.blob_id
-    return RemoteFile(sibling.rfilename, url, sibling.size, sha256, git_sha1, headers)
-
-
 def _check_type(reference: RepositoryModel, kind: Kind, path: Path) -> None:
     try:
         content = read_json(path)
     except ValueError as error:
-        raise HubError(f"{reference}: {CONFIG}: not JSON: {error}") from error
+        path.unlink()
+        raise HubError(f"{reference}: {CONFIG}: not JSON: {error}: {OTHER_REVISION}") from error
     model_type = content.get("model_type") if isinstance(content, dict) else None
     if kind in MODEL_TYPES and model_type not in MODEL_TYPES[kind]:
         raise HubError(f"{reference}: {CONFIG}: model_type: {json.dumps(model_type)}: {SUPPORTED}")
 
 
 @contextmanager
-def explained(reference: object) -> Iterator[None]:
-    """Converts the errors of the library and of the network.
+def _explained(reference: RepositoryModel, page: str) -> Iterator[None]:
+    """Explains why the hub rejects a request.
 
     Raises:
-        HubError: instead, with what to do.
+        HubError: instead of a StatusError whose code or status says more, with what to do.
     """
-    import httpx2  # noqa: PLC0415 - the library takes long to import
-    from huggingface_hub import constants, errors  # noqa: PLC0415
-
     try:
         yield
-    except errors.GatedRepoError as error:
-        page = f"{constants.ENDPOINT}/{getattr(reference, 'repository', reference)}"
-        advice = f"accept its conditions on {page}, then set HF_TOKEN to a token of your account"
-        raise HubError(f"{reference}: the repository is gated: {advice}") from error
-    except errors.RevisionNotFoundError as error:
-        problem = "the repository has no such revision, branch, tag or commit"
-        raise HubError(f"{reference}: {problem}: correct what follows the @") from error
-    except errors.RepositoryNotFoundError as error:
-        problem = "neither a folder here nor a repository of the hub"
-        raise HubError(f"{reference}: {problem}: correct the name; for a private repository, set HF_TOKEN") from error
-    except errors.RemoteEntryNotFoundError as error:
-        raise HubError(f"{reference}: a listed file is missing: {error.response.url}: {OTHER_REVISION}") from error
-    except errors.OfflineModeIsEnabled as error:
-        advice = (
-            "unset HF_HUB_OFFLINE, or copy its bundle from a machine with network: `dragoman pull --to FOLDER NAME`"
-        )
-        raise OfflineError(f"{reference}: not installed, and HF_HUB_OFFLINE is set: {advice}") from error
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        raise HubError(f"{reference}: {error.response.url} answers with status {status}: try again later") from error
-    except httpx2.TransportError as error:
-        advice = "check the network and HF_ENDPOINT, then pull again: the download continues where it stopped"
-        raise HubError(f"{reference}: no connection: {type(error).__name__}: {error}: {advice}") from error
+    except StatusError as error:
+        is_file = "/resolve/" in error.address
+        problem = None
+        if error.code == "GatedRepo":
+            advice = f"accept its conditions on {page}, then set HF_TOKEN to a token of your account"
+            problem = f"the repository is gated: {advice}"
+        elif error.code == "RevisionNotFound":
+            problem = "the repository has no such revision, branch, tag or commit: correct what follows the @"
+        elif error.code == "EntryNotFound" or (is_file and error.status == HTTPStatus.NOT_FOUND):
+            problem = f"a listed file is missing: {error.address}: {OTHER_REVISION}"
+        elif error.code == "RepoNotFound" or error.status == HTTPStatus.NOT_FOUND:
+            advice = "correct the name; for a private repository, set HF_TOKEN"
+            problem = f"neither a folder here nor a repository of the hub: {advice}"
+        if problem is None:
+            raise
+        raise HubError(f"{reference}: {problem}") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
+from hub import connection
 from hub.install import install
 from hub.names import HubError
 from hub.store import Store
@@ -13,8 +14,6 @@ from tests.support.fake_hub import FakeHub, Repository, run_hub
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
 
 NAME = "Helsinki-NLP/opus-mt-en-de"
-# What the library does before it continues a download.
-PAUSE = "huggingface_hub.file_download.time.sleep"
 
 
 def pulled_files(fake: FakeHub) -> list[str]:
@@ -52,10 +51,7 @@ def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHu
     """A hub without repositories; the library is pointed at it."""
     with run_hub() as fake:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", fake.address)
-        template = f"{fake.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        # Of a chunk that is not complete, the library keeps nothing.
-        monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+        monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.0)
         monkeypatch.setenv("ARGOS_PACKAGE_INDEX", f"{fake.address}/argos")
         monkeypatch.setenv("DRAGOMAN_CACHE", str(tmp_path / "cache"))
         yield fake

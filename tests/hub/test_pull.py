@@ -1,7 +1,12 @@
 """Pulls from a hub on this machine: what is downloaded, what is kept, and what each failure leaves behind."""
 
 import errno
+import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +22,12 @@ from hub.install import find_bundle, install
 from hub.store import Store
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle
-from tests.hub.conftest import NAME, PAUSE, left, pulled_files, refusal
+from tests.hub.conftest import NAME, left, pulled_files, refusal
 from tests.support.ctranslate2_models import write_model, write_package
 from tests.support.fake_hub import SMALLEST_LFS_BYTES, TOKEN, FakeHub, Repository
 from tests.support.multilingual import write_mbart50, write_nllb
+from tests.support.paths import ROOT
+from tests.support.scripted_server import reply, run_scripted_server
 from tests.support.t5 import MADLAD_LANGUAGES, write_t5
 from tests.support.toy import random_model
 
@@ -81,6 +88,54 @@ def test_an_unreachable_hub_is_refused_with_what_to_do(store: Store, monkeypatch
     assert "no connection: ConnectError" in refusal(store)
 
 
+@pytest.mark.parametrize("name", [NAME, "argos:en-de", "ct2:someone/m"])
+def test_a_web_page_in_place_of_an_api_or_index_is_refused_with_what_to_do(
+    name: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_scripted_server() as server:
+        server.answers.append(reply(b"<html>", content_type="text/html"))
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
+        monkeypatch.setenv("ARGOS_PACKAGE_INDEX", server.address)
+        assert "answers with a web page, as the login page of a network does: check the network and" in refusal(
+            store, name
+        )
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"sha": "../x"}, {"sha": "a", "siblings": [{}]}, {"sha": 5}, None])
+def test_an_answer_of_another_form_is_refused(answer: object, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_scripted_server() as server:
+        server.answers.append(reply(json.dumps(answer).encode()))
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
+        assert "expected JSON as of a hub: " in refusal(store)
+
+
+@pytest.mark.parametrize("size", [-5, 10**15])
+def test_an_impossible_size_is_refused_before_the_download(
+    size: int, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"sha": "a", "siblings": [{"rfilename": "config.json", "size": size}]}
+    with run_scripted_server() as server:
+        server.answers.append(reply(json.dumps(answer).encode()))
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
+        assert f"the hub states a size of {size:,} bytes" in refusal(store)
+        assert len(server.requests) == 1
+
+
+def test_a_damaged_package_is_downloaded_again(fake_hub: FakeHub, store: Store) -> None:
+    fake_hub.packages["translate-en_de-1_0.argosmodel"] = b"no package"
+    refusal(store, "argos:en-de")
+    assert not [name for name in left(store) if name.startswith("downloads")]
+
+
+def test_a_damaged_package_with_a_negative_length_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"package_version": "1", "from_code": "en", "to_code": "de"}
+    with run_scripted_server() as server:
+        entries = [entry | {"links": [f"{server.address}/x.argosmodel"]}]
+        server.answers += [reply(json.dumps(entries).encode()), reply(length=0, content_length="-5")]
+        monkeypatch.setenv("ARGOS_PACKAGE_INDEX", server.address)
+        assert "the connection broke" in refusal(store, "argos:en-de")
+
+
 def test_a_pinned_revision_is_pulled_and_stays(hub: FakeHub, store: Store, checkpoint: dict[str, bytes]) -> None:
     repository = hub.repositories[NAME]
     (first,) = repository.commits
@@ -103,40 +158,42 @@ def test_a_pull_updates_and_an_equal_bundle_is_not_converted_again(
     assert (store.bundle(first.key) / "manifest.json").stat().st_mtime_ns == created
 
 
-def test_a_broken_connection_is_resumed_where_it_stopped(
-    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PAUSE, lambda _: None)
+def test_a_broken_connection_is_resumed_where_it_stopped(hub: FakeHub, store: Store) -> None:
     hub.interruptions += [10_000, 20_000]
     install(store, NAME)
-    ranges = [given for _, path, given in hub.requests if "/lfs/" in f"/{path}" and given]
-    assert len(ranges) == 2
-    assert all(each.startswith("bytes=") for each in ranges)
+    assert [given for _, path, given in hub.requests if path.startswith("lfs/") and given] == [
+        "bytes=10000-",
+        "bytes=30000-",
+    ]
 
 
 def test_an_interrupted_pull_leaves_no_model_and_the_next_one_continues(
-    hub: FakeHub, store: Store, checkpoint: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, store: Store, checkpoint: dict[str, bytes]
 ) -> None:
-    with monkeypatch.context() as patch:
-        # A user who presses Ctrl-C while the library waits.
-        patch.setattr(PAUSE, _interrupt)
-        hub.interruptions.append(12_345)
-        with pytest.raises(KeyboardInterrupt):
-            install(store, NAME)
+    """Ctrl-C ends the command with status 130 and one line that says that the download continues."""
+    hub.stalls.append(12_345)
+    environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
+    command = [sys.executable, "-m", "dragoman", "pull", NAME]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as pull:
+        while not [name for name in left(store) if name.endswith(".part") and (store.folder / name).stat().st_size]:
+            assert pull.poll() is None
+            time.sleep(0.01)
+        pull.send_signal(signal.SIGINT)
+        _, errors = pull.communicate()
+    assert pull.returncode == 130
+    assert errors.count("\n") == 1
+    assert f"{NAME}: interrupted, " in errors
+    assert "the same command continues the download" in errors
     assert store.installed() == []
     (part,) = (name for name in left(store) if name.endswith(".part"))
     name = Path(part).name.removesuffix(".part")
     hub.requests.clear()
     installed = install(store, NAME)
     resumed = [given for _, path, given in hub.requests if path.startswith("lfs/") and given]
-    assert resumed == ["bytes=12000-"]
+    assert resumed == ["bytes=12345-"]
     assert len(checkpoint[name]) >= SMALLEST_LFS_BYTES
     assert Bundle.open(store.bundle(installed.key)).golden
     assert not [each for each in left(store) if each.startswith("downloads")]
-
-
-def _interrupt(_: float) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("file", "digest"), [(WEIGHTS, "sha256"), ("config.json", "sha1")])
@@ -197,16 +254,23 @@ def test_too_little_space_is_refused_before_the_download(
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_disk_that_becomes_full_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    fetch: Callable[..., None] = download._fetch
+def test_a_disk_that_becomes_full_leaves_nothing_and_states_needed_and_free_space(
+    store: Store, checkpoint: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = download.receive
 
-    def fill(file: Any, part: Path) -> None:
-        fetch(file, part)
-        if file.name == WEIGHTS:
+    async def fill(access: Any, response: Any, take: Callable[[bytes], None]) -> None:
+        await receive(access, response, take)
+        if "/lfs/" in str(response.url):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(download, "_fetch", fill)
-    assert "the disk is full" in refusal(store)
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=138_000_000))
+    monkeypatch.setattr(download, "receive", fill)
+    names = {"vocab.json", "source.spm", "target.spm", WEIGHTS, "generation_config.json", "tokenizer_config.json"}
+    needed = 2 * sum(len(content) for name, content in checkpoint.items() if name in names)
+    expected = f"the disk is full: needs {needed / 1e6:,.0f} MB for download and conversion, 138 MB are free: remove"
+    assert expected in refusal(store)
     assert not [name for name in left(store) if name.endswith(".part")]
     assert store.installed() == []
 

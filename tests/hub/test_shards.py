@@ -9,7 +9,7 @@ from hub.install import install
 from hub.names import HubError
 from hub.store import Store
 from serve.bundle.bundle import Bundle
-from tests.hub.conftest import NAME, PAUSE, left, pulled_files, refusal
+from tests.hub.conftest import NAME, left, pulled_files, refusal
 from tests.support.fake_hub import FakeHub
 from tests.support.shards import INDEX, PICKLED_INDEX, split_checkpoint, write_index
 
@@ -100,8 +100,7 @@ def test_a_damaged_shard_is_removed_and_the_others_are_not_pulled_again(
 
 
 @pytest.mark.usefixtures("shards")
-def test_an_interrupted_shard_is_continued(hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PAUSE, lambda _: None)
+def test_an_interrupted_shard_is_continued(hub: FakeHub, store: Store) -> None:
     hub.interruptions += [10_000, 20_000]
     install(store, NAME)
     assert len([given for _, path, given in hub.requests if path.startswith("lfs/") and given]) == 2

@@ -42,6 +42,7 @@ class FakeHub:
 
     Attributes:
         interruptions: bytes after which the hub ends the next responses with a large file.
+        stalls: bytes after which the hub sends nothing more of the next responses with a large file.
         damaged: names of files that the hub sends with another content than it states.
         lost: names of files that the hub lists and does not have.
         requests: method, path and range of each request.
@@ -50,6 +51,7 @@ class FakeHub:
     repositories: dict[str, Repository] = field(default_factory=dict)
     packages: dict[str, bytes] = field(default_factory=dict)
     interruptions: list[int] = field(default_factory=list)
+    stalls: list[int] = field(default_factory=list)
     damaged: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -155,6 +157,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command == "HEAD":
+            return
+        if self.hub.stalls and len(content) >= SMALLEST_LFS_BYTES:
+            self.wfile.write(body[: self.hub.stalls.pop(0)])
+            self.wfile.flush()
+            self.rfile.read(1)  # until the client closes the connection
             return
         if self.hub.interruptions and len(content) >= SMALLEST_LFS_BYTES:
             body = body[: self.hub.interruptions.pop(0)]
