@@ -48,11 +48,12 @@ ARG HF_ENDPOINT=https://huggingface.co
 COPY --from=cpu-dependencies /opt/dragoman /opt/dragoman
 COPY --from=code /code /opt/dragoman
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_CACHE=/tmp/cache HF_HOME=/tmp/hub
-SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-RUN mkdir /pulled && read -ra names <<< "$MODELS" \
-  && if [ ${#names[@]} -gt 0 ]; then \
-    dragoman pull --to /pulled "${names[@]}" | tee /tmp/log && sed -n '/: license: /p' /tmp/log > /pulled/LICENSES.txt; fi \
-  && rm -rf /tmp/cache /tmp/hub
+# For any POSIX shell: images in the format of OCI have no instruction SHELL.
+RUN mkdir /pulled && echo "$MODELS" > /tmp/names \
+  && xargs --no-run-if-empty --arg-file=/tmp/names dragoman pull --to /pulled > /tmp/log \
+  && cat /tmp/log \
+  && if [ -s /tmp/log ]; then sed -n '/: license: /p' /tmp/log > /pulled/LICENSES.txt; fi \
+  && rm -rf /tmp/cache /tmp/hub /tmp/log /tmp/names
 
 # The base of both serving images; bundles change least often and are the lowest layer.
 FROM base AS serving

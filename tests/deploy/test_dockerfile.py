@@ -1,5 +1,6 @@
 """Properties of the images without a build: the instructions of their stages."""
 
+import ast
 import json
 import re
 import subprocess
@@ -136,7 +137,7 @@ def test_a_serving_image_installs_one_runtime_tracing_and_no_torch_by_hash(targe
     packages = locked(target)
     assert sum(name.startswith("onnxruntime") for name in packages) == 1
     assert "opentelemetry-sdk" in packages
-    assert "torch" not in packages
+    assert not set(probe_constant("ABSENT_MODULES")) & {name.replace("-", "_") for name in packages}
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,20 @@ def test_locked_versions_are_those_of_the_constraints(name: str, extras: list[st
     assert {package: constraints.get(package) for package in own} == own
     if extras:
         assert {re.split(r"[\[=<>]", requirement)[0].lower() for requirement in requirements(*extras)} <= set(packages)
+
+
+def probe_constant(name: str) -> tuple[str, ...]:
+    """Returns a constant of the script that checks a running container."""
+    tree = ast.parse((ROOT / "deploy" / "container_probe.py").read_text(encoding="utf-8"))
+    assigned = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    value: tuple[str, ...] = ast.literal_eval(assigned[name])
+    return value
 
 
 def test_requirements_are_those_of_the_project() -> None:
@@ -231,6 +246,46 @@ def test_models_are_pulled_in_a_stage_of_their_own_and_served_instead_of_the_inc
     assert "--from=pulled --chmod=755 /pulled/ /models/" in arguments_of(STAGES["cpu"], "COPY")
     assert "SERVED=${MODELS:+/models}" in arguments_of(STAGES["cpu"], "ARG")
     assert arguments_of(STAGES["cpu"], "ENV") == ["DRAGOMAN_BUNDLE=${SERVED:-${DRAGOMAN_BUNDLE}}"]
+
+
+def test_no_stage_needs_another_shell_than_that_of_the_image() -> None:
+    """Images in the format of OCI, the default of podman, have no instruction SHELL."""
+    assert [name for name, stage in STAGES.items() if arguments_of(stage, "SHELL")] == []
+    for stage in STAGES.values():
+        for run in arguments_of(stage, "RUN"):
+            subprocess.run(["/bin/sh", "-n", "-c", run], check=True)
+
+
+def run_pull(folder: Path, models: str, program: str) -> tuple[int, dict[str, str]]:
+    """Runs the command that pulls models in a folder; returns its status and the files of the pulled models.
+
+    Args:
+        folder: stands for / and /tmp.
+        models: value of MODELS.
+        program: shell script that stands for `dragoman`.
+    """
+    (folder / "dragoman").write_text(f"#!/bin/sh\n{program}\n")
+    (folder / "dragoman").chmod(0o755)
+    (command,) = arguments_of(STAGES["pulled"], "RUN")
+    command = command.replace("/tmp/", f"{folder}/").replace("/pulled", f"{folder}/pulled")  # noqa: S108 - of the image
+    variables = {"MODELS": models, "PATH": f"{folder}:/usr/bin:/bin"}
+    status = subprocess.run(["/bin/sh", "-c", command], env=variables, check=False).returncode
+    return status, {path.name: path.read_text() for path in (folder / "pulled").iterdir()}
+
+
+def test_models_are_pulled_by_the_shell_of_the_image(tmp_path: Path) -> None:
+    program = 'echo "$4: license: mit"; echo other; echo "$@" > "$3/arguments"'
+    status, files = run_pull(tmp_path, "en-de  de-en", program)
+    assert status == 0
+    assert files == {"LICENSES.txt": "en-de: license: mit\n", "arguments": f"pull --to {tmp_path}/pulled en-de de-en\n"}
+
+
+def test_without_models_nothing_is_pulled(tmp_path: Path) -> None:
+    assert run_pull(tmp_path, "", "exit 3") == (0, {})
+
+
+def test_a_failed_pull_ends_the_build(tmp_path: Path) -> None:
+    assert run_pull(tmp_path, "en-de", "exit 3")[0] != 0
 
 
 def test_no_copied_file_is_ignored_by_docker() -> None:
