@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
 
-from serve.command_errors import describe_os_error, explain_problem, suggest, suggest_options
+from model.errors import describe_os_error
+from serve.command_errors import explain_problem, suggest, suggest_options
 from serve.command_help import HelpFormatter, arrange_help
 
 if TYPE_CHECKING:
@@ -115,14 +116,11 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         _choose(arguments)
-        sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
         # Python flushes standard output again at exit, which would fail with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        raise SystemExit(f"{_shown_name(arguments)}: {describe_os_error(error)}") from error
 
 
 def _choose(arguments: list[str]) -> None:
@@ -171,10 +169,6 @@ def _subcommands(first: str) -> list[str]:
     return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{first} ")]
 
 
-def _shown_name(arguments: list[str]) -> str:
-    return " ".join(["dragoman", *filter(None, [_command_name(arguments)])])
-
-
 def _open_standard_streams() -> None:
     """Opens each closed standard stream on the null device; else the next file or socket would take its place."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
@@ -208,10 +202,17 @@ def run(name: str, arguments: list[str]) -> None:
     """Parses the arguments of a subcommand and runs it.
 
     Raises:
-        SystemExit: with status 2 if an argument is invalid, 1 if a library is missing; standard error names it.
+        SystemExit: with status 2 if an argument is invalid, 1 if a library is missing or a file cannot be read or
+            written; standard error names it.
     """
-    with _missing_library_explained(name):
-        _run(name, load_command(name), arguments)
+    try:
+        with _missing_library_explained(name):
+            _run(name, load_command(name), arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise SystemExit(f"dragoman {name}: {describe_os_error(error)}") from error
 
 
 def _run(name: str, command: type[BaseSettings], arguments: list[str]) -> None:

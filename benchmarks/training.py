@@ -19,6 +19,7 @@ from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import in_turns
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig, read_recipe, recipe_path
 from model.data.batches import Batch
+from model.errors import reason_of
 from model.network.attention import Positions
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model.training.module import TranslationModule, make_optimizer
@@ -89,7 +90,7 @@ def read_config(recipe: str) -> RunConfig:
         directions = [Direction(source="en", target="de")]
         return RunConfig.model_validate({**read_recipe(recipe_path(recipe)), "directions": directions})
     except (OSError, ValueError) as error:
-        raise BenchmarkError(f"recipe: {recipe}: expected a recipe: {error}") from error
+        raise BenchmarkError(f"recipe: {recipe}: expected a recipe: {reason_of(error)}") from error
 
 
 def shape_of(config: RunConfig) -> TransformerConfig:

@@ -9,7 +9,7 @@ from hub.catalog import read_catalog
 from hub.convert import Languages
 from hub.install import install
 from hub.licenses import forbids_commercial_use
-from hub.names import HubError, parse_name
+from hub.names import HubError, parse_name, reported
 from hub.store import Store, copy_bundle
 from model.text_table import format_table
 
@@ -39,9 +39,9 @@ class PullCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Installs or updates every model."""
-        store = Store.of_user()
         languages = Languages(self.source_language, self.target_language)
-        try:
+        with reported("pull"):
+            store = Store.of_user()
             for name in self.names:
                 installed = install(store, name, languages, update=True)
                 folder = store.bundle(installed.key)
@@ -49,8 +49,6 @@ class PullCommand(BaseSettings):
                     with store.lock(str(self.to.resolve() / installed.model)):
                         folder = copy_bundle(folder, self.to / installed.model)
                 print(f"{installed.name}: {folder}")
-        except (HubError, OSError) as error:
-            raise SystemExit(f"dragoman pull: {error}") from error
 
 
 class ModelsCommand(BaseSettings):
@@ -69,7 +67,8 @@ class ModelsCommand(BaseSettings):
             ]
             print(format_table([("pair", "model", "download", "license"), *rows], 4))
             return
-        installed = Store.of_user().installed()
+        with reported("models"):
+            installed = Store.of_user().installed()
         rows = [
             (each.name, ", ".join(each.directions), _size(each.size_bytes), _license(each.license), each.origin)
             for each in installed
@@ -89,7 +88,8 @@ class RemoveCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Removes every model."""
-        store = Store.of_user()
+        with reported("remove"):
+            store = Store.of_user()
         for name in self.names:
             key = _recorded_name(name)
             with store.lock(key):

@@ -10,6 +10,8 @@
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +33,15 @@ class HubError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
+
+
+@contextmanager
+def reported(command: str) -> Iterator[None]:
+    """Ends a command with one line if the block raises HubError."""
+    try:
+        yield
+    except HubError as error:
+        raise SystemExit(f"dragoman {command}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,11 +48,9 @@ class ServeModelsCommand(ServeCommand):
 
     def _find_bundle(self) -> Path:
         from hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
-        from hub.names import HubError  # noqa: PLC0415
+        from hub.names import reported  # noqa: PLC0415
 
         # The first process of a container ignores signals without a handler; a download takes minutes.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        try:
+        with reported("serve"):
             return find_bundle([str(self.bundle), *self.more])
-        except (HubError, OSError) as error:
-            raise SystemExit(f"dragoman serve: {error}") from error

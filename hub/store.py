@@ -64,9 +64,17 @@ class Store:
 
     @classmethod
     def of_user(cls) -> "Store":
-        """Returns the cache that the environment names."""
+        """Returns the cache that the environment names.
+
+        Raises:
+            HubError: if its path is that of a file.
+        """
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return cls(Path(os.environ.get(VARIABLE) or Path(base) / "dragoman"))
+        folder = Path(os.environ.get(VARIABLE) or Path(base) / "dragoman")
+        file = next((path for path in (folder, *folder.parents) if path.is_file()), None)
+        if file is not None:
+            raise HubError(f"{file}: is a file, expected the folder of the cache: set {VARIABLE} to another path")
+        return cls(folder)
 
     def bundle(self, key: str) -> Path:
         """Returns the folder of a bundle, which may not exist."""

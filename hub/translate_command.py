@@ -1,5 +1,8 @@
 """`dragoman translate` with the name of a model that is not a part of a bundle or server."""
 
+import sys
+from contextlib import redirect_stdout
+
 from serve.clients.translate import TranslateCommand
 
 NO_MODEL = "--model, --bundle, --server: expected one of them, as --model en-de"
@@ -24,10 +27,9 @@ class TranslateByNameCommand(TranslateCommand):
         if not self.model:
             raise SystemExit(f"dragoman translate: {NO_MODEL}")
         from hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
-        from hub.names import HubError  # noqa: PLC0415
+        from hub.names import reported  # noqa: PLC0415
 
-        try:
+        # Standard output is for translations.
+        with reported("translate"), redirect_stdout(sys.stderr):
             folder = find_bundle([self.model])
-        except (HubError, OSError) as error:
-            raise SystemExit(f"dragoman translate: {error}") from error
         TranslateCommand.model_construct(**{**dict(self), "bundle": folder, "model": ""}).cli_cmd()

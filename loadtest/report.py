@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from loadtest.results import DOCUMENTS, LoadDocument, RunResult
 from loadtest.scenario import describe_errors
 from loadtest.tables import curve_table, kind_table, run_table, summary, warnings
+from model.errors import reason_of
 from serve.files import FileError
 
 
@@ -183,4 +184,4 @@ def read_report(path: Path) -> LoadDocument:
     except ValidationError as error:
         raise FileError(f"{path}: expected a `dragoman load` report: {describe_errors(error)}") from error
     except OSError as error:
-        raise FileError(f"{path}: {error}") from error
+        raise FileError(f"{path}: {reason_of(error)}") from error

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
+from model.errors import reason_of
 from serve.translation.fields import SearchFields
 
 # Seconds from the start of a phase, ascending, shape (requests,).
@@ -169,7 +170,7 @@ class ReplayPhase(_Phase):
             problem = f"line {number}: expected seconds or an object: {error.errors()[-1]['msg']}"
             raise ScenarioError(f"trace: {self.trace}: {problem}") from error
         except (OSError, ValueError) as error:
-            raise ScenarioError(f"trace: {self.trace}: {error}") from error
+            raise ScenarioError(f"trace: {self.trace}: {reason_of(error)}") from error
         if not requests:
             raise ScenarioError(f"trace: {self.trace}: expected at least one request")
         return sorted(requests, key=lambda request: request.seconds)
@@ -346,8 +347,8 @@ def read_scenario(path: Path) -> Scenario:
         return Scenario.model_validate(content, context=path.parent)
     except ValidationError as error:
         raise ScenarioError(f"{path}: {describe_errors(error)}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ScenarioError(f"{path}: {error}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ScenarioError(f"{path}: {reason_of(error)}") from error
 
 
 def describe_errors(error: ValidationError) -> str:
@@ -366,7 +367,7 @@ def read_sentences(path: Path | None) -> tuple[str, ...]:
     try:
         sentences = tuple(line for line in path.read_text(encoding="utf-8").split("\n") if line.strip())
     except (OSError, ValueError) as error:
-        raise ScenarioError(f"sentences: {path}: {error}") from error
+        raise ScenarioError(f"sentences: {path}: {reason_of(error)}") from error
     if not sentences:
         raise ScenarioError(f"sentences: {path}: expected at least one nonblank line")
     return sentences

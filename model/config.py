@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from model.errors import RunError, first_problem
+from model.errors import RunError, first_problem, reason_of
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -299,8 +299,8 @@ def read_yaml(path: Path) -> object:
     try:
         with path.open(encoding="utf-8") as file:  # a stream, because the error message then has the file name
             return yaml.safe_load(file)
-    except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {error}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"not YAML: {reason_of(error)}") from error
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

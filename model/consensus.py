@@ -55,10 +55,7 @@ class ConsensusCommand(BaseSettings):
             chosen = processes.map(choose_line, zip(*files, strict=True), chunksize=LINES_OF_TASK)
             progress = tqdm(chosen, "choosing", len(files[0]), unit=" lines", disable=None)
             text = "".join(f"{line}\n" for line in progress)
-        try:
-            self.output.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise SystemExit(f"dragoman consensus: {error}") from error
+        self.output.write_text(text, encoding="utf-8")
 
 
 def choose(translations: Sequence[str], language: str = "") -> str:

@@ -1,6 +1,30 @@
-"""Errors of trained and imported models, and the wording of validation errors. Imports no torch."""
+"""Errors of trained and imported models, and the wording of errors of files and values. Imports no torch."""
+
+import errno
+import os
+from pathlib import Path
 
 from pydantic import ValidationError
+
+# What to do, by the kind of a failed system call.
+_REMEDIES = {
+    errno.ENOENT: "check the path",
+    errno.EACCES: "change its permissions, or run the command as its owner",
+    errno.EPERM: "change its permissions, or run the command as its owner",
+    errno.EISDIR: "expected a file",
+    errno.ENOTDIR: "expected a folder",
+    errno.EEXIST: "choose another path, or remove it",
+    errno.ENOTEMPTY: "choose another path, or empty it",
+    errno.EROFS: "choose a path on a disk that can be written",
+    errno.ENOSPC: "free space, or choose a path on another disk",
+    errno.EDQUOT: "free space, or choose a path on another disk",
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ELOOP: "correct the links",
+    errno.EMFILE: "raise the limit of open files with `ulimit -n`",
+    errno.ENXIO: "expected a file",
+    errno.EADDRINUSE: "choose another port, or stop the program that uses it",
+    errno.EADDRNOTAVAIL: "choose an address of this machine",
+}
 
 
 class RunError(Exception):
@@ -13,3 +37,26 @@ def first_problem(error: ValidationError) -> str:
     field = ".".join(map(str, first["loc"]))
     problem = first["msg"].removeprefix("Value error, ")
     return ": ".join(part for part in (field, problem) if part)
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns why a file cannot be read or written, on one line without its path, and what to do."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if not isinstance(error, OSError) or error.strerror is None:
+        return " ".join(str(error).split())
+    remedy = _REMEDIES.get(error.errno or 0)
+    return error.strerror if remedy is None else f"{error.strerror}: {remedy}"
+
+
+def describe_os_error(error: OSError) -> str:
+    """Returns the path of a failed system call, the reason and what to do, on one line."""
+    if error.filename is None:
+        return reason_of(error)
+    path = Path(os.fsdecode(error.filename))
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        # The part of the path that is no folder.
+        file = next((part for part in (path, *path.parents) if part.is_file()), None)
+        if file is not None:
+            return f"{file}: is a file, expected a folder"
+    return f"{path}: {reason_of(error)}"

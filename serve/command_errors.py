@@ -1,37 +1,14 @@
-"""Messages of the command line about wrong usage and failed system calls.
+"""Messages of the command line about wrong usage.
 
 `suggest` names what the user may have meant. `explain_problem` names an invalid value by the option that was typed.
-`describe_os_error` names the path of a failed system call and what to do.
 """
 
 import argparse
-import errno
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, NoReturn
-
-# What to do, by the kind of a failed system call.
-_REMEDIES = {
-    errno.ENOENT: "check the path",
-    errno.EACCES: "change its permissions, or run the command as its owner",
-    errno.EPERM: "change its permissions, or run the command as its owner",
-    errno.EISDIR: "expected a file",
-    errno.ENOTDIR: "expected a folder",
-    errno.EEXIST: "choose another path, or remove it",
-    errno.ENOTEMPTY: "choose another path, or empty it",
-    errno.EROFS: "choose a path on a disk that can be written",
-    errno.ENOSPC: "free space, or choose a path on another disk",
-    errno.EDQUOT: "free space, or choose a path on another disk",
-    errno.ENAMETOOLONG: "choose a shorter path",
-    errno.ELOOP: "correct the links",
-    errno.EMFILE: "raise the limit of open files with `ulimit -n`",
-    errno.ENXIO: "expected a file",
-    errno.EADDRINUSE: "choose another port, or stop the program that uses it",
-    errno.EADDRNOTAVAIL: "choose an address of this machine",
-}
 
 
 def suggest(given: str, choices: Iterable[str]) -> str:
@@ -97,18 +74,3 @@ def _source(
     if variable in os.environ:
         return variable
     return next((option for option in options if "." not in option), options[0])
-
-
-def describe_os_error(error: OSError) -> str:
-    """Returns the path of a failed system call, the problem and what to do, on one line."""
-    problem = error.strerror or str(error)
-    remedy = _REMEDIES.get(error.errno or 0)
-    advice = "" if remedy is None else f": {remedy}"
-    if error.filename is None:
-        return f"{problem}{advice}"
-    path = Path(os.fsdecode(error.filename))
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        # The part of the path that is no folder.
-        file = next((part for part in (path, *path.parents) if part.is_file()), path)
-        return f"{file}: is a file, expected a folder" if file.is_file() else f"{path}: {problem}{advice}"
-    return f"{path}: {problem}{advice}"

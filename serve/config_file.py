@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, SecretStr
 
+from model.errors import reason_of
+
 TOML_SUFFIX = ".toml"
 # Names in TOML without quotes: no setting needs any. Quoted names are read, but their lines are not known.
 _TABLE = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
@@ -48,8 +50,8 @@ class ConfigFile:
                 content, lines = tomllib.loads(text), dict(_toml_lines(text))
             else:
                 content, lines = yaml.safe_load(text), dict(_yaml_lines(yaml.compose(text, yaml.SafeLoader)))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, tomllib.TOMLDecodeError) as error:
-            raise ConfigFileError(f"{path}: {error}") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, tomllib.TOMLDecodeError, RecursionError) as error:
+            raise ConfigFileError(f"{path}: {reason_of(error)}") from error
         if not isinstance(content, dict):
             raise ConfigFileError(f"{path}: expected a mapping of settings, one `name: value` per line")
         return cls(path, content, lines)

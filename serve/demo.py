@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
+from model.errors import reason_of
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.errors import NotTranslatedError
 from serve.clients.rest import RestClient
@@ -104,7 +105,7 @@ class DemoCommand(BaseSettings):
         try:
             lines = self.sentences.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise SystemExit(f"dragoman demo: sentences: {self.sentences}: {error}") from error
+            raise SystemExit(f"dragoman demo: sentences: {self.sentences}: {reason_of(error)}") from error
         sentences = [line for line in lines if line.strip()]
         if not sentences:
             raise SystemExit(f"dragoman demo: sentences: {self.sentences}: expected at least one nonblank line")

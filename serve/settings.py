@@ -15,6 +15,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from model.errors import reason_of
 from serve.config_file import ConfigFile, ConfigFileError
 from serve.system import DeviceChoice, available_cpus
 
@@ -356,7 +357,7 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         try:
             key = self.admin_key_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise SystemExit(f"{place}: {error}") from error
+            raise SystemExit(f"{place}: {reason_of(error)}") from error
         if not key:
             raise SystemExit(f"{place}: expected the admin key, got an empty file")
         return key

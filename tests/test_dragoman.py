@@ -276,7 +276,7 @@ def run_interrupted(raised: BaseException, monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr(dragoman, "run", fail)
+    monkeypatch.setattr(dragoman, "_run", fail)
 
 
 def test_ctrl_c_ends_every_command_with_status_130_and_no_words(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Report
+from model.errors import reason_of
 
 Positive = Annotated[int, Field(gt=0)]
 # CPU numbers, from 0.
@@ -68,8 +69,8 @@ class Plan(BaseModel):
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BenchmarkError(f"plan: {path}: expected a YAML file: {error}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise BenchmarkError(f"plan: {path}: expected a YAML file: {reason_of(error)}") from error
     if not isinstance(content, dict):
         raise BenchmarkError(f"plan: {path}: expected a mapping of fields")
     return content

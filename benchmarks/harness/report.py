@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness.errors import BenchmarkError
+from model.errors import reason_of
 from model.markup_table import markup_table
 from model.provenance import MarkError, Provenance, fill
 
@@ -143,4 +144,4 @@ class ReportFiles(NamedTuple):
         try:
             return fill(self.document.read_text(encoding="utf-8"), self.name, content)
         except (OSError, MarkError) as error:
-            raise BenchmarkError(f"document: {self.document}: {error}") from error
+            raise BenchmarkError(f"document: {self.document}: {reason_of(error)}") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from export.evaluate.system import Progress, Search, SystemUnusableError
 from model.data.corpus import Corpus
+from model.errors import reason_of
 from serve.bundle.bundle import BundleError
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.channel import ClientSettings
@@ -46,7 +47,7 @@ class ServiceSystem:
         try:
             return asyncio.run(self._translate(corpora, progress))
         except (BundleError, OSError) as error:
-            raise SystemUnusableError(str(error)) from error
+            raise SystemUnusableError(reason_of(error)) from error
 
     async def _translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
         answered, numbers = asyncio.Event(), count()

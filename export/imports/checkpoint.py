@@ -16,6 +16,7 @@ from export.imports.pickled import read_pickled
 from export.imports.safe import read_safetensors
 from export.imports.shards import WEIGHT_FILES, is_index, read_index
 from export.imports.stored import StoredArray
+from model.errors import reason_of
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
 
@@ -173,7 +174,7 @@ def _read_shards(index: Path) -> dict[str, object]:
     try:
         shards = read_index(index)
     except (OSError, ValueError) as error:
-        raise ImportedModelError(f"{index}: cannot be read: {error}") from error
+        raise ImportedModelError(f"{index}: cannot be read: {reason_of(error)}") from error
     found: dict[str, object] = {}
     for name, expected in sorted(shards.items()):
         path = index.with_name(name)

@@ -63,8 +63,6 @@ class InspectCommand(BaseSettings):
                     draw_step(inspection, self.picture)
         except BundleError as error:
             raise SystemExit(f"dragoman inspect: bundle: {error}") from error
-        except OSError as error:
-            raise SystemExit(f"dragoman inspect: {error}") from error
 
     def _check_output_folders(self) -> None:
         for option, path in (("picture", self.picture), ("json", self.json_file)):

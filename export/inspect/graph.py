@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.checker import ValidationError
 
+from model.errors import reason_of
 from serve.bundle.bundle import BundleError
 from serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
 
@@ -147,7 +148,7 @@ def _weight(tensor: onnx.TensorProto, graph: Path) -> Weight:
     try:
         values = numpy_helper.to_array(tensor, str(graph.parent))
     except (OSError, ValueError, ValidationError) as error:
-        raise BundleError(f"{graph}: {tensor.name}: {error}") from error
+        raise BundleError(f"{graph}: {tensor.name}: {reason_of(error)}") from error
     return Weight(tensor.name, values.dtype.name, values.shape, values.nbytes, _digest(values))
 
 

@@ -121,7 +121,7 @@ class VerifyCommand(BaseSettings):
 
         try:
             yield from compare_with_original(bundle, checkpoint, self.beam_size, minimum)
-        except (RunError, OSError) as error:
+        except RunError as error:
             raise SystemExit(f"dragoman verify: {error}") from error
 
     def _check_sentences(self, data: str, bundle: Bundle) -> Iterator[Outcome]:

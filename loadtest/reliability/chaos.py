@@ -28,6 +28,7 @@ from loadtest.plan import draw_plan
 from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, balanced_by_clients, behind_nginx, start_replicas
 from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError, read_sentences
 from loadtest.server_metrics import MetricsReader
+from model.errors import reason_of
 from serve.server_process import ServerProcessError, server_command
 
 PROCESSES = 2
@@ -250,7 +251,7 @@ def report(command: str, rounds: Callable[[Path], Coroutine[None, None, list[Fin
         try:
             findings = asyncio.run(rounds(Path(folder)))
         except (OSError, ServerProcessError) as error:
-            raise ScenarioError(str(error)) from error
+            raise ScenarioError(reason_of(error)) from error
     print(to_json({"rounds": findings}).decode())
     if any(found.problems for found in findings):
         raise SystemExit(1)

@@ -21,6 +21,7 @@ from pydantic_settings import NoDecode
 from model.alignment.links import Link, ReferenceLinks, check_links, parse_links
 from model.config import Direction
 from model.data import hugging_face, multi30k
+from model.errors import reason_of
 
 SPECIFICATIONS = (
     "multi30k:SOURCE-TARGET, multi30k:all, files:SOURCE_FILE,TARGET_FILE[,LINKS_FILE], tsv:FILE or "
@@ -157,7 +158,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path}: cannot be read: {error}") from error
+        raise CorpusError(f"{path}: cannot be read: {reason_of(error)}") from error
     return list(_decode_lines(str(path), raw))
 
 

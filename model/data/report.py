@@ -14,6 +14,7 @@ from model.data.batches import TokenizedPairs
 from model.data.cleaning import CleanedCorpus, Reason, clean
 from model.data.corpus import CorpusError, Specifications, read_corpora
 from model.data.segmentation import encode_corpus
+from model.errors import reason_of
 from model.text_table import format_table
 from model.tokenizer.tokenizer import UNK_ID, Tokenizer, TokenizerError
 
@@ -53,7 +54,7 @@ class DataCommand(BaseSettings):
         except CorpusError as error:
             raise SystemExit(f"dragoman data: {error}") from error
         except (OSError, TokenizerError) as error:
-            raise SystemExit(f"dragoman data: tokenizer: {self.tokenizer}: {error}") from error
+            raise SystemExit(f"dragoman data: tokenizer: {self.tokenizer}: {reason_of(error)}") from error
         if tokenizer:
             encoded = [encode_corpus(part.corpus, tokenizer) for part in cleaned]
             print(describe_corpora(cleaned, encoded, tokenizer.vocabulary_size))

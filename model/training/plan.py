@@ -31,7 +31,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
 from model.data.cleaning import read_training_data
 from model.data.corpus import CorpusError, Specifications
-from model.errors import RunError, first_problem
+from model.errors import RunError, first_problem, reason_of
 from model.run import RunFolder, write_whole
 from model.text_table import format_table
 from model.training.initial import differing_options
@@ -73,7 +73,7 @@ class Plan(Section):
             try:
                 RunConfig.model_validate({"directions": _ANY_DIRECTION, **self.options(name)})
             except (OSError, ValueError) as error:
-                raise ValueError(f"runs: {name}: {error}") from error
+                raise ValueError(f"runs: {name}: {reason_of(error)}") from error
         return self
 
     def data_of(self, name: str) -> Specifications:

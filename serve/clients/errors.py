@@ -95,6 +95,12 @@ KINDS: dict[StatusCode, type[CallError]] = {
     StatusCode.DEADLINE_EXCEEDED: TooLateError,
     StatusCode.UNAVAILABLE: UnavailableError,
 }
+# By a part of gRPC's message.
+_WRONG_ADDRESS = {
+    "http1.x server": "this port speaks HTTP/1.1, as the REST port of a server; expected its gRPC port (default: 8001)",
+    "errors resolving http": "expected HOST:PORT without http://, the address of the gRPC port",
+    "Failed to parse port": "expected HOST:PORT with a number as port",
+}
 _CODES = {code.value[0]: code for code in StatusCode}
 
 
@@ -108,7 +114,13 @@ def call_error(error: Any) -> CallError:
         status = from_call(error)
     except ValueError:  # the details contradict the status: a proxy has replaced one of them
         status = None
-    return _typed(error.code(), error.details() or "", status)
+    return _typed(error.code(), _explained(error.details() or ""), status)
+
+
+def _explained(details: str) -> str:
+    """Returns what a client does about a wrong address before the words of gRPC."""
+    advice = next((advice for sign, advice in _WRONG_ADDRESS.items() if sign in details), None)
+    return details if advice is None else f"{advice} ({details})"
 
 
 def status_error(status: Status) -> CallError:

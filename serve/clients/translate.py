@@ -249,7 +249,7 @@ class TranslateCommand(ConnectionOptions):
         except KeyboardInterrupt:
             _abandon_output()
             raise SystemExit(INTERRUPTED) from None
-        except (BundleError, FileError, OSError) as error:
+        except (BundleError, FileError) as error:
             raise SystemExit(f"dragoman translate: {error}") from error
 
     async def _translate(self) -> None:

@@ -1,6 +1,7 @@
 """Files of `dragoman translate`: reads documents and writes them translated, with a progress bar."""
 
 import os
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -8,6 +9,7 @@ from tempfile import NamedTemporaryFile
 
 from tqdm import tqdm
 
+from model.errors import describe_os_error
 from serve.clients.errors import NotTranslatedError
 from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
@@ -76,6 +78,7 @@ async def translate_document(
         with tqdm(desc=file.name, total=distinct.parts, unit=" parts", disable=None) as bar:
             translations = await translate_segments(distinct.segments, translate, in_flight, bar.update)
         _write(out, distinct.write(translations))
+        print(f"{file}: translated to {out}", file=sys.stderr)
 
 
 @contextmanager
@@ -85,7 +88,8 @@ def _named_errors(file: Path) -> Iterator[None]:
     except (DocumentError, NotTranslatedError) as error:
         raise DocumentFileError(f"{file}: {error}") from error
     except OSError as error:
-        raise DocumentFileError(f"{error.filename or file}: {error.strerror}") from error
+        error.filename = error.filename or file
+        raise DocumentFileError(describe_os_error(error)) from error
 
 
 def _write(path: Path, content: bytes) -> None:

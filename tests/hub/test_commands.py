@@ -262,6 +262,38 @@ def test_a_terminal_without_a_size_shows_the_progress(hub: FakeHub, store: Store
     assert b"model.safetensors: 100%" in shown
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["pull", "en-de"], ["models"], ["remove", "en-de"], ["serve", "en-de"], ["translate", "--model", "en-de"]],
+)
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_cache_that_is_a_file_is_one_line_with_its_path(
+    arguments: list[str], below: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DRAGOMAN_CACHE", str(tmp_path / "file" / below))
+    expected = f"^dragoman {arguments[0]}: {tmp_path / 'file'}: is a file, expected the folder of the cache: set DRAG"
+    with pytest.raises(SystemExit, match=expected):
+        call(*arguments)
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_pull_into_a_file_is_one_line_with_its_path(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=rf"^dragoman pull: {tmp_path / 'file'}: is a file, expected a folder$"):
+        call("pull", "--to", str(tmp_path / "file"), NAME)
+
+
+def test_the_first_translation_with_a_name_writes_only_translations(hub: FakeHub, store: Store) -> None:
+    command = [sys.executable, "-m", "dragoman", "translate", "--model", NAME]
+    environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, input="bakoli\n", capture_output=True, text=True, check=True
+    )
+    assert len(result.stdout.splitlines()) == 1
+    assert f"{NAME}: license: " in result.stderr
+
+
 def test_a_translation_without_a_model_names_the_options(call: Call) -> None:
     with pytest.raises(SystemExit, match=r"^dragoman translate: --model, --bundle, --server: expected one of them"):
         call("translate")

@@ -17,6 +17,7 @@ from hub.names import HubError
 from tests.support.paths import ROOT
 from tests.support.scripted_server import (
     Answer,
+    Handler,
     ScriptedServer,
     reply,
     run_scripted_server,
@@ -181,7 +182,10 @@ def test_a_connection_that_breaks_is_tried_again(server: ScriptedServer) -> None
 
 
 def test_an_answer_that_is_no_http_is_refused(server: ScriptedServer) -> None:
-    text = refusal(server, lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH_9.2\r\n") and None)
+    def greet(handler: Handler) -> None:
+        handler.wfile.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+    text = refusal(server, greet)
     assert "the connection broke: RemoteProtocolError" in text
 
 

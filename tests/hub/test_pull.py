@@ -16,7 +16,7 @@ import pytest
 from ctranslate2.converters import TransformersConverter
 
 from benchmarks.systems import ctranslate2_system
-from hub import download
+from hub import connection, download
 from hub.convert import Languages
 from hub.install import find_bundle, install
 from hub.store import Store
@@ -257,7 +257,7 @@ def test_too_little_space_is_refused_before_the_download(
 def test_a_disk_that_becomes_full_leaves_nothing_and_states_needed_and_free_space(
     store: Store, checkpoint: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receive = download.receive
+    receive = connection.receive
 
     async def fill(access: Any, response: Any, take: Callable[[bytes], None]) -> None:
         await receive(access, response, take)

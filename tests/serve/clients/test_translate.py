@@ -32,6 +32,7 @@ from protos.translation_pb2_grpc import TranslationServiceServicer, add_Translat
 from tests.support.certificates import Authority
 from tests.support.forked import ForkedPopen
 from tests.support.live import run_service
+from tests.support.scripted_server import reply, run_scripted_server
 
 TIMEOUT_SECONDS = 60
 
@@ -246,6 +247,22 @@ def test_a_failing_line_is_named_after_the_output_of_the_lines_before(
     status, written, errors = translate(content, "--server", server, *options)
     assert (status, written) == (1, output)
     assert errors.startswith(f"dragoman translate: {problem}")
+
+
+def test_the_port_of_rest_is_named_with_what_to_do() -> None:
+    with run_scripted_server() as rest:
+        rest.answers.append(reply(status=400))
+        status, _, errors = translate(b"one\n", "--server", rest.address.removeprefix("http://"))
+    assert status == 1
+    assert "this port speaks HTTP/1.1, as the REST port of a server; expected its gRPC port (default: 8001)" in errors
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"), [("http://127.0.0.1:1", "HOST:PORT without http://"), ("localhost:x", "a number as port")]
+)
+def test_an_address_of_another_form_is_named_with_what_is_expected(address: str, expected: str) -> None:
+    status, _, errors = translate(b"one\n", "--server", address)
+    assert (status, expected in errors) == (1, True)
 
 
 def test_text_is_utf_8_in_any_locale(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,9 @@ async def capitals(segment: Segment) -> str:
     return segment.text.upper()
 
 
-def test_a_file_is_translated_next_to_its_source_or_into_a_folder(tmp_path: Path) -> None:
+def test_a_file_is_translated_next_to_its_source_or_into_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = tmp_path / "a.txt"
     source.write_text("one\none\n\ntwo\n", encoding="utf-8")
     for out, expected in ((None, tmp_path / "a.de.txt"), (tmp_path / "out", tmp_path / "out" / "a.txt")):
@@ -21,6 +23,7 @@ def test_a_file_is_translated_next_to_its_source_or_into_a_folder(tmp_path: Path
         assert path == expected
         asyncio.run(translate_document(source, read_document(source, DocumentRequest("en", "de")), path, capitals, 4))
         assert path.read_text(encoding="utf-8") == "ONE\nONE\n\nTWO\n"
+        assert f"{source}: translated to {path}\n" in capsys.readouterr().err
 
 
 def test_no_translation_overwrites_a_source_or_another_one(tmp_path: Path) -> None:
@@ -35,3 +38,11 @@ def test_a_malformed_file_is_named(tmp_path: Path) -> None:
     source.write_text("{", encoding="utf-8")
     with pytest.raises(DocumentFileError, match=r"a\.json: not JSON"):
         read_document(source, DocumentRequest())
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_text("one\n", encoding="utf-8")
+    document = read_document(source, DocumentRequest("en", "de"))
+    with pytest.raises(DocumentFileError, match=rf"^{source}: is a file, expected a folder$"):
+        asyncio.run(translate_document(source, document, source / "b.txt", capitals, 4))
