@@ -274,7 +274,7 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
         file = read_model_file(folder / MODEL_FILE)
         config = read_config(folder, file)
         variables = read_transformer(folder / MODEL_FILE, file, config, options)
-        vocabularies = read_vocabularies(folder)
+        vocabularies = read_vocabularies(folder, config.unk)
         # The target prefix of a package is the only language token that it needs.
         languages = {} if package.target_prefix else find_languages(vocabularies.target)
         tokenizer = read_tokenizer(folder, config, vocabularies, languages.values(), package.asked(options))
@@ -335,7 +335,9 @@ def _model(
         (vocabularies.source_path, vocabularies.source, variables.source_embedding),
         (vocabularies.target_path, vocabularies.target, variables.target_embedding),
     ):
-        if len(pieces) != len(embedding):
+        # An unknown piece that was appended may have no row.
+        without_unknown = len(pieces) - (pieces[-1] == config.unk)
+        if len(embedding) not in (len(pieces), without_unknown):
             raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected {len(embedding)} as in {MODEL_FILE}")
     size, special = _special_ids(folder, config, vocabularies, variables)
     fields, parameters = dict(variables.fields), dict(variables.parameters)

@@ -382,8 +382,11 @@ def read_config(folder: Path, file: ModelFile) -> Config:
         raise ImportedModelError(f"{path}: {first_problem(error)}") from error
 
 
-def read_vocabularies(folder: Path) -> Vocabularies:
-    """Reads one shared vocabulary or one per side; raises ImportedModelError if there is none."""
+def read_vocabularies(folder: Path, unknown: str) -> Vocabularies:
+    """Reads one shared vocabulary or one per side; raises ImportedModelError if there is none.
+
+    As CTranslate2, appends the unknown piece to a vocabulary without it.
+    """
     if (folder / "source_1_vocabulary.json").exists() or (folder / "source_1_vocabulary.txt").exists():
         raise ImportedModelError(f"{folder}: source_1_vocabulary: several source features, expected one")
     shared = _find_vocabulary(folder, "shared")
@@ -393,7 +396,9 @@ def read_vocabularies(folder: Path) -> Vocabularies:
         raise ImportedModelError(
             f"{folder}: expected shared_vocabulary, or source_vocabulary and target_vocabulary, as .json or .txt"
         )
-    return Vocabularies(source, _read_vocabulary(source), target, _read_vocabulary(target))
+    pieces = [_read_vocabulary(path) for path in (source, target)]
+    source_pieces, target_pieces = (each if unknown in each else (*each, unknown) for each in pieces)
+    return Vocabularies(source, source_pieces, target, target_pieces)
 
 
 def _find_vocabulary(folder: Path, name: str) -> Path | None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from export.imports.common import (
     ImportedModelError,
     ImportOptions,
-    find_piece,
     language_pieces,
     read_bytes,
     tokenizer_refused,
@@ -38,7 +37,6 @@ def read_tokenizer(
     special = {config.bos, config.eos, *PAD_PIECES, *language_pieces(source)}
     special |= {target[number] for number in tokens}
     special |= {config.start or config.bos}
-    find_piece(vocabularies.source_path, source, config.unk)
     paths, special_pieces = _find_files(folder), sorted(special)
     try:
         if len(paths) == 1:

@@ -97,7 +97,7 @@ KINDS: dict[StatusCode, type[CallError]] = {
 }
 # By a part of gRPC's message.
 _WRONG_ADDRESS = {
-    "http1.x server": "this port speaks HTTP/1.1, as the REST port of a server; expected its gRPC port (default: 8001)",
+    "Failed parsing HTTP/2": "no gRPC port, it may be the server's REST port; expected its gRPC port (default: 8001)",
     "errors resolving http": "expected HOST:PORT without http://, the address of the gRPC port",
     "Failed to parse port": "expected HOST:PORT with a number as port",
 }

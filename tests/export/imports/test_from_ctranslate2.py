@@ -106,6 +106,22 @@ def test_weights_of_every_kind_are_read(kind: str, toy_run: RunFolder, tmp_path:
     assert kind != "float32" or all(torch.equal(found[name], value) for name, value in written.items())
 
 
+@pytest.mark.parametrize("dropped", [0, 1], ids=["without its row", "with its row"])
+def test_an_unknown_piece_that_the_vocabulary_lacks_is_appended(
+    dropped: int, tokenizer: Tokenizer, texts: tuple[str, ...], tmp_path: Path
+) -> None:
+    """As CTranslate2 does; the matrices of models have a row for it or none."""
+    folder = write_model(tmp_path / "m", spec_of(make_model(tokenizer), tokenizer.source_pieces), tokenizer=tokenizer)
+    path = folder / "shared_vocabulary.json"
+    pieces = ["<other>" if piece == "<unk>" else piece for piece in json.loads(path.read_text(encoding="utf-8"))]
+    written = pieces[: len(pieces) - dropped]
+    path.write_text(json.dumps(written), encoding="utf-8")
+    exportable = import_ctranslate2(folder, ASKED)
+    assert isinstance(exportable.tokenizer, PieceTokenizer)
+    assert exportable.tokenizer.source_pieces == (*written, "<unk>")
+    check_same_as_ctranslate2(folder, exportable, texts)
+
+
 def compute_positions(stack: Any) -> None:
     stack.position_encodings.encodings = "__optional"
 

@@ -56,10 +56,6 @@ def set_rotary(spec: Any) -> None:
             "encoder/scale_embeddings: 3.0: expected 1 or 8.0",
         ),
         (lambda spec: setattr(spec.config, "decoder_start_token", None), "config.json: decoder_start_token: null"),
-        (
-            lambda spec: setattr(spec.config, "unk_token", "<?>"),
-            "shared_vocabulary.json: expected the special piece <?>",
-        ),
     ],
 )
 def test_unsupported_options_are_refused_by_name(

@@ -210,7 +210,7 @@ def test_an_error_of_a_document_names_no_line(server: str) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "field"),
     [
-        (("--server", "localhost:1", "--hypotheses", "3"), 2, "--options.hypotheses: "),
+        (("--server", "localhost:1", "--hypotheses", "3"), 2, "--hypotheses: "),
         (("--server", "localhost:1", "--stream", "--scores"), 1, "--stream, --scores: "),
         (("--server", "localhost:1", "--bundle", os.devnull), 1, "--server, --bundle: "),
         ((), 1, "--model, --bundle, --server: "),
@@ -254,7 +254,7 @@ def test_the_port_of_rest_is_named_with_what_to_do() -> None:
         rest.answers.append(reply(status=400))
         status, _, errors = translate(b"one\n", "--server", rest.address.removeprefix("http://"))
     assert status == 1
-    assert "this port speaks HTTP/1.1, as the REST port of a server; expected its gRPC port (default: 8001)" in errors
+    assert "it may be the server's REST port; expected its gRPC port (default: 8001)" in errors
 
 
 @pytest.mark.parametrize(
