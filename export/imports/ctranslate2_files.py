@@ -44,7 +44,7 @@ from export.imports.common import (
     read_json,
 )
 from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
-from model.errors import first_problem
+from model.errors import first_problem, reason_of
 from serve.bundle.files import open_file
 from serve.bundle.manifest import MOST_AXES
 
@@ -246,7 +246,7 @@ def _extract(path: Path, folder: Path, options: ImportOptions) -> Path:
                     shutil.copyfileobj(source, unpacked)
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as error:
         raise ImportedModelError(
-            f"{path}: expected a model folder or an Argos package (zip archive): {error}"
+            f"{path}: expected a model folder or an Argos package (zip archive): {reason_of(error)}"
         ) from error
     return folder
 
