@@ -88,7 +88,8 @@ def read_certificates(option: str, path: Path) -> bytes:
     """
     content = read_file(option, path)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode())
+        # Comments between certificates may be of any encoding.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
         raise FileError(f"--{option}: {path}: not a certificate in PEM") from error
     return content

@@ -115,3 +115,15 @@ def test_a_password_in_a_base_url_is_rejected_and_not_shown() -> None:
     with pytest.raises(ScenarioError) as raised:
         _ = LoadCommand(rest_url=f"https://somebody:{KEY}@host:8000").targets
     assert KEY not in str(raised.value)
+
+
+def test_certificates_with_comments_of_any_encoding_are_read(authority: Authority, tmp_path: Path) -> None:
+    commented = tmp_path / "commented.pem"
+    commented.write_bytes("# Zürich\n".encode() + b"# \xff\n" + authority.file.read_bytes())
+    assert TranslateCommand(tls_ca_file=commented).connection().encrypted
+
+
+def test_text_that_is_no_certificate_is_one_line(tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    other.write_text("Zürich", encoding="utf-8")
+    assert refusal(tls_ca_file=other) == f"--tls-ca-file: {other}: not a certificate in PEM"
