@@ -62,11 +62,11 @@ def find_package(reference: ArgosModel) -> Package:
     access = HubAccess(str(reference), f"the network and {VARIABLE}")
     address = f"{os.environ.get(VARIABLE) or INDEX}/index.json"
     found = [
-        each
-        for each in read_answer(access, address, _INDEX)
-        if (each.from_code, each.to_code) == (reference.source, reference.target)
+        entry
+        for entry in read_answer(access, address, _INDEX)
+        if (entry.from_code, entry.to_code) == (reference.source, reference.target)
     ]
-    links = [link for each in sorted(found, key=_version, reverse=True) for link in each.links if _is_web(link)]
+    links = [link for entry in sorted(found, key=_version, reverse=True) for link in entry.links if _is_web(link)]
     if not links:
         advice = "choose another model, `dragoman models --remote` lists some"
         raise HubError(f"{reference}: {address} has no package for these languages: {advice}")

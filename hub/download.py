@@ -70,9 +70,9 @@ class RemoteFile:
 
 def describe_size(files: Sequence[RemoteFile]) -> str:
     """Returns the size of files as a line shows it before a download."""
-    if any(each.size_bytes is None for each in files):
+    if any(file.size_bytes is None for file in files):
         return "files of unknown size"
-    return f"{sum(each.size_bytes or 0 for each in files) / 1e6:,.0f} MB"
+    return f"{sum(file.size_bytes or 0 for file in files) / 1e6:,.0f} MB"
 
 
 def download(access: HubAccess, files: Sequence[RemoteFile], folder: Path) -> None:
@@ -82,14 +82,14 @@ def download(access: HubAccess, files: Sequence[RemoteFile], folder: Path) -> No
         HubError: if there is too little space, the hub does not answer, or a size or hash differs.
         KeyboardInterrupt: after a line that says what is kept.
     """
-    missing = [each for each in files if not (folder / each.name).exists()]
+    missing = [file for file in files if not (folder / file.name).exists()]
     if not missing:
         return
-    needed_bytes = SPACE_FACTOR * sum(each.size_bytes or 0 for each in missing)
+    needed_bytes = SPACE_FACTOR * sum(file.size_bytes or 0 for file in missing)
 
     async def fetch_all(client: "httpx.AsyncClient") -> None:
-        for each in missing:
-            await _fetch(access, client, each, folder)
+        for file in missing:
+            await _fetch(access, client, file, folder)
 
     with explain_space(folder, needed_bytes):
         folder.mkdir(parents=True, exist_ok=True)

@@ -121,13 +121,13 @@ class Snapshot:
             HubError: if a download fails, the configuration is that of another kind of model, or a shard is missing.
         """
         with _explained(self.reference, self.page):
-            download(self.access, [each for each in self.files if each.name == CONFIG], folder)
+            download(self.access, [file for file in self.files if file.name == CONFIG], folder)
             _check_type(self.reference, self.kind, folder / CONFIG)
-            indexes = [each for each in self.files if is_index(each.name)]
+            indexes = [file for file in self.files if is_index(file.name)]
             download(self.access, indexes, folder)
             files = [*self.files, *(shard for index in indexes for shard in self._shards(folder / index.name))]
             print(f"{self.reference}: downloads {describe_size(files)} from {self.origin}", flush=True)
-            download(self.access, sorted(files, key=lambda each: each.size_bytes or 0), folder)
+            download(self.access, sorted(files, key=lambda file: file.size_bytes or 0), folder)
 
     def _shards(self, index: Path) -> Iterator[RemoteFile]:
         try:
@@ -157,15 +157,15 @@ def find_snapshot(reference: RepositoryModel) -> Snapshot:
         address = f"{constants.ENDPOINT}/api/models/{reference.repository}{revision}?blobs=true"
         answer = read_answer(access, address, _ANSWER)
     available = {
-        each.rfilename: RemoteFile(
-            each.rfilename,
-            f"{page}/resolve/{answer.sha}/{quote(each.rfilename)}",
-            each.size,
-            each.lfs.sha256 if each.lfs else None,
+        file.rfilename: RemoteFile(
+            file.rfilename,
+            f"{page}/resolve/{answer.sha}/{quote(file.rfilename)}",
+            file.size,
+            file.lfs.sha256 if file.lfs else None,
             # The object id of a file in LFS is that of its pointer.
-            None if each.lfs else each.blob_id,
+            None if file.lfs else file.blob_id,
         )
-        for each in answer.siblings
+        for file in answer.siblings
     }
     kind = _kind(reference, available)
     files = tuple(available[name] for name in _wanted(kind, available))

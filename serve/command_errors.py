@@ -63,7 +63,7 @@ def _source(
     # A tag of a union, as in architecture=transformer, and the index of an item are no part of the option's name.
     parts = [part for part in location if isinstance(part, str) and "=" not in part]
     name = ".".join(parts)
-    action = next((each for each in parser._actions if each.dest == name), None)  # noqa: SLF001
+    action = next((known for known in parser._actions if known.dest == name), None)  # noqa: SLF001
     options = [f"--{name.replace('_', '-')}"] if action is None else action.option_strings
     if not options:
         return str(getattr(action, "metavar", None) or name)

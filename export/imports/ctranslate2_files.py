@@ -397,7 +397,7 @@ def read_vocabularies(folder: Path, unknown: str) -> Vocabularies:
             f"{folder}: expected shared_vocabulary, or source_vocabulary and target_vocabulary, as .json or .txt"
         )
     pieces = [_read_vocabulary(path) for path in (source, target)]
-    source_pieces, target_pieces = (each if unknown in each else (*each, unknown) for each in pieces)
+    source_pieces, target_pieces = (side if unknown in side else (*side, unknown) for side in pieces)
     return Vocabularies(source, source_pieces, target, target_pieces)
 
 

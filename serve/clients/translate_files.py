@@ -27,8 +27,10 @@ def output_paths(files: Sequence[Path], out: Path | None, target_language: str) 
     """Returns where the translations of files go: into a folder, or next to each file with the language in its name.
 
     Raises:
-        DocumentFileError: if two files have the same path, or it is that of a source.
+        DocumentFileError: if two files have the same path, it is that of a source, or a path has no name.
     """
+    if folder := next((file for file in files if not file.name), None):
+        raise DocumentFileError(f"{folder}: expected a file")
     paths = [
         file.with_name(f"{file.stem}.{target_language}{file.suffix}") if out is None else out / file.name
         for file in files

@@ -101,7 +101,7 @@ def served_code(name: str, offers: Offers, more: Collection[str] = ()) -> str | 
     """
     lower = name.lower()
     known = (language_code(name).lower(), language_code(lower).lower(), *served_codes(name), *more)
-    codes = (each.codes.get(code) for code in known for each in offers.values())
+    codes = (directions.codes.get(code) for code in known for directions in offers.values())
     return next(filter(None, codes), None)
 
 

@@ -46,3 +46,9 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     document = read_document(source, DocumentRequest("en", "de"))
     with pytest.raises(DocumentFileError, match=rf"^{source}: is a file, expected a folder$"):
         asyncio.run(translate_document(source, document, source / "b.txt", capitals, 4))
+
+
+@pytest.mark.parametrize("path", [".", "/"])
+def test_a_path_without_a_name_is_refused(path: str) -> None:
+    with pytest.raises(DocumentFileError, match=f"^{path}: expected a file$"):
+        output_paths([Path(path)], None, "de")
