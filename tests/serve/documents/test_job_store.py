@@ -84,7 +84,7 @@ def test_a_job_survives_a_restart(tmp_path: Path, state_url: str | None, store: 
 def test_each_job_is_claimed_once_however_many_processes_claim(
     tmp_path: Path, state_url: str | None, store: JobStore, clock: Clock
 ) -> None:
-    ids = {add(store).id for _ in range(12)}
+    ids = {add(store).id for _ in range(10)}
 
     def claim_all() -> list[str]:
         state = State(tmp_path, state_url)
