@@ -8,7 +8,8 @@ from pydantic_settings import CliPositionalArg
 from model.text_table import format_table
 from serve.errors import ServiceError
 from serve.files import FileError
-from serve.glossaries.files import read_file, write_entries
+from serve.glossaries.files import write_entries
+from serve.glossaries.local_file import read_file
 from serve.glossaries.store import SHARED, Dictionary, DictionarySummary, GlossaryStore
 from serve.keys.description import time_text
 from serve.state import StateError

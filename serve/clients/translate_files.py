@@ -16,7 +16,7 @@ from serve.documents.document import Document, DocumentError, DocumentRequest, S
 from serve.documents.translation import translate_segments
 from serve.files import FileError
 from serve.glossaries.entry import Entry
-from serve.glossaries.files import read_file
+from serve.glossaries.local_file import read_file
 
 
 class DocumentFileError(Exception):

@@ -5,11 +5,10 @@ A term whose translation is the term itself is not translated. The files have no
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Literal, get_args
 
-from serve.files import FileError
 from serve.glossaries.entry import MOST_ENTRIES, Entry, EntryError, check_entries
 from serve.glossaries.tbx import read_tbx, write_tbx
 
@@ -20,6 +19,11 @@ MEDIA_TYPES: dict[EntriesFormat, str] = {
     "csv": "text/csv",
     "tbx": "application/x-tbx+xml",
 }
+# Blank ones count; further columns are often empty.
+MAX_LINES = 1_000_000
+MAX_COLUMNS = 10_000
+_TSV_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_CSV_LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
 
 
 def read_entries(
@@ -43,22 +47,6 @@ def read_entries(
     return check_entries(_entries(rows))
 
 
-def read_file(file: Path, source_language: str, target_language: str) -> tuple[Entry, ...]:
-    """Returns the entries of a file, the end of whose name is its format.
-
-    Raises:
-        FileError: if it is invalid.
-        OSError: if it cannot be read.
-    """
-    entries_format = next((each for each in FORMATS if file.suffix.lower() == f".{each}"), None)
-    if entries_format is None:
-        raise FileError(f"{file}: expected a name that ends in {', '.join(f'.{each}' for each in FORMATS)}")
-    try:
-        return read_entries(file.read_text("utf-8"), entries_format, source_language, target_language)
-    except (EntryError, UnicodeDecodeError) as error:
-        raise FileError(f"{file}: {error}") from error
-
-
 def write_entries(
     entries: Iterable[Entry], entries_format: EntriesFormat, source_language: str, target_language: str
 ) -> str:
@@ -74,14 +62,29 @@ def write_entries(
 
 
 def _tsv_rows(text: str) -> Iterator[Sequence[str]]:
-    return (line.split("\t") for line in text.replace("\r\n", "\n").split("\n"))
+    return (line.removesuffix("\n").removesuffix("\r").split("\t") for line in _lines(text, _TSV_LINE, "\t"))
 
 
 def _csv_rows(text: str) -> Iterator[Sequence[str]]:
     try:
-        yield from csv.reader(io.StringIO(text, newline=""), strict=True)
+        yield from csv.reader(_lines(text, _CSV_LINE, ","), strict=True)
     except csv.Error as error:
         raise EntryError(0, f"malformed CSV: {error}") from error
+
+
+def _lines(text: str, line: re.Pattern[str], separator: str) -> Iterator[str]:
+    """Yields the lines of a file with their ends.
+
+    Raises:
+        EntryError: if there are too many lines or columns.
+    """
+    for number, found in enumerate(line.finditer(text)):
+        if number == MAX_LINES:
+            raise EntryError(MOST_ENTRIES, f"expected at most {MAX_LINES} lines")
+        columns = text.count(separator, *found.span()) + 1
+        if columns > MAX_COLUMNS:
+            raise EntryError(number, f"{columns} columns, expected at most {MAX_COLUMNS}")
+        yield found[0]
 
 
 def _entries(rows: Iterable[Sequence[str]]) -> Iterator[Entry]:

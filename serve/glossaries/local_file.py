@@ -1,0 +1,23 @@
+"""Reads the glossary files of the command line."""
+
+from pathlib import Path
+
+from serve.files import FileError
+from serve.glossaries.entry import Entry, EntryError
+from serve.glossaries.files import FORMATS, read_entries
+
+
+def read_file(file: Path, source_language: str, target_language: str) -> tuple[Entry, ...]:
+    """Returns the entries of a file, the end of whose name is its format.
+
+    Raises:
+        FileError: if it is invalid.
+        OSError: if it cannot be read.
+    """
+    entries_format = next((each for each in FORMATS if file.suffix.lower() == f".{each}"), None)
+    if entries_format is None:
+        raise FileError(f"{file}: expected a name that ends in {', '.join(f'.{each}' for each in FORMATS)}")
+    try:
+        return read_entries(file.read_text("utf-8"), entries_format, source_language, target_language)
+    except (EntryError, UnicodeDecodeError) as error:
+        raise FileError(f"{file}: {error}") from error
