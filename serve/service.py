@@ -45,6 +45,7 @@ from serve.api.parameters import ParameterReader
 from serve.api.server import channel_options, write_metrics
 from serve.api.value_limit import most_values
 from serve.files import FileError
+from serve.glossaries.reader import GlossaryReader
 from serve.glossaries.store import GlossaryStore
 from serve.keys.accounts import KeyMetrics
 from serve.observability.log_writer import LOG_WRITER
@@ -56,6 +57,7 @@ from serve.registry.loader import ModelLoader
 from serve.registry.registry import ModelRegistry
 from serve.registry.reloader import Reloader
 from serve.runtime.cuda.driver import GpuCollector
+from serve.sandbox.sandbox import Sandbox
 from serve.settings import OFF, ServeSettings
 from serve.state import State
 from serve.system import trim_memory
@@ -129,7 +131,8 @@ class Service:
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         if worker is not None:
             worker.attach(self.lifecycle, metrics, self.reloader)
-        glossaries = None if state is None else GlossaryStore(state)
+        self._sandbox = Sandbox(None if worker is None else worker.place.parsers)
+        glossaries, glossary_files = None if state is None else GlossaryStore(state), GlossaryReader(self._sandbox)
         dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds, glossaries)
         open_inference = OpenInference(dispatcher, models, self.lifecycle)
         self._load_shedder = LoadShedder(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
@@ -153,9 +156,11 @@ class Service:
         reader = RequestReader(
             settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections, arrivals
         )
-        parser, parameters = BodyParser(values), ParameterReader(reader, values)
+        parser, parameters = BodyParser(values), ParameterReader(reader, self._sandbox, values)
         translator = SegmentTranslator(dispatcher, models, self._security.authenticator)
-        self._documents = None if state is None else BackgroundDocuments(state, settings, translator, metrics)
+        self._documents = (
+            None if state is None else BackgroundDocuments(state, settings, translator, metrics, self._sandbox)
+        )
         document_reader = RequestReader(
             # A form is somewhat larger than its file.
             settings.document_max_bytes + settings.max_body_bytes,
@@ -166,8 +171,7 @@ class Service:
             most_largest=MOST_LARGEST_DOCUMENTS,
         )
         jobs = None if self._documents is None else self._documents.jobs
-        documents = HttpDocuments(jobs, translator, document_reader, values)
-        parts = DocumentParts(jobs, translator, ParameterReader(document_reader, values))
+        parts = DocumentParts(jobs, translator, ParameterReader(document_reader, self._sandbox, values))
         http_api = HttpApi(
             dispatcher,
             models,
@@ -177,10 +181,10 @@ class Service:
             read_metrics=self._read_metrics if worker is None else worker.read_metrics,
             reader=reader,
             parser=parser,
-            documents=documents,
-            glossaries=HttpGlossaries(glossaries, reader),
+            documents=HttpDocuments(jobs, translator, parts.reader),
+            glossaries=HttpGlossaries(glossaries, reader, glossary_files),
             open_inference=OpenInferenceHttp(open_inference, reader, parser),
-            deepl=self._deepl(dispatcher, parameters, glossaries, parts),
+            deepl=self._deepl(dispatcher, parameters, glossaries, glossary_files, parts),
             libretranslate=self._libretranslate(dispatcher, parameters, parts),
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
@@ -204,6 +208,7 @@ class Service:
         dispatcher: Dispatcher,
         reader: ParameterReader,
         glossaries: GlossaryStore | None,
+        glossary_files: GlossaryReader,
         documents: DocumentParts,
     ) -> DeepLHttp | None:
         path = self._settings.deepl_path
@@ -215,6 +220,7 @@ class Service:
             reader,
             self._security.authenticator,
             glossaries=glossaries,
+            glossary_files=glossary_files,
             documents=documents,
             prefix=path.rstrip("/"),
         )
@@ -433,6 +439,7 @@ class Service:
         await self.reloader.stop()
         await self.models.stop()
         await self._security.close()
+        self._sandbox.close()
         if self._state is not None:
             self._state.close()
 

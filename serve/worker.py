@@ -31,6 +31,7 @@ class WorkerPlace:
         link: the worker's end.
         http_socket: listens for all workers.
         grpc_port: the port that every worker opens.
+        parsers: the socket for calls of parsers; see `serve.sandbox.host`.
         listens_at_once: whether the worker opens its ports before it is ready, because no other worker is.
     """
 
@@ -38,6 +39,7 @@ class WorkerPlace:
     link: socket.socket
     http_socket: socket.socket
     grpc_port: int
+    parsers: socket.socket
     listens_at_once: bool
 
 

@@ -1,6 +1,5 @@
 """REST routes of stored glossaries."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,9 +16,11 @@ from serve.api.http_reader import RequestReader
 from serve.api.route_table import GLOSSARIES, Route, RouteGroup, described_by_name
 from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError, check_entries
-from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, read_entries, write_entries
-from serve.glossaries.store import Dictionary, Glossaries, Glossary, GlossaryStore
+from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, write_entries
+from serve.glossaries.reader import GlossaryReader
+from serve.glossaries.store import MOST_DICTIONARIES, Dictionary, Glossaries, Glossary, GlossaryStore
 from serve.observability.logs import RequestRecord
+from serve.threads import GLOSSARIES as GLOSSARY_THREADS
 from serve.translation.fields import Fields, shown
 
 GLOSSARIES_PATH = "/v1/glossaries"
@@ -84,10 +85,11 @@ def _describe_routes() -> dict[str, dict[str, Any]]:
 class HttpGlossaries:
     """Handlers of the routes."""
 
-    def __init__(self, store: GlossaryStore | None, reader: RequestReader) -> None:
-        """Creates the handlers; without a store, there are no glossaries."""
+    def __init__(self, store: GlossaryStore | None, reader: RequestReader, files: GlossaryReader) -> None:
+        """Creates the handlers; without a store, there are no glossaries. `files` reads the texts of files."""
         self._store = store
         self._reader = reader
+        self._files = files
         self._parser = BodyParser(MOST_VALUES)
 
     @property
@@ -106,8 +108,8 @@ class HttpGlossaries:
 
     async def create(self, request: Request) -> Response:
         """Requires a state directory. All processes of the service serve the glossary at once."""
-        body = await self._receive(request)
-        glossary = await self._use(request, lambda stored: stored.create(body.name, _dictionaries(body)))
+        name, dictionaries = await self._receive(request)
+        glossary = await self._use(request, lambda stored: stored.create(name, dictionaries))
         return _answer(_GLOSSARY, glossary, HTTPStatus.CREATED)
 
     async def list_all(self, request: Request) -> Response:
@@ -121,8 +123,8 @@ class HttpGlossaries:
 
     async def replace(self, glossary_id: str, request: Request) -> Response:
         """Replaces all or nothing. Requests that run already use the dictionaries from before."""
-        body = await self._receive(request)
-        glossary = await self._use(request, lambda stored: stored.replace(glossary_id, body.name, _dictionaries(body)))
+        name, dictionaries = await self._receive(request)
+        glossary = await self._use(request, lambda stored: stored.replace(glossary_id, name, dictionaries))
         return _answer(_GLOSSARY, glossary)
 
     async def delete(self, glossary_id: str, request: Request) -> Response:
@@ -144,43 +146,50 @@ class HttpGlossaries:
         found = await self._use(request, lambda stored: stored.entries(glossary_id, *pair))
         if kind is None:
             return _answer(_ENTRIES, Entries(found))
-        content = await asyncio.to_thread(write_entries, found, kind, *pair)
+        content = await GLOSSARY_THREADS.run(write_entries, found, kind, *pair)
         return Response(content, media_type=f"{MEDIA_TYPES[kind]}; charset=utf-8")
 
-    async def _receive(self, request: Request) -> GlossaryBody:
+    async def _receive(self, request: Request) -> tuple[str, list[Dictionary]]:
+        """Returns name and dictionaries of a body."""
         data, deadline_seconds = await self._reader.read(request)
-        return await self._parser.parse(data, GlossaryBody, deadline_seconds)
+        self._enabled()
+        body = await self._parser.parse(data, GlossaryBody, deadline_seconds)
+        if len(body.dictionaries) > MOST_DICTIONARIES:
+            problem = f"{len(body.dictionaries)} dictionaries, expected at most {MOST_DICTIONARIES}"
+            raise InvalidRequestError("dictionaries", problem)
+        read = [
+            await self._read(each, f"dictionaries[{index}]", deadline_seconds)
+            for index, each in enumerate(body.dictionaries)
+        ]
+        return body.name, read
+
+    async def _read(self, body: DictionaryBody, field: str, deadline_seconds: float) -> Dictionary:
+        """Returns a dictionary with its entries; `field` is its name in errors."""
+        if bool(body.entries) == bool(body.text):
+            raise InvalidRequestError(field, "expected either entries or text")
+        pair = body.source_language, body.target_language
+        try:
+            if body.text:
+                entries = await self._files.read(body.text, _entries_format(body.format), *pair, deadline_seconds)
+            else:
+                entries = await GLOSSARY_THREADS.run(check_entries, (each.entry for each in body.entries))
+        except EntryError as error:
+            raise InvalidRequestError(f"{field}.entries[{error.index}]", error.problem) from error
+        return Dictionary(*pair, entries)
+
+    def _enabled(self) -> GlossaryStore:
+        if self._store is None:
+            raise InvalidRequestError("glossary", "expected a server with --state-dir")
+        return self._store
 
     async def _use(self, request: Request, function: Callable[[Glossaries], T]) -> T:
         """Returns the result of a function of the client's glossaries, which runs in a thread."""
-        if self._store is None:
-            raise InvalidRequestError("glossary", "expected a server with --state-dir")
         record: RequestRecord = request.state.record
-        return await asyncio.to_thread(function, self._store.of(record.account_id, record.caller))
+        return await GLOSSARY_THREADS.run(function, self._enabled().of(record.account_id, record.caller))
 
 
 def _answer(adapter: TypeAdapter[T], value: T, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(adapter.dump_json(value), status, media_type="application/json")
-
-
-def _dictionaries(body: GlossaryBody) -> list[Dictionary]:
-    return [
-        Dictionary(each.source_language, each.target_language, _read(each, f"dictionaries[{index}]"))
-        for index, each in enumerate(body.dictionaries)
-    ]
-
-
-def _read(body: DictionaryBody, field: str) -> tuple[Entry, ...]:
-    """Returns the entries of a dictionary; `field` is its name in errors."""
-    if bool(body.entries) == bool(body.text):
-        raise InvalidRequestError(field, "expected either entries or text")
-    try:
-        if body.entries:
-            return check_entries(each.entry for each in body.entries)
-        kind = _entries_format(body.format)
-        return read_entries(body.text, kind, body.source_language, body.target_language)
-    except EntryError as error:
-        raise InvalidRequestError(f"{field}.entries[{error.index}]", error.problem) from error
 
 
 def _entries_format(name: str) -> EntriesFormat:

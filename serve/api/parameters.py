@@ -6,27 +6,25 @@ A JSON body holds all parameters. Otherwise the query and the form hold them tog
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
-from urllib.parse import parse_qsl
 
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import Field, File, FormParser, parse_options_header
 from starlette.requests import Request
 
 from serve.api.body_parser import SMALL_BODY_BYTES
+from serve.api.form_parser import FORM, MULTIPART, PARSE_FORM, Form, Upload, media_type_of, parse_form, parse_pairs
 from serve.api.http_reader import RequestReader
 from serve.api.value_limit import check_json
 from serve.errors import InvalidRequestError
+from serve.sandbox.frames import Item
+from serve.sandbox.limits import MEBIBYTE, Limits
+from serve.sandbox.sandbox import Sandbox
+from serve.sandbox.worker import Refusal
 from serve.translation.turns import run_turn
 
-JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
-
-
-class Upload(NamedTuple):
-    """A file of a multipart body."""
-
-    name: str
-    data: bytes
+JSON = "application/json"
+# A form is in memory as the body, as frames and as values.
+_BASE_BYTES = 32 * MEBIBYTE
+_MEMORY_PER_BYTE = 3
+_BASE_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,10 @@ Receive = Callable[[Request], Awaitable[tuple[Parameters, float]]]
 class ParameterReader:
     """Reads requests with up to `most_values` parameters."""
 
-    def __init__(self, reader: RequestReader, most_values: int) -> None:
+    def __init__(self, reader: RequestReader, sandbox: Sandbox, most_values: int) -> None:
+        """Creates the reader; forms of more than 64 KiB are parsed in the sandbox."""
         self._reader = reader
+        self._sandbox = sandbox
         self._most_values = most_values
 
     async def read(self, request: Request) -> tuple[Parameters, float]:
@@ -73,11 +73,53 @@ class ParameterReader:
             HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
         """
         data, deadline_seconds = await self._reader.read(request)
+        return await self._parse(request, data, deadline_seconds), deadline_seconds
+
+    async def read_file(self, request: Request) -> tuple[Parameters, bytes | None]:
+        """Returns the parameters, and the body; None in place of a multipart form.
+
+        Raises:
+            ServiceError, HTTPException: as `read`.
+        """
+        data, deadline_seconds = await self._reader.read(request)
+        if media_type_of(request.headers.get("content-type", "")) == MULTIPART:
+            return await self._parse(request, data, deadline_seconds), None
+        return parse_parameters(b"", "", request.scope["query_string"], self._most_values), data
+
+    async def _parse(self, request: Request, data: bytes, deadline_seconds: float) -> Parameters:
         content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
         if len(data) <= SMALL_BODY_BYTES:
-            return parse_parameters(data, content_type, query, self._most_values), deadline_seconds
-        parsed = await run_turn(deadline_seconds, parse_parameters, data, content_type, query, self._most_values)
-        return parsed, deadline_seconds
+            return parse_parameters(data, content_type, query, self._most_values)
+        if media_type_of(content_type) not in (FORM, MULTIPART):
+            return await run_turn(deadline_seconds, parse_parameters, data, content_type, query, self._most_values)
+        of_query = parse_pairs("query", query, self._most_values)
+        return _join(of_query, await self._parse_large(data, content_type, deadline_seconds))
+
+    async def _parse_large(self, data: bytes, content_type: str, deadline_seconds: float) -> Form:
+        limits = Limits.of_input(
+            len(data),
+            memory_bytes=_BASE_BYTES + _MEMORY_PER_BYTE * len(data),
+            output_bytes=MEBIBYTE + 2 * len(data),
+            base_seconds=_BASE_SECONDS,
+        )
+        items = (content_type, self._most_values, data)
+        try:
+            found = await self._sandbox.call(
+                PARSE_FORM, items, purpose="forms", limits=limits, convert=_part, deadline_seconds=deadline_seconds
+            )
+        except Refusal as refusal:
+            raise InvalidRequestError(*refusal.args) from refusal
+        form, rest = Form(), iter(found)
+        for part in rest:
+            if len(part) == len(("name", "value")):
+                form.fields.append(part)
+            else:
+                form.uploads[part[0]] = Upload(part[1], next(rest))
+        return form
+
+
+def _part(item: Item) -> Item:
+    return item if isinstance(item, bytes) else tuple(item)
 
 
 def parse_parameters(data: bytes, content_type: str, query: bytes, most_values: int) -> Parameters:
@@ -86,20 +128,17 @@ def parse_parameters(data: bytes, content_type: str, query: bytes, most_values: 
     Raises:
         InvalidRequestError: if the body or the query is malformed or has too many values.
     """
-    media_type = content_type.partition(";")[0].strip().lower()
+    media_type = media_type_of(content_type)
     if media_type == JSON or (media_type.startswith("application/") and media_type.endswith("+json")):
         return Parameters(typed=True, values=_parse_json(data, most_values))
-    pairs, uploads = _parse_pairs("query", query, most_values), dict[str, Upload]()
-    if media_type == FORM:
-        pairs += _parse_pairs("body", data, most_values)
-    elif media_type == MULTIPART:
-        boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
-        fields, uploads = _parse_multipart(data, boundary, most_values)
-        pairs += fields
+    return _join(parse_pairs("query", query, most_values), parse_form(data, content_type, most_values))
+
+
+def _join(query: list[tuple[str, str]], form: Form) -> Parameters:
     values: dict[str, list[object]] = {}
-    for name, value in pairs:
+    for name, value in (*query, *form.fields):
         values.setdefault(name, []).append(value)
-    return Parameters(typed=False, values=values, uploads=uploads)
+    return Parameters(typed=False, values=values, uploads=form.uploads)
 
 
 def _parse_json(data: bytes, most_values: int) -> dict[str, list[object]]:
@@ -113,41 +152,3 @@ def _parse_json(data: bytes, most_values: int) -> dict[str, list[object]]:
     if not isinstance(content, dict):
         raise InvalidRequestError("body", "expected a JSON object")
     return {name: [value] for name, value in content.items() if value is not None}
-
-
-def _parse_pairs(field: str, data: bytes, most_values: int) -> list[tuple[str, str]]:
-    try:
-        text = data.decode("ascii")
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most_values)
-    except ValueError as error:
-        raise InvalidRequestError(field, f"expected at most {most_values} URL-encoded values in UTF-8") from error
-
-
-def _parse_multipart(data: bytes, boundary: bytes, most_values: int) -> tuple[list[tuple[str, str]], dict[str, Upload]]:
-    fields, uploads = list[tuple[str, str]](), dict[str, Upload]()
-    left = most_values
-
-    def count() -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise FormParserError
-
-    def on_field(part: Field) -> None:
-        count()
-        fields.append(((part.field_name or b"").decode(), (part.value or b"").decode()))
-
-    def on_file(part: File) -> None:
-        count()
-        part.file_object.seek(0)
-        name = (part.file_name or b"").decode()
-        uploads.setdefault((part.field_name or b"").decode(), Upload(name, part.file_object.read()))
-
-    try:
-        config = {"MAX_MEMORY_FILE_SIZE": len(data) + 1}
-        parser = FormParser(MULTIPART, on_field, on_file, boundary=boundary, config=config)
-        parser.write(data)
-        parser.finalize()
-    except (FormParserError, ValueError) as error:
-        raise InvalidRequestError("body", f"expected multipart data of at most {most_values} parts") from error
-    return fields, uploads

@@ -7,7 +7,7 @@ from serve.documents.translation import count_parts
 
 
 class DistinctSegments:
-    """The different segments of a document. Many take long: creation and `write` belong in a thread.
+    """The different segments of a document. Many take long.
 
     Attributes:
         segments: in the order of their first places.

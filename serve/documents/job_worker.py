@@ -2,22 +2,22 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 import structlog
 
-from serve.documents.distinct import DistinctSegments
 from serve.documents.document import DocumentError, DocumentRequest, Segment
-from serve.documents.formats import parse_document
 from serve.documents.job import Job, JobStatus
 from serve.documents.job_store import Claim, JobStore, Progress
 from serve.documents.jobs import DocumentJobs
+from serve.documents.reader import DocumentReader, DocumentText
 from serve.documents.translation import translate_segments
 from serve.errors import DrainingError, RateLimitedError, ServiceError
 from serve.fair_share import largest_share
-from serve.system import without_full_collections
+from serve.sandbox.sandbox import ParserUnavailableError
+from serve.threads import DOCUMENTS
 
 # Jobs of one process that are translated at once: small documents pass a large one.
 MAX_RUNNING = 4
@@ -42,7 +42,7 @@ class DocumentTranslator(Protocol):
         """The number of segments of a job that are translated at once."""
 
     def begin(
-        self, job: Job, document: DistinctSegments
+        self, job: Job, document: DocumentText
     ) -> AbstractAsyncContextManager[Callable[[Segment], Awaitable[str]]]:
         """Yields a function that translates one segment of a job; the texts count for its key if the block succeeds.
 
@@ -59,15 +59,20 @@ class JobWorker:
     """
 
     def __init__(
-        self, store: JobStore, jobs: DocumentJobs, translator: DocumentTranslator, count: Callable[[str], object]
+        self,
+        store: JobStore,
+        jobs: DocumentJobs,
+        reader: DocumentReader,
+        translator: DocumentTranslator,
+        count: Callable[[str], object],
     ) -> None:
         """Creates the worker; `count` is called with the final status of each job."""
         self._store = store
         self._jobs = jobs
+        self._reader = reader
         self._translator = translator
         self._count = count
         self._running = dict[asyncio.Task[None], str]()  # the owner of each job
-        self._reading = asyncio.Lock()
 
     async def run(self) -> None:
         """Works until it is canceled; then it gives unfinished jobs back."""
@@ -136,15 +141,15 @@ class JobWorker:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _work(self, claim: Claim) -> None:
-        run = _Run(claim, self._store, self._translator, self._jobs.limits.unpacked_bytes, self._reading)
+        run = _Run(claim, self._store, self._reader, self._translator, self._jobs.limits.unpacked_bytes)
         try:
             status = await run.complete()
         except asyncio.CancelledError:
             await self._release(claim)
             raise
-        except DrainingError:
+        except (DrainingError, ParserUnavailableError):
             await self._release(claim)
-            # The server stops soon: until then, this worker would claim the job again and again.
+            # Without a pause, this worker would claim the job again and again.
             await asyncio.sleep(POLL_SECONDS)
             return
         except RateLimitedError as error:
@@ -162,13 +167,12 @@ class _Run:
         self,
         claim: Claim,
         store: JobStore,
+        reader: DocumentReader,
         translator: DocumentTranslator,
         unpacked_bytes: int,
-        reading: asyncio.Lock,
     ) -> None:
-        """Creates the run; it holds `reading` while it parses or writes, which bounds CPU time and memory."""
         self.progress = Progress()
-        self._reading = reading
+        self._reader = reader
         self._claim = claim
         self._store = store
         self._translator = translator
@@ -181,6 +185,7 @@ class _Run:
         Raises:
             DrainingError: if the server stops.
             RateLimitedError: if the client has too many requests now.
+            ParserUnavailableError: if documents cannot be read now.
         """
         working = asyncio.create_task(self._translate())
         try:
@@ -198,7 +203,7 @@ class _Run:
     async def _translate(self) -> JobStatus | None:
         try:
             data = await self._translated()
-        except (DrainingError, RateLimitedError):
+        except (DrainingError, ParserUnavailableError, RateLimitedError):
             raise
         except (DocumentError, ServiceError) as error:
             return await self._fail(str(error))
@@ -215,17 +220,6 @@ class _Run:
         return JobStatus.FAILED if held else None
 
     async def _translated(self) -> bytes:
-        read = await _in_turn(self._reading, self._parse)
-        self.progress = Progress(read.parts, 0, read.characters)
-
-        def report() -> None:
-            self.progress = Progress(read.parts, self.progress.translated + 1, read.characters)
-
-        async with self._translator.begin(self._claim.job, read) as translate:
-            translations = await translate_segments(read.segments, translate, self._translator.in_flight, report)
-            return await _in_turn(self._reading, self._write, read, translations)
-
-    def _parse(self) -> DistinctSegments:
         job = self._claim.job
         request = DocumentRequest(
             job.source_language,
@@ -235,26 +229,19 @@ class _Run:
             MOST_TEXTS,
             job.options.ignore_tags,
         )
-        with without_full_collections():
-            return DistinctSegments(parse_document(job.name, self._store.read_source(self._claim), request))
+        source = await DOCUMENTS.run(self._store.read_source, self._claim)
+        read = await self._reader.parse(job.name, source, request)
+        # The translation takes minutes: meanwhile the document is only on disk.
+        del source
+        self.progress = Progress(read.parts, 0, read.characters)
 
-    def _write(self, read: DistinctSegments, translations: Sequence[str]) -> bytes:
-        with without_full_collections():
-            return read.write(translations)
+        def report() -> None:
+            self.progress = Progress(read.parts, self.progress.translated + 1, read.characters)
 
-
-async def _in_turn(turn: asyncio.Lock, work: Callable[..., T], *args: object) -> T:
-    """Calls a function in a thread. Its turn lasts until the thread ends, also if this call is canceled before."""
-    await turn.acquire()
-    working = asyncio.create_task(asyncio.to_thread(work, *args))
-
-    def end(ended: "asyncio.Task[T]") -> None:
-        turn.release()
-        if not ended.cancelled():
-            ended.exception()  # after a cancellation, nobody else takes note of it
-
-    working.add_done_callback(end)
-    return await asyncio.shield(working)
+        async with self._translator.begin(job, read) as translate:
+            translations = await translate_segments(read.segments, translate, self._translator.in_flight, report)
+            source = await DOCUMENTS.run(self._store.read_source, self._claim)
+            return await self._reader.write(job.name, source, request, translations)
 
 
 async def _attempt(what: str, function: Callable[..., T], *args: object) -> T | None:
@@ -263,7 +250,7 @@ async def _attempt(what: str, function: Callable[..., T], *args: object) -> T | 
     The job is then claimed again once the claim has expired.
     """
     try:
-        return await asyncio.to_thread(function, *args)
+        return await DOCUMENTS.run(function, *args)
     except Exception as error:  # noqa: BLE001 - the next call may succeed
         # The text of a database error has the keys of jobs.
         _log.warning("document_store_failed", during=what, problem=type(error).__name__)

@@ -9,7 +9,9 @@ from pathlib import PurePath
 from serve.documents.formats import FORMATS
 from serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
 from serve.documents.job_store import JobStore
+from serve.documents.reader import DocumentReader
 from serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooLargeError
+from serve.threads import DOCUMENTS
 
 MOST_NAME_CHARACTERS = 200
 JOB_ID_DIGITS = 32
@@ -25,10 +27,11 @@ class DocumentJobs:
         created: set when this process creates a job.
     """
 
-    def __init__(self, store: JobStore, limits: JobLimits) -> None:
+    def __init__(self, store: JobStore, limits: JobLimits, reader: DocumentReader) -> None:
         self.limits = limits
         self.created = asyncio.Event()
         self._store = store
+        self._reader = reader
 
     async def create(
         self,
@@ -57,6 +60,7 @@ class DocumentJobs:
             RequestTooLargeError: if the file is too large.
             DocumentStoreFullError: if the store has no room for the owner.
             StorageFullError: if the disk or the database has no space.
+            ParserUnavailableError: if documents cannot be read now.
         """
         name = safe_name(name)
         if PurePath(name).suffix.lower() not in FORMATS:
@@ -67,7 +71,8 @@ class DocumentJobs:
             raise InvalidRequestError("file", "empty, expected a document")
         if len(data) > self.limits.document_bytes:
             raise RequestTooLargeError(f"file: {len(data)} bytes, expected at most {self.limits.document_bytes}")
-        job = await asyncio.to_thread(
+        await self._reader.check()
+        job = await DOCUMENTS.run(
             self._store.add, name, data, source_language, target_language, options, account=account, owner=owner
         )
         self.created.set()
@@ -79,7 +84,7 @@ class DocumentJobs:
         Raises:
             DocumentNotFoundError: if there is none, or it has expired.
         """
-        return await asyncio.to_thread(self._store.find, _checked(job_id))
+        return await DOCUMENTS.run(self._store.find, _checked(job_id))
 
     async def get_with_key(self, job_id: str, key: str) -> Job:
         """Returns a job, given its second secret too.
@@ -99,7 +104,7 @@ class DocumentJobs:
             DocumentNotFoundError: if there is no such job, or it has expired.
             DocumentNotReadyError: if it is not done.
         """
-        job, file = await asyncio.to_thread(self._store.open_result, _checked(job_id))
+        job, file = await DOCUMENTS.run(self._store.open_result, _checked(job_id))
         path = PurePath(job.name)
         name = f"{path.stem}.{job.target_language}{path.suffix}"
         return TranslatedDocument(name, file, os.fstat(file.fileno()).st_size)
@@ -110,7 +115,7 @@ class DocumentJobs:
         Raises:
             DocumentNotFoundError: if there is none, or it has expired.
         """
-        await asyncio.to_thread(self._store.remove, _checked(job_id))
+        await DOCUMENTS.run(self._store.remove, _checked(job_id))
 
 
 def safe_name(name: str) -> str:

@@ -1,11 +1,10 @@
 """The terms of a request: its own, and those of stored glossaries."""
 
-import asyncio
-
 from serve.errors import InvalidRequestError
 from serve.glossaries.entry import EntryError, check_entries
 from serve.glossaries.matching import TermIndex
 from serve.glossaries.store import Glossaries
+from serve.threads import TERMS
 from serve.translation.fields import shown
 from serve.translation.request import TranslateRequest
 
@@ -39,7 +38,7 @@ async def find_indexes(
             problem = f"{shown(glossary_id)}, expected none: the server has no --state-dir"
             raise InvalidRequestError("glossary", problem)
         # The database may be on another machine.
-        index = await asyncio.to_thread(_load, stored, glossary_id, request, (source_language, target_language))
+        index = await TERMS.run(_load, stored, glossary_id, request, (source_language, target_language))
         if index is not None:
             indexes.append(index)
     return tuple(indexes)

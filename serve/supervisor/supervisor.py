@@ -21,6 +21,7 @@ from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER
 from serve.process_link import LinkClosedError
 from serve.registry.loader import LoadModels
 from serve.registry.reloader import ReloadReport
+from serve.sandbox.host import ParserHost
 from serve.settings import ServeSettings
 from serve.supervisor.cpus import share_of
 from serve.supervisor.joined_metrics import JoinedMetrics
@@ -98,6 +99,7 @@ class Supervisor:
         self._stopping = False
         self._done = asyncio.Event()
         self._failure: str | None = None
+        self._parsers = ParserHost()
 
     async def run(self) -> None:
         """Serves until a signal.
@@ -111,6 +113,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
         loop.add_signal_handler(signal.SIGUSR2, lambda: self._begin(self._restart_all()))
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        self._parsers.watch()
         # Otherwise a collection in a worker would copy the pages that all of them share.
         trim_memory()
         for number in range(self._count):
@@ -119,6 +122,7 @@ class Supervisor:
         await self._done.wait()
         for task in self._tasks:
             task.cancel()
+        self._parsers.close()
         if self._failure is not None:
             raise StartError(self._failure)
         log.info("stopped")
@@ -136,9 +140,10 @@ class Supervisor:
             own_end,
             self._http_socket,
             self._grpc_socket.getsockname()[1],
+            self._parsers.calls,
             listens_at_once=not self._was_ready,
         )
-        inherited = (self._grpc_socket, *(each.end for each in self._workers))
+        inherited = (self._grpc_socket, self._parsers.own_end, *(each.end for each in self._workers))
         cpus = share_of(number, self._count)
         worker = fork_worker(self._work, place, end, cpus=cpus, inherited=inherited, answer=self._answer)
         self._workers.append(worker)

@@ -41,6 +41,7 @@ LONG_FILES = tuple(
         "serve/api/test_key_limits.py",
         "serve/documents/test_hostile_documents.py",
         "serve/api/test_documents.py",
+        "serve/sandbox/test_service.py",
         "serve/supervisor/test_supervisor.py",
         "serve/test_app.py",
     )

@@ -6,9 +6,10 @@ from typing import Any
 from serve.api.deepl.languages import RESOURCES
 from serve.api.deepl.request import PARAMETERS
 from serve.api.deepl.stored_documentation import DOCUMENT_ROUTES, GLOSSARY_ROUTES, Route
+from serve.api.form_parser import FORM, MULTIPART
 from serve.api.http_body import TIMEOUT_PARAMETER
 from serve.api.interface import error_documentation
-from serve.api.parameters import FORM, JSON, MULTIPART
+from serve.api.parameters import JSON
 
 _MESSAGE = {
     "type": "object",

@@ -1,7 +1,6 @@
 """DeepL's glossaries, versions 2 and 3, over the stored glossaries of the server."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -13,12 +12,13 @@ from serve.api.deepl.request import checked_glossary_id, refuse, unsupported
 from serve.api.interface import Routes
 from serve.api.parameters import Parameters, Receive
 from serve.api.served_languages import ServedLanguages
-from serve.errors import GlossaryNotFoundError
+from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError
-from serve.glossaries.files import EntriesFormat, read_entries
-from serve.glossaries.store import Dictionary, DictionarySummary, Glossaries, Glossary, GlossaryStore
-from serve.keys.account import ask
+from serve.glossaries.files import EntriesFormat
+from serve.glossaries.reader import GlossaryReader
+from serve.glossaries.store import MOST_DICTIONARIES, Dictionary, DictionarySummary, Glossaries, Glossary, GlossaryStore
 from serve.observability.logs import RequestRecord
+from serve.threads import GLOSSARIES as GLOSSARY_THREADS
 
 T = TypeVar("T")
 
@@ -31,17 +31,24 @@ class DeepLGlossaries:
     """Handlers of the routes of glossaries."""
 
     def __init__(
-        self, store: GlossaryStore | None, languages: ServedLanguages, receive: Receive, receive_large: Receive
+        self,
+        store: GlossaryStore | None,
+        files: GlossaryReader,
+        languages: ServedLanguages,
+        receive: Receive,
+        receive_large: Receive,
     ) -> None:
         """Creates the handlers.
 
         Args:
             store: None: the server has no state directory, and refuses glossaries before it reads a body.
+            files: reads entries.
             languages: that a glossary may have.
             receive: returns the parameters of an authenticated request, and its deadline.
             receive_large: does the same for a request with entries.
         """
         self._store = store
+        self._files = files
         self._languages = languages
         self._receive = receive
         self._receive_large = receive_large
@@ -76,9 +83,9 @@ class DeepLGlossaries:
 
     async def create_one(self, request: Request) -> Response:
         """Creates a glossary for one pair of languages."""
-        parameters = await self._read(request, entries=True)
+        parameters, deadline_seconds = await self._read_large(request)
         values = {name: parameters.first(name) for name in ("source_lang", "target_lang", "entries", "entries_format")}
-        dictionary = self._dictionary(values)
+        dictionary = await self._dictionary(values, deadline_seconds)
         glossary = await self._use(request, lambda stored: stored.create(_name(parameters), [dictionary]))
         return JSONResponse(_single(glossary), HTTPStatus.CREATED)
 
@@ -106,8 +113,8 @@ class DeepLGlossaries:
 
     async def create(self, request: Request) -> Response:
         """Creates a glossary with a dictionary per pair of languages."""
-        parameters = await self._read(request, entries=True)
-        dictionaries = self._dictionaries(parameters)
+        parameters, deadline_seconds = await self._read_large(request)
+        dictionaries = await self._dictionaries(parameters, deadline_seconds)
         if not dictionaries:
             raise refuse("Glossary dictionaries must be provided.")
         glossary = await self._use(request, lambda stored: stored.create(_name(parameters), dictionaries))
@@ -124,8 +131,8 @@ class DeepLGlossaries:
 
     async def change(self, request: Request, glossary_id: str) -> Response:
         """Renames a glossary, and adds or replaces entries of its dictionaries."""
-        parameters = await self._read(request, entries=True)
-        dictionaries = self._dictionaries(parameters)
+        parameters, deadline_seconds = await self._read_large(request)
+        dictionaries = await self._dictionaries(parameters, deadline_seconds)
         name = _name(parameters) if parameters.first("name") is not None else None
         glossary = await self._use(
             request, lambda stored: stored.change(checked_glossary_id(glossary_id), name, dictionaries)
@@ -148,8 +155,9 @@ class DeepLGlossaries:
 
     async def put_dictionary(self, request: Request, glossary_id: str) -> Response:
         """Adds a dictionary, or replaces the one of the same languages."""
-        parameters = await self._read(request, entries=True)
-        dictionary = self._dictionary({name: parameters.first(name) for name in parameters.values})
+        parameters, deadline_seconds = await self._read_large(request)
+        values = {name: parameters.first(name) for name in parameters.values}
+        dictionary = await self._dictionary(values, deadline_seconds)
         glossary = await self._use(
             request, lambda stored: stored.put_dictionary(checked_glossary_id(glossary_id), dictionary)
         )
@@ -176,29 +184,35 @@ class DeepLGlossaries:
             raise refuse("Glossaries are not supported by this server: it has no --state-dir.")
         return self._store
 
-    async def _read(self, request: Request, *, entries: bool = False) -> Parameters:
-        """Returns the parameters of a request; with `entries`, it may have the size of a document."""
+    async def _read(self, request: Request) -> Parameters:
         self._enabled()
-        receive = self._receive_large if entries else self._receive
-        parameters, _ = await receive(request)
+        parameters, _ = await self._receive(request)
         return parameters
+
+    async def _read_large(self, request: Request) -> tuple[Parameters, float]:
+        """Returns the parameters and the deadline of a request that may have the size of a document."""
+        self._enabled()
+        return await self._receive_large(request)
 
     async def _use(self, request: Request, use: Callable[[Glossaries], T]) -> T:
         """Returns the result of a function of the client's glossaries, which runs in a thread."""
         store = self._enabled()
         record: RequestRecord = request.state.record
         try:
-            return await ask(use, store.of(record.account_id, record.caller))
+            return await GLOSSARY_THREADS.run(use, store.of(record.account_id, record.caller))
         except EntryError as error:
             raise _invalid_entry(error) from error
 
-    def _dictionaries(self, parameters: Parameters) -> list[Dictionary]:
+    async def _dictionaries(self, parameters: Parameters, deadline_seconds: float) -> list[Dictionary]:
         values = parameters.all("dictionaries")
         if not all(isinstance(each, dict) for each in values):
             raise unsupported("dictionaries")
-        return [self._dictionary(each) for each in values if isinstance(each, dict)]
+        if len(values) > MOST_DICTIONARIES:
+            problem = f"{len(values)} dictionaries, expected at most {MOST_DICTIONARIES}"
+            raise InvalidRequestError("dictionaries", problem)
+        return [await self._dictionary(each, deadline_seconds) for each in values if isinstance(each, dict)]
 
-    def _dictionary(self, values: dict[str, Any]) -> Dictionary:
+    async def _dictionary(self, values: dict[str, Any], deadline_seconds: float) -> Dictionary:
         pair = self._languages_of(values.get("source_lang"), values.get("target_lang"))
         entries, entries_format = values.get("entries"), values.get("entries_format")
         if not isinstance(entries, str) or not entries:
@@ -206,11 +220,12 @@ class DeepLGlossaries:
         if not isinstance(entries_format, str) or entries_format not in _FORMATS:
             raise unsupported("entries_format")
         try:
-            found = read_entries(entries, _FORMATS[entries_format], *pair)
+            found = await self._files.read(
+                entries, _FORMATS[entries_format], *pair, deadline_seconds, first_targets=True
+            )
         except EntryError as error:
             raise _invalid_entry(error) from error
-        # Further columns of a file, such as the languages, are no forms of the translation.
-        return Dictionary(*pair, tuple(replace(each, targets=each.targets[:1]) for each in found))
+        return Dictionary(*pair, found)
 
     def _languages_of(self, source: object, target: object) -> tuple[str, str]:
         found = [self._languages.find(each) if isinstance(each, str) else None for each in (source, target)]

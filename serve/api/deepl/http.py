@@ -36,6 +36,7 @@ from serve.errors import (
     ServiceError,
     UnauthorizedError,
 )
+from serve.glossaries.reader import GlossaryReader
 from serve.glossaries.store import GlossaryStore
 from serve.keys.account import Account
 from serve.observability.request_metrics import Method
@@ -71,6 +72,7 @@ class DeepLHttp:
         authenticator: Authenticator,
         *,
         glossaries: GlossaryStore | None,
+        glossary_files: GlossaryReader,
         documents: DocumentParts,
         prefix: str,
     ) -> None:
@@ -82,6 +84,7 @@ class DeepLHttp:
             reader: of parameters.
             authenticator: of keys in parameters and headers.
             glossaries: None: the server has no state directory.
+            glossary_files: reads entries.
             documents: their jobs; glossaries may be as large.
             prefix: before every path; empty: none.
         """
@@ -92,7 +95,9 @@ class DeepLHttp:
         self._languages = ServedLanguages(models)
         self._prefix = prefix
         self._large_reader = documents.reader
-        self._glossaries = DeepLGlossaries(glossaries, self._languages, self._receive, self._receive_large)
+        self._glossaries = DeepLGlossaries(
+            glossaries, glossary_files, self._languages, self._receive, self._receive_large
+        )
         self._documents = DeepLDocuments(documents, self._languages, self._receive, self._receive_large)
         self._paths = frozenset(f"{prefix}{path}" for path in (*_OWN_PATHS, *(path for _, path, _ in self._routes())))
         self._below = tuple(f"{path}/" for path in self._paths)

@@ -8,7 +8,9 @@ from serve.documents.job import JobLimits
 from serve.documents.job_store import JobStore
 from serve.documents.job_worker import JobWorker
 from serve.documents.jobs import DocumentJobs
+from serve.documents.reader import DocumentReader
 from serve.observability.metrics import ServiceMetrics
+from serve.sandbox.sandbox import Sandbox
 from serve.settings import ServeSettings
 from serve.state import State
 
@@ -21,7 +23,12 @@ class BackgroundDocuments:
     """
 
     def __init__(
-        self, state: State, settings: ServeSettings, translator: SegmentTranslator, metrics: ServiceMetrics
+        self,
+        state: State,
+        settings: ServeSettings,
+        translator: SegmentTranslator,
+        metrics: ServiceMetrics,
+        sandbox: Sandbox,
     ) -> None:
         limits = JobLimits(
             document_bytes=settings.document_max_bytes,
@@ -30,9 +37,9 @@ class BackgroundDocuments:
             store_bytes=settings.documents_max_bytes,
             keep_seconds=settings.documents_keep_seconds,
         )
-        store = JobStore(state, limits)
-        self.jobs = DocumentJobs(store, limits)
-        self._worker = JobWorker(store, self.jobs, translator, metrics.count_document)
+        store, reader = JobStore(state, limits), DocumentReader(sandbox, limits)
+        self.jobs = DocumentJobs(store, limits, reader)
+        self._worker = JobWorker(store, self.jobs, reader, translator, metrics.count_document)
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:

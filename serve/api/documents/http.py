@@ -14,8 +14,7 @@ from serve.api.documents.documentation import create_documentation, result_docum
 from serve.api.documents.result import DocumentAnswer
 from serve.api.documents.translator import SegmentTranslator, request_for
 from serve.api.http_problem import problem_documentation
-from serve.api.http_reader import RequestReader
-from serve.api.parameters import MULTIPART, Parameters, parse_parameters
+from serve.api.parameters import ParameterReader, Parameters
 from serve.api.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
 from serve.documents.formats import FORMATS
 from serve.documents.job import Job, JobOptions, JobStatus
@@ -28,7 +27,6 @@ from serve.errors import (
 from serve.observability.logs import RequestRecord
 from serve.translation.fields import refusal
 from serve.translation.markup import read_markup
-from serve.translation.turns import run_turn
 
 DOCUMENTS_PATH = "/v1/documents"
 DISABLED = "documents: requires a server with --state-dir"
@@ -124,21 +122,17 @@ def _describe_routes() -> dict[str, dict[str, Any]]:
 class HttpDocuments:
     """Handlers of the document routes."""
 
-    def __init__(
-        self, jobs: DocumentJobs | None, translator: SegmentTranslator, reader: RequestReader, most_values: int
-    ) -> None:
+    def __init__(self, jobs: DocumentJobs | None, translator: SegmentTranslator, reader: ParameterReader) -> None:
         """Creates the handlers.
 
         Args:
             jobs: None: the server has no state directory, and refuses documents.
             translator: checks languages and models.
             reader: of bodies as large as documents.
-            most_values: parameters of a request.
         """
         self._jobs = jobs
         self._translator = translator
         self._reader = reader
-        self._most_values = most_values
 
     @property
     def routes(self) -> RouteGroup:
@@ -198,12 +192,9 @@ class HttpDocuments:
 
     async def _receive(self, request: Request) -> tuple[str, bytes, Parameters]:
         """Returns name and bytes of the file, and the other parameters."""
-        data, deadline_seconds = await self._reader.read(request)
-        content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
-        if content_type.partition(";")[0].strip().lower() != MULTIPART:
-            parameters = parse_parameters(b"", "", query, self._most_values)
+        parameters, data = await self._reader.read_file(request)
+        if data is not None:
             return str(parameters.first("name") or ""), data, parameters
-        parameters = await run_turn(deadline_seconds, parse_parameters, data, content_type, query, self._most_values)
         if "file" not in parameters.uploads:
             raise InvalidRequestError("file", "expected a part with this name and the name of a file")
         upload = parameters.uploads["file"]

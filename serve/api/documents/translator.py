@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from serve.api.auth import Authenticator
-from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Segment
 from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
 from serve.documents.job import Job, JobOptions
+from serve.documents.reader import DocumentText
 from serve.errors import (
     DeadlineExceededError,
     DeadlineUnmeetableError,
@@ -66,7 +66,7 @@ class SegmentTranslator:
         self._dispatcher.find_languages(request, record)
 
     @asynccontextmanager
-    async def begin(self, job: Job, document: DistinctSegments) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
+    async def begin(self, job: Job, document: DocumentText) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
         """Yields a function that translates one segment; the source language is that of the whole document.
 
         The job is one request of its API key, whose characters count if the block succeeds.

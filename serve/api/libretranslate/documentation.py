@@ -3,9 +3,10 @@
 from http import HTTPStatus
 from typing import Any
 
+from serve.api.form_parser import FORM, MULTIPART
 from serve.api.http_body import TIMEOUT_PARAMETER
 from serve.api.interface import error_documentation
-from serve.api.parameters import FORM, JSON, MULTIPART
+from serve.api.parameters import JSON
 
 _TEXT = {"type": "string", "minLength": 1}
 _LANGUAGE = {**_TEXT, "description": "Code of a language, in any case and of any region."}

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.api.parameters import FORM, JSON, MULTIPART, Upload, parse_parameters
+from serve.api.form_parser import FORM, MULTIPART, Upload
+from serve.api.parameters import JSON, parse_parameters
 from serve.errors import InvalidRequestError
 
 MOST = 20

@@ -10,17 +10,20 @@ from types import SimpleNamespace
 
 import pytest
 from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
 from serve.documents import job_worker
-from serve.documents.distinct import DistinctSegments
-from serve.documents.document import Document, DocumentRequest, Segment
-from serve.documents.formats import parse_document
-from serve.documents.job import Job, JobLimits, JobStatus
+from serve.documents.document import Segment
+from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
 from serve.documents.job_store import Claim, JobStore
 from serve.documents.job_worker import JobWorker
 from serve.documents.jobs import DocumentJobs, safe_name
+from serve.documents.reader import DocumentReader, DocumentText
 from serve.errors import DrainingError, InvalidRequestError, RateLimitedError, RequestTooLargeError, ServiceError
+from serve.sandbox import host
+from serve.sandbox.sandbox import MAX_TRIES, Sandbox
 from serve.state import State
+from tests.support.live import eventually
 
 LIMITS = JobLimits(document_bytes=1000, unpacked_bytes=1000, jobs=20, store_bytes=100_000, keep_seconds=1000.0)
 pytestmark = pytest.mark.anyio
@@ -44,7 +47,7 @@ class Capitals:
     limited: set[str] = field(default_factory=set)
 
     @asynccontextmanager
-    async def begin(self, job: Job, _document: DistinctSegments) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
+    async def begin(self, job: Job, _document: DocumentText) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
         self.begun.set()
         if job.name in self.limited:
             raise RateLimitedError("the API key has used its requests of this minute", 60)
@@ -64,11 +67,14 @@ class Bench:
 
     store: JobStore
     jobs: DocumentJobs
+    reader: DocumentReader
     translator: Capitals
     counted: list[str]
 
     def start(self) -> "asyncio.Task[None]":
-        return asyncio.create_task(JobWorker(self.store, self.jobs, self.translator, self.counted.append).run())
+        return asyncio.create_task(
+            JobWorker(self.store, self.jobs, self.reader, self.translator, self.counted.append).run()
+        )
 
     async def create(self, text: str = "one\ntwo\n", name: str = "a.txt", owner: str = "") -> Job:
         return await self.jobs.create(name, text.encode(), "en", "de", owner=owner)
@@ -93,9 +99,10 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(job_worker, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(job_worker, "POLL_SECONDS", 0.05)
-    state = State(tmp_path)
-    store = JobStore(state, LIMITS)
-    yield Bench(store, DocumentJobs(store, LIMITS), Capitals(), [])
+    state, sandbox = State(tmp_path), Sandbox()
+    store, reader = JobStore(state, LIMITS), DocumentReader(sandbox, LIMITS)
+    yield Bench(store, DocumentJobs(store, LIMITS, reader), reader, Capitals(), [])
+    sandbox.close()
     state.close()
 
 
@@ -214,6 +221,21 @@ async def test_a_server_that_drains_gives_a_job_back(bench: Bench) -> None:
     assert bench.counted == []
 
 
+async def test_a_document_waits_while_no_parser_can_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_worker, "POLL_SECONDS", 0.01)
+    bench.translator.gate.set()
+    job = bench.store.add("a.txt", b"one\n", "en", "de", JobOptions())
+    with monkeypatch.context() as patch, capture_logs() as lines:
+        patch.setattr(host, "_OPTIONS", ("-c", "raise SystemExit(7)"))
+        working = bench.start()
+        # More tries than a document has attempts.
+        await asyncio.to_thread(eventually, lambda: len(lines) >= 4 * MAX_TRIES)
+        assert {line["event"] for line in lines} == {"parsers_ended"}
+        assert (await bench.jobs.get(job.id)).status not in FINAL
+    await bench.wait(job, JobStatus.DONE)
+    await stop(working)
+
+
 async def test_small_documents_pass_a_large_one(bench: Bench) -> None:
     working = bench.start()
     jobs = [await bench.create(owner=f"client {number}") for number in range(job_worker.MAX_RUNNING + 1)]
@@ -279,34 +301,6 @@ async def test_a_deleted_document_ends_its_translation(bench: Bench) -> None:
         await bench.wait(job, JobStatus.TRANSLATING)
     await bench.jobs.delete(jobs[0].id)
     await bench.wait(jobs[-1], JobStatus.TRANSLATING)
-    await stop(working)
-
-
-async def test_a_deleted_document_is_read_to_its_end_before_the_next_one(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the documents of a client that deletes them could take all threads and any memory."""
-    entered, leave = threading.Event(), threading.Event()
-    read: list[str] = []
-
-    def parse(name: str, data: bytes, request: DocumentRequest) -> Document:
-        read.append(name)
-        entered.set()
-        assert leave.wait(60)
-        return parse_document(name, data, request)
-
-    monkeypatch.setattr(job_worker, "parse_document", parse)
-    bench.translator.gate.set()
-    working = bench.start()
-    deleted = await bench.create(name="deleted.txt")
-    assert await asyncio.to_thread(entered.wait, 60)
-    await bench.jobs.delete(deleted.id)
-    other = await bench.create(name="other.txt")
-    await bench.wait(other, JobStatus.TRANSLATING)
-    await asyncio.sleep(10 * job_worker.RENEW_SECONDS)
-    assert read == ["deleted.txt"]
-    leave.set()
-    await bench.wait(other, JobStatus.DONE)
     await stop(working)
 
 

@@ -59,6 +59,7 @@ FAMILIES = {
     "nested JSON": Family(http1.nested_json, "rest", 4),
     "compressed bombs": Family(http1.bombs, "rest", 4),
     "waiting bombs": Family(http1.waiting_bombs, "rest", 100, kept_bytes=96 << 20),
+    "glossary bombs": Family(http1.stored_bombs, "rest", 4, kept_bytes=32 << 20),
     "scrapes": Family(http1.scrapes, "rest", 50),
     "documents": Family(http1.documents, "rest", 4),
     "half handshakes": Family(http1.half_handshake, "rest", 300, handshake=False),

@@ -9,10 +9,12 @@ import json
 import ssl
 from itertools import cycle
 
+from tests.support.attacks.glossaries import Bomb, glossary_bombs
 from tests.support.attacks.link import Link
 
 DRIP_SECONDS = 1.0
 HOUR_MS = 3_600_000
+GLOSSARY_BYTES = 400_000
 JSON = "content-type: application/json"
 
 
@@ -155,6 +157,17 @@ async def scrapes(link: Link) -> None:
 async def documents(link: Link) -> None:
     """Reads the description of the interface again and again, compressed."""
     await _ask(link, head("GET", "/openapi.json", "accept-encoding: gzip"))
+
+
+async def stored_bombs(link: Link) -> None:
+    """Stores glossaries whose files are bombs."""
+    await _ask(link, *map(_glossary, glossary_bombs(1, GLOSSARY_BYTES)))
+
+
+def _glossary(bomb: Bomb) -> bytes:
+    entries_format, text = bomb
+    dictionary = {"source_language": "en", "target_language": "de", "format": entries_format, "text": text}
+    return post({"name": "a", "dictionaries": [dictionary]}, "/v1/glossaries")
 
 
 async def _ask(link: Link, *requests: bytes) -> None:

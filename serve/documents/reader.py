@@ -1,0 +1,91 @@
+"""Parses and writes the documents of clients in the sandbox."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from serve.documents.document import DocumentError, DocumentRequest, Segment
+from serve.documents.job import JobLimits
+from serve.documents.parsers import PARSE, WRITE
+from serve.sandbox.frames import Item
+from serve.sandbox.limits import MEBIBYTE, Limits
+from serve.sandbox.sandbox import Sandbox
+from serve.sandbox.worker import Refusal
+
+# Per byte of the largest document. Writing takes the memory of parsing, and that of the translations.
+_PARSE_BYTES = 20
+_WRITE_BYTES = 24
+_OUTPUT_BYTES = 4
+_MIN_DOCUMENT_BYTES = 4 * MEBIBYTE
+# A packed document may grow.
+_BASE_SECONDS = 6
+# Index of the document among the items.
+_DATA = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentText:
+    """The text of a parsed document.
+
+    Attributes:
+        segments: different ones, in the order of their first places.
+        parts: number of the parts in which the segments are translated.
+        characters: of all segments of the document.
+    """
+
+    segments: Sequence[Segment]
+    parts: int
+    characters: int
+
+
+class DocumentReader:
+    """Parses and writes documents outside of this process."""
+
+    def __init__(self, sandbox: Sandbox, limits: JobLimits) -> None:
+        self._sandbox = sandbox
+        self._limits = limits
+
+    async def check(self) -> None:
+        """Checks that documents can be read.
+
+        Raises:
+            ParserUnavailableError: if no process can be started.
+        """
+        await self._sandbox.check()
+
+    async def parse(self, name: str, data: bytes, request: DocumentRequest) -> DocumentText:
+        """Returns the text of a document.
+
+        Raises:
+            DocumentError: if the document is malformed.
+            ServiceError: if it exceeds a limit, or cannot be read now.
+        """
+        parts, characters, *segments = await self._call(PARSE, _PARSE_BYTES, (name, asdict(request), data))
+        return DocumentText(segments, parts, characters)
+
+    async def write(self, name: str, data: bytes, request: DocumentRequest, translations: Sequence[str]) -> bytes:
+        """Returns a document with one translation per different segment.
+
+        Raises:
+            DocumentError: if the encoding of the document lacks a character.
+            ServiceError: as `parse`.
+        """
+        (written,) = await self._call(WRITE, _WRITE_BYTES, (name, asdict(request), data, *translations))
+        return bytes(written)
+
+    async def _call(self, parser: str, memory_factor: int, items: Sequence[Item]) -> list[Item]:
+        largest_bytes = max(self._limits.document_bytes, _MIN_DOCUMENT_BYTES)
+        limits = Limits.of_input(
+            len(items[_DATA]),
+            memory_bytes=memory_factor * largest_bytes,
+            output_bytes=_OUTPUT_BYTES * largest_bytes,
+            base_seconds=_BASE_SECONDS,
+        )
+        try:
+            return await self._sandbox.call(parser, items, purpose="documents", limits=limits, convert=_result)
+        except Refusal as refusal:
+            raise DocumentError(*refusal.args) from refusal
+
+
+def _result(item: Item) -> Item:
+    """Returns a segment in place of its text and format."""
+    return Segment(*item) if isinstance(item, list) else item

@@ -1,0 +1,154 @@
+"""A worker: a forked process that calls one parser once, with nothing that is worth to steal and limits of the kernel.
+
+It has its control socket and the null device as its only files, no environment, and no way to write a file. It ends
+with the template.
+"""
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from serve.sandbox.frames import (
+    END,
+    FAILURE,
+    HEADER_BYTES,
+    REFUSAL,
+    Decoder,
+    Item,
+    encode,
+    encode_json,
+    frame,
+    read_header,
+)
+from serve.sandbox.limits import Limits
+
+# Takes the items of the call, and yields those of the result.
+Parser = Callable[[list[Item]], Iterable[Item]]
+
+# A parser that only shows that a worker runs.
+PROBE = "probe"
+MEMORY_STATUS = 70
+MAX_REQUEST_BYTES = 4096
+NICENESS = 5
+MAX_OPEN_FILES = 64
+NEVER = (1 << 31) - 1
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+_LIBC = ctypes.CDLL(None)
+
+
+class Refusal(Exception):  # noqa: N818 - the input is at fault, not the parser
+    """Input that a parser refuses; its arguments are values of JSON."""
+
+
+def end_with_parent() -> None:
+    """Lets the kernel kill this process when its parent ends."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def confine(control: int, parent: int) -> None:
+    """Takes from this process what no parser needs.
+
+    Args:
+        control: the only descriptor that stays open, besides the null device.
+        parent: id of the process that forked this one.
+    """
+    end_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)
+    # The standard input of the template is the null device.
+    os.dup2(0, 1)
+    os.dup2(0, 2)
+    os.closerange(3, control)
+    os.closerange(control + 1, os.sysconf("SC_OPEN_MAX"))
+    _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        # If memory is short, the kernel ends a parser before a server.
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_NPROC, 0)
+    _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
+
+
+def work(control: socket.socket, parsers: dict[str, Parser]) -> NoReturn:
+    """Waits for one call, answers it and ends the process."""
+    request, files, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 1)
+    if not files:
+        os._exit(0)
+    name, limits = json.loads(request)
+    # The process is short-lived: full collections would traverse each text again and again.
+    gc.set_threshold(*gc.get_threshold()[:2], NEVER)
+    _limit_call(Limits(**limits))
+    try:
+        with socket.socket(fileno=files[0]) as end:
+            _answer(end, parsers[name])
+    except MemoryError:
+        os._exit(MEMORY_STATUS)
+    except BaseException:  # noqa: BLE001 - the server has left; the status is enough
+        os._exit(1)
+    os._exit(0)
+
+
+def _answer(end: socket.socket, parse: Parser) -> None:
+    try:
+        # The server reads the result when it has sent everything.
+        for content in encode(parse(list(_read_items(end)))):
+            end.sendall(content)
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:
+        if "out of memory" in str(error):  # in the words of expat
+            raise MemoryError from error
+        if isinstance(error, Refusal):
+            end.sendall(frame(REFUSAL, encode_json(error.args)))
+        else:
+            end.sendall(frame(FAILURE, encode_json(_describe(error))))
+
+
+def _describe(error: Exception) -> str:
+    """Returns the kind of an error and its lines, without values, which may be texts of clients."""
+    lines, traceback = list[str](), error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        lines.append(f"{Path(code.co_filename).name}:{traceback.tb_lineno} {code.co_name}")
+        traceback = traceback.tb_next
+    return f"{type(error).__name__}: {', '.join(lines[-8:])}"
+
+
+def _read_items(end: socket.socket) -> Iterator[Item]:
+    decoder = Decoder()
+    with end.makefile("rb") as file:
+        while True:
+            header = file.read(HEADER_BYTES)
+            if len(header) < HEADER_BYTES:
+                raise ConnectionResetError
+            kind, length = read_header(header)
+            if kind == END:
+                return
+            content = file.read(length)
+            if len(content) < length:
+                raise ConnectionResetError
+            yield from decoder.decode(kind, content)
+
+
+def _limit_call(limits: Limits) -> None:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory_bytes)
+    _limit(resource.RLIMIT_CPU, limits.cpu_seconds, spare=1)
+
+
+def _limit(what: int, most: int, spare: int = 0) -> None:
+    """Sets a limit; `spare` is what the kernel allows beyond it before it kills without a reason."""
+    _, hard = resource.getrlimit(what)
+    if hard != resource.RLIM_INFINITY:
+        most, spare = min(most, hard), min(spare, max(0, hard - most))
+    resource.setrlimit(what, (most, most + spare))

@@ -1,0 +1,30 @@
+"""Threads for calls that block, bounded per purpose, so that the work of one purpose never delays another."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Threads:
+    """The threads of one purpose; they start with the first calls."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self._executor = ThreadPoolExecutor(count, name)
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns the result of a function; canceling the call does not stop a function that has begun."""
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+# The store of documents; a large document is written to disk and synchronized.
+DOCUMENTS = Threads("documents", 4)
+# Stored glossaries: creates, lists and changes them.
+GLOSSARIES = Threads("glossaries", 4)
+# Stored glossaries as requests for translation use them.
+TERMS = Threads("terms", 4)

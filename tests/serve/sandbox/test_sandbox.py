@@ -1,0 +1,255 @@
+"""Calls of parsers in limited processes: results, refusals, every limit, and processes that die."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from serve.errors import DeadlineExceededError, InternalError, RequestTooLargeError
+from serve.sandbox import host
+from serve.sandbox.frames import Item
+from serve.sandbox.limits import MEBIBYTE, Limits, Purpose
+from serve.sandbox.sandbox import MAX_TRIES, ParserUnavailableError, Sandbox
+from serve.sandbox.worker import Refusal
+from tests.support.live import eventually
+from tests.support.processes import children
+from tests.support.sandboxes import (
+    add_parsers,
+    is_running,
+    make_pipe,
+    open_sandbox,
+    read_private_bytes,
+    template_of,
+)
+
+pytestmark = pytest.mark.anyio
+LIMITS = Limits(memory_bytes=64 * MEBIBYTE, cpu_seconds=60, wall_seconds=600.0, output_bytes=64 * MEBIBYTE)
+MAX_IDLE_PROCESSES = 2
+MAX_IDLE_BYTES = 60 * MEBIBYTE
+
+
+@pytest.fixture(autouse=True)
+def _hostile_parsers(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_parsers(monkeypatch)
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with open_sandbox() as opened:
+        yield opened
+
+
+def _same(item: Item) -> Item:
+    return item
+
+
+async def call(
+    sandbox: Sandbox, name: str, *items: Item, limits: Limits = LIMITS, purpose: Purpose = "documents"
+) -> list[Item]:
+    return await sandbox.call(f"test.{name}", items, purpose=purpose, limits=limits, convert=_same)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    await asyncio.to_thread(eventually, condition)
+
+
+async def until_workers(sandbox: Sandbox, count: int) -> None:
+    await until(lambda: len(children(template_of(sandbox))) == count)
+
+
+async def test_items_come_back_in_their_order(sandbox: Sandbox) -> None:
+    items = ["a", 1, None, ["\ud800", {"b": True}], b"", b"x" * 1_000_000, "ü" * 100_000]
+    assert await call(sandbox, "echo", *items) == items
+
+
+async def test_a_refusal_has_the_arguments_of_the_parser(sandbox: Sandbox) -> None:
+    with pytest.raises(Refusal) as caught:
+        await call(sandbox, "refuse", 3, "expected less")
+    assert caught.value.args == (3, "expected less")
+
+
+async def test_an_error_of_a_parser_is_logged_without_its_values(sandbox: Sandbox) -> None:
+    with capture_logs() as lines, pytest.raises(InternalError):
+        await call(sandbox, "fail")
+    (line,) = lines
+    assert line["event"] == "parser_failed"
+    assert "KeyError" in line["problem"]
+    assert "hostile_parsers.py" in line["problem"]
+    assert "secret" not in line["problem"]
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "named"),
+    [
+        ("spin", replace(LIMITS, cpu_seconds=1), "1 s of CPU time"),
+        ("sleep", replace(LIMITS, wall_seconds=0.2), "more than 0.2 s"),
+        ("flood", replace(LIMITS, output_bytes=MEBIBYTE), "a result of more than 1 MiB"),
+    ],
+)
+async def test_a_parser_beyond_a_limit_is_killed_and_the_error_names_the_limit(
+    sandbox: Sandbox, name: str, limits: Limits, named: str
+) -> None:
+    with pytest.raises(RequestTooLargeError, match=named):
+        await call(sandbox, name, limits=limits)
+    await until_workers(sandbox, 1)  # only the spare worker is left
+    assert await call(sandbox, "echo", "a") == ["a"]
+
+
+async def test_a_parser_gets_its_memory_and_no_more(sandbox: Sandbox) -> None:
+    assert await call(sandbox, "allocate", 48 * MEBIBYTE) == [48 * MEBIBYTE]
+    with pytest.raises(RequestTooLargeError, match="64 MiB of memory"):
+        await call(sandbox, "allocate", 65 * MEBIBYTE)
+
+
+async def test_a_worker_has_no_secrets_no_sockets_and_no_files(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_ADMIN_KEY", "secret")
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "file").open("rb") as opened:
+        os.set_inheritable(opened.fileno(), True)
+        (found,) = await call(sandbox, "describe")
+    assert found == {
+        "environment": "",
+        "sockets": 2,  # of the call, and the one on which it came
+        "others": ["/dev/null"],
+        "entries": [],
+        "no new privileges": "1",
+        "core": 0,
+        "file size": 0,
+    }
+
+
+async def test_a_worker_writes_no_file(sandbox: Sandbox, tmp_path: Path) -> None:
+    assert await call(sandbox, "write", str(tmp_path / "file")) == ["File too large"]
+
+
+async def test_each_call_has_a_process_of_its_own(sandbox: Sandbox, tmp_path: Path) -> None:
+    process_ids = set[str]()
+    (tmp_path / "end").touch()
+    begun = make_pipe(tmp_path)
+    for _ in range(3):
+        calling = asyncio.create_task(call(sandbox, "wait", str(begun), str(tmp_path / "end")))
+        process_ids.add(await asyncio.to_thread(begun.read_text))
+        await calling
+    assert len(process_ids) == 3
+
+
+async def test_a_parser_that_dies_each_time_is_called_three_times(sandbox: Sandbox) -> None:
+    with capture_logs() as lines, pytest.raises(InternalError, match=f"ended {MAX_TRIES} times"):
+        await call(sandbox, "die")
+    assert [line["event"] for line in lines] == ["parser_died"] * MAX_TRIES
+
+
+@pytest.mark.parametrize("killed", ["worker", "template"])
+async def test_a_call_whose_process_is_killed_is_made_again(sandbox: Sandbox, tmp_path: Path, killed: str) -> None:
+    begun, end = make_pipe(tmp_path), tmp_path / "end"
+    calling = asyncio.create_task(call(sandbox, "wait", str(begun), str(end)))
+    worker = int(await asyncio.to_thread(begun.read_text))
+    os.kill(worker if killed == "worker" else template_of(sandbox), signal.SIGKILL)
+    second = int(await asyncio.to_thread(begun.read_text))
+    end.touch()
+    assert await calling == ["done"]
+    assert second != worker
+
+
+async def test_a_killed_idle_worker_is_replaced(sandbox: Sandbox) -> None:
+    await call(sandbox, "echo")
+    await until_workers(sandbox, 1)
+    (idle,) = children(template_of(sandbox))
+    os.kill(idle, signal.SIGKILL)
+    assert await call(sandbox, "echo", "a") == ["a"]
+
+
+async def test_a_canceled_call_ends_its_worker(sandbox: Sandbox, tmp_path: Path) -> None:
+    begun = make_pipe(tmp_path)
+    calling = asyncio.create_task(call(sandbox, "wait", str(begun), str(tmp_path / "never")))
+    worker = int(await asyncio.to_thread(begun.read_text))
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    await until(lambda: not is_running(worker))
+
+
+async def test_purposes_do_not_wait_for_each_other(sandbox: Sandbox) -> None:
+    spinning = asyncio.create_task(call(sandbox, "spin"))
+    found = await call(sandbox, "echo", "a", purpose="forms")
+    assert found == ["a"]
+    assert not spinning.done()
+    spinning.cancel()
+    await asyncio.gather(spinning, return_exceptions=True)
+
+
+async def test_a_canceled_call_that_waits_is_dropped(sandbox: Sandbox) -> None:
+    first = asyncio.create_task(call(sandbox, "sleep"))
+    await call(sandbox, "echo", purpose="forms")
+    await until_workers(sandbox, 2)
+    waiting = asyncio.create_task(call(sandbox, "sleep"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    first.cancel()
+    await asyncio.gather(first, waiting, return_exceptions=True)
+    assert await call(sandbox, "echo", "a") == ["a"]
+
+
+async def test_an_idle_sandbox_is_two_small_processes(sandbox: Sandbox) -> None:
+    await call(sandbox, "echo")
+    await until_workers(sandbox, 1)
+    processes = [template_of(sandbox), *children(template_of(sandbox))]
+    assert len(processes) == MAX_IDLE_PROCESSES
+    assert sum(map(read_private_bytes, processes)) < MAX_IDLE_BYTES
+
+
+async def test_a_closed_sandbox_leaves_no_process(sandbox: Sandbox) -> None:
+    await call(sandbox, "echo")
+    processes = [template_of(sandbox), *children(template_of(sandbox))]
+    sandbox.close()
+    await until(lambda: not any(map(is_running, processes)))
+
+
+async def test_calls_fail_with_the_reason_if_no_template_starts(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/none")
+        with pytest.raises(ParserUnavailableError, match="No such file"):
+            await sandbox.check()
+    await sandbox.check()
+    assert await call(sandbox, "echo", "a") == ["a"]
+
+
+async def test_calls_fail_with_the_status_of_a_template_that_ends(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_OPTIONS", ("-c", "raise SystemExit(7)"))
+    with pytest.raises(ParserUnavailableError, match="status 7"):
+        await sandbox.check()
+
+
+async def test_a_call_ends_with_its_deadline(sandbox: Sandbox) -> None:
+    with pytest.raises(DeadlineExceededError):
+        await sandbox.call(
+            "test.sleep", (), purpose="forms", limits=LIMITS, convert=_same, deadline_seconds=time.monotonic() + 0.1
+        )
+
+
+async def test_a_closed_sandbox_refuses_calls(sandbox: Sandbox) -> None:
+    sandbox.close()
+    with pytest.raises(ParserUnavailableError):
+        await call(sandbox, "echo")
+
+
+async def test_a_worker_that_sends_nonsense_gives_an_error(sandbox: Sandbox) -> None:
+    def refuse(item: Item) -> Item:
+        raise TypeError(item)
+
+    with pytest.raises(InternalError):
+        await sandbox.call("test.echo", ("a",), purpose="documents", limits=LIMITS, convert=refuse)

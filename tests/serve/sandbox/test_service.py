@@ -1,0 +1,167 @@
+"""A service whose parsers compute without end, cannot start, or are left behind."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serve.api import parameters
+from serve.documents import reader as documents
+from serve.glossaries import reader as glossaries
+from serve.sandbox import host, limits
+from tests.support.live import LiveService, eventually, run_service
+from tests.support.paths import ROOT
+from tests.support.processes import children
+from tests.support.sandboxes import add_parsers, is_running
+from tests.support.served import Server, serve
+
+PAIR = {"source_language": "en", "target_language": "de"}
+GLOSSARY = {"name": "a", "dictionaries": [{**PAIR, "text": "house\tHaus"}]}
+FORM_BYTES = 70_000
+
+
+@pytest.fixture
+def live(bundle_path: Path, tmp_path: Path) -> Iterator[LiveService]:
+    with run_service(bundle_path, state_dir=tmp_path) as service:
+        yield service
+
+
+def send_document(live: LiveService) -> httpx.Response:
+    return live.post(path="/v1/documents", content=b"alpha beta.", params={"name": "a.txt", **PAIR})
+
+
+def send_form(live: LiveService) -> httpx.Response:
+    return live.post(path="/translate", data={"q": "a" * FORM_BYTES, "source": "en", "target": "de"})
+
+
+def send_glossary(live: LiveService) -> httpx.Response:
+    return live.post(GLOSSARY, path="/v1/glossaries")
+
+
+def send_deepl_glossary(live: LiveService) -> httpx.Response:
+    body = {"name": "a", "source_lang": "en", "target_lang": "de", "entries": "a\tb", "entries_format": "tsv"}
+    return live.post(body, path="/v2/glossaries")
+
+
+SENDERS = (send_form, send_glossary, send_deepl_glossary)
+
+
+def status_of(live: LiveService, document: httpx.Response) -> str:
+    assert document.status_code == 201, document.text
+    status: str = live.get(document.headers["location"]).json()["status"]
+    return status
+
+
+def test_others_are_answered_while_parsers_compute(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_parsers(monkeypatch, "tests.support.endless_parsers")
+    document = send_document(live)
+    with ThreadPoolExecutor(len(SENDERS)) as pool:
+        sent: list[Future[httpx.Response]] = [pool.submit(send, live) for send in SENDERS]
+        template = _template(children_of_this_process())
+        eventually(lambda: len(children(template)) >= 4)  # a document, a glossary, a form, and the spare worker
+        assert live.post({"text": "alpha beta."}).status_code == 200
+        for path in ("/metrics", "/healthz", "/v1/models", "/v1/glossaries", "/"):
+            assert live.get(path).status_code == 200
+        assert status_of(live, document) == "translating"
+        assert not any(each.done() for each in sent)
+        live.loop.call_soon_threadsafe(live.service._sandbox.close)
+        assert [each.result().status_code for each in sent] == [503] * len(SENDERS)
+
+
+def children_of_this_process() -> list[int]:
+    """Returns the children of all threads, since a service of a test has one of its own."""
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(each) for task in tasks for each in (task / "children").read_text("ascii").split()]
+
+
+def _template(processes: list[int]) -> int:
+    """Returns the template among processes."""
+    found = [each for each in processes if b"serve.sandbox" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("send", SENDERS)
+def test_a_request_beyond_a_limit_is_refused_with_the_limit(
+    live: LiveService, monkeypatch: pytest.MonkeyPatch, send: Callable[[LiveService], httpx.Response]
+) -> None:
+    add_parsers(monkeypatch, "tests.support.endless_parsers")
+    monkeypatch.setattr(limits, "WALL_SECONDS_PER_CPU_SECOND", 600.0)
+    for module in (parameters, glossaries):
+        monkeypatch.setattr(module, "_BASE_SECONDS", 0)
+    answer = send(live)
+    assert answer.status_code == 413
+    assert "1 s of CPU time" in answer.text
+
+
+def test_a_document_beyond_a_limit_fails_with_the_limit(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_parsers(monkeypatch, "tests.support.endless_parsers")
+    monkeypatch.setattr(limits, "WALL_SECONDS_PER_CPU_SECOND", 600.0)
+    monkeypatch.setattr(documents, "_BASE_SECONDS", 0)
+    document = send_document(live)
+    eventually(lambda: status_of(live, document) == "failed")
+    assert "1 s of CPU time" in live.get(document.headers["location"]).json()["error"]
+
+
+def test_a_deleted_document_ends_its_parser(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_parsers(monkeypatch, "tests.support.endless_parsers")
+    document = send_document(live)
+    eventually(lambda: status_of(live, document) == "translating")
+    template = _template(children_of_this_process())
+    eventually(lambda: len(children(template)) == 2)
+    with live.http() as client:
+        assert client.delete(document.headers["location"]).status_code == 204
+    eventually(lambda: len(children(template)) == 1)
+
+
+@pytest.mark.parametrize("send", [send_document, *SENDERS])
+def test_without_processes_requests_are_answered_with_503_and_the_reason(
+    live: LiveService, monkeypatch: pytest.MonkeyPatch, send: Callable[[LiveService], httpx.Response]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "_OPTIONS", ("-c", "raise SystemExit(7)"))
+        answer = send(live)
+        assert answer.status_code == 503
+        assert "status 7" in answer.text
+    assert send(live).status_code != 503
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_killed_server_leaves_no_parser(tmp_path: Path, processes: int) -> None:
+    bundle = ROOT / "bundles" / "multi30k-en-de"
+    with serve(bundle, "--state-dir", str(tmp_path), "--processes", str(processes)) as server:
+        for _ in range(4):  # over connections that several processes accept
+            assert _store_glossary(server) == 201
+        template = _template(children(server.process.pid))
+        eventually(lambda: len(children(template)) == 1)
+        found = [template, *children(template)]
+        server.process.kill()
+        eventually(lambda: not any(map(is_running, found)))
+
+
+def _store_glossary(server: Server) -> int:
+    status, _ = server.post(GLOSSARY, "/v1/glossaries")
+    return status
+
+
+def test_the_threads_of_documents_are_not_those_of_metrics(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of the store that wait for a database occupy no thread that others need."""
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def wait(*_: object) -> None:
+        entered.release()
+        assert leave.wait(60)
+
+    assert live.service._documents is not None
+    monkeypatch.setattr(live.service._documents.jobs._store, "find", wait)
+    with ThreadPoolExecutor(40) as pool:
+        waiting = [pool.submit(live.get, f"/v1/documents/{number:032x}") for number in range(40)]
+        assert entered.acquire(timeout=60)
+        try:
+            assert live.get("/metrics").status_code == 200
+        finally:
+            leave.set()
+        assert {each.result().status_code for each in waiting} == {500}

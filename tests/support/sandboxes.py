@@ -1,0 +1,61 @@
+"""Sandboxes of tests, whose templates have hostile parsers besides the usual ones."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from serve.sandbox import host
+from serve.sandbox.sandbox import Sandbox
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from serve.sandbox import template; "
+    "template.PARSER_MODULES = (*template.PARSER_MODULES, {module!r}); template.main()"
+)
+
+
+def add_parsers(patch: pytest.MonkeyPatch, module: str = "tests.support.hostile_parsers") -> None:
+    """Adds the parsers of a module to templates that start from now on."""
+    patch.setattr(host, "_OPTIONS", (*host._OPTIONS[:-1], _BOOT.format(module=module)))
+
+
+@asynccontextmanager
+async def open_sandbox() -> AsyncIterator[Sandbox]:
+    """Yields a sandbox and closes it."""
+    sandbox = Sandbox()
+    try:
+        yield sandbox
+    finally:
+        sandbox.close()
+
+
+def template_of(sandbox: Sandbox) -> int:
+    """Returns the process id of the template, which runs."""
+    assert sandbox._host is not None
+    assert sandbox._host._process is not None
+    return sandbox._host._process.pid
+
+
+def is_running(process_id: int) -> bool:
+    """Returns whether a process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def read_private_bytes(process_id: int) -> int:
+    """Returns the proportional share of a process in memory."""
+    text = Path(f"/proc/{process_id}/smaps_rollup").read_text(encoding="ascii")
+    kilobytes = next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:"))
+    return 1024 * int(kilobytes)
+
+
+def make_pipe(folder: Path) -> Path:
+    """Returns a named pipe that the reader must open first."""
+    path = folder / "begun"
+    os.mkfifo(path)
+    return path
