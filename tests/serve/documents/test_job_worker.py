@@ -25,7 +25,7 @@ from serve.sandbox.sandbox import MAX_TRIES, Sandbox
 from serve.state import State
 from tests.support.live import eventually
 
-LIMITS = JobLimits(document_bytes=1000, unpacked_bytes=1000, jobs=20, store_bytes=100_000, keep_seconds=1000.0)
+LIMITS = JobLimits(document_bytes=10_000, unpacked_bytes=10_000, jobs=20, store_bytes=100_000, keep_seconds=1000.0)
 pytestmark = pytest.mark.anyio
 FINAL = (JobStatus.DONE, JobStatus.FAILED)
 
@@ -126,11 +126,10 @@ async def test_a_document_is_translated_with_progress(bench: Bench) -> None:
     await stop(working)
 
 
-async def test_a_document_of_one_long_text_has_progress(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.documents.translation.PART_CHARACTERS", 100)
+async def test_a_document_of_one_long_text_has_progress(bench: Bench) -> None:
     working = bench.start()
     bench.translator.gate.set()
-    job = await bench.create("A dog runs. " * 50)
+    job = await bench.create("A dog runs. " * 500)
     done = await bench.wait(job, *FINAL)
     assert done.segments > 5
     assert done.translated == done.segments
@@ -310,7 +309,7 @@ async def test_a_deleted_document_ends_its_translation(bench: Bench) -> None:
         ("a.exe", b"x", InvalidRequestError, "name: unknown format"),
         ("", b"x", InvalidRequestError, "name: unknown format"),
         ("a.txt", b"", InvalidRequestError, "file: empty"),
-        ("a.txt", b"x" * 1001, RequestTooLargeError, "file: 1001 bytes, expected at most 1000"),
+        ("a.txt", b"x" * 10_001, RequestTooLargeError, "file: 10001 bytes, expected at most 10000"),
     ],
 )
 async def test_a_document_that_cannot_be_translated_is_refused(
