@@ -10,7 +10,7 @@ native loop cannot, as on GPUs.
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -46,6 +46,7 @@ class Engine:
         metrics: Metrics,
         manifest: Manifest,
         *,
+        continuing_ids: Sequence[int] = (),
         step_timeout_seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +57,7 @@ class Engine:
             scheduler: supplies the sequences; engines may share it.
             metrics: counts steps and padding.
             manifest: gives the special tokens.
+            continuing_ids: tokens that continue a word.
             step_timeout_seconds: a step that takes longer counts as hanging.
             clock: returns the time in seconds, on the clock of the sequences' deadlines.
         """
@@ -63,6 +65,7 @@ class Engine:
         self._scheduler = scheduler
         self._metrics = metrics
         self._manifest = manifest
+        self._continuing_ids = continuing_ids
         self._clock = clock
         self._running: list[RunningSequence] = []
         self._step_timeout_seconds = step_timeout_seconds
@@ -171,7 +174,7 @@ class Engine:
     def _decode(self) -> None:
         """Adds a token to every live hypothesis."""
         started_seconds = self._clock()
-        step = Step(self._running, self._manifest.bos_id, self._manifest.eos_id)
+        step = Step(self._running, self._manifest.bos_id, self._manifest.eos_id, self._continuing_ids)
         scores = self._model.step(
             step.numbers,
             step.token_ids,

@@ -26,10 +26,13 @@ class PythonEngines:
         running: the engines that were started and not stopped.
     """
 
-    def __init__(self, settings: ServeSettings, bundle: Bundle, metrics: Metrics) -> None:
-        """Starts without engines."""
+    def __init__(
+        self, settings: ServeSettings, bundle: Bundle, metrics: Metrics, continuing_ids: tuple[int, ...] = ()
+    ) -> None:
+        """Starts without engines; `continuing_ids` are the tokens that continue a word."""
         self._settings = settings
         self._manifest = bundle.manifest
+        self._continuing_ids = continuing_ids
         self._metrics = metrics
         self._scheduler = Scheduler(
             settings.total_slots,
@@ -61,6 +64,7 @@ class PythonEngines:
                 self._scheduler,
                 self._metrics,
                 self._manifest,
+                continuing_ids=self._continuing_ids,
                 step_timeout_seconds=self._settings.step_timeout_seconds,
             )
             engine.start()
@@ -76,13 +80,15 @@ class PythonEngines:
 class NativeEngines:
     """Native engines; attributes and methods as those of `PythonEngines`. Its methods are called in the event loop."""
 
-    def __init__(self, settings: ServeSettings, bundle: Bundle, metrics: Metrics) -> None:
-        """Starts without engines."""
+    def __init__(
+        self, settings: ServeSettings, bundle: Bundle, metrics: Metrics, continuing_ids: tuple[int, ...] = ()
+    ) -> None:
+        """Starts without engines; `continuing_ids` are the tokens that continue a word."""
         self._settings = settings
         self._metrics = metrics
         self._scheduler = NativeScheduler(
             loop_library(),
-            loop_config(settings, bundle),
+            loop_config(settings, bundle, continuing_ids),
             settings.max_waiting,
             metrics,
             queue_timeout_seconds=settings.queue_timeout_seconds,

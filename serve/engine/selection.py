@@ -40,7 +40,9 @@ class Row:
     @property
     def constrained(self) -> bool:
         """Whether constraints change its logits."""
-        return self.forced_id is None and self.options.constrained
+        if self.forced_id is not None:
+            return False
+        return self.options.constrained or self.options.begins_word(len(self.hypothesis.tokens))
 
     @property
     def starting(self) -> bool:
@@ -55,11 +57,16 @@ class Row:
 
 @dataclass(slots=True)
 class Step:
-    """The live hypotheses of all sequences, in one step of the model."""
+    """The live hypotheses of all sequences, in one step of the model.
+
+    Attributes:
+        continuing_ids: tokens that continue a word.
+    """
 
     running: Sequence[RunningSequence]
     bos_id: int
     eos_id: int
+    continuing_ids: Sequence[int] = ()
     rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -147,7 +154,7 @@ class Step:
             numbers = numbers_of(rows)
             logits = scores.fetch(numbers)  # [M, V]
             for row, row_logits in zip(rows, logits, strict=True):
-                constrain(row_logits, row.hypothesis.target_ids, row.options, self.eos_id)
+                constrain(row_logits, row.hypothesis.target_ids, row.options, self.eos_id, self.continuing_ids)
             scores.store(numbers, logits)
 
     def _drawn(self, scores: Scores) -> dict[int, int]:

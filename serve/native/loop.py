@@ -11,7 +11,7 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSION = 3
+VERSION = 4
 
 
 class LoopError(Exception):
@@ -172,6 +172,7 @@ class LoopConfig:
         max_source_tokens: longest source.
         max_target_tokens: longest translation.
         aligned: whether the model returns alignments.
+        continuing_ids: tokens that continue a word.
         seconds_bounds: bounds of the counts of durations.
         sequence_bounds: bounds of the counts of sequences in a run of the model.
     """
@@ -186,6 +187,7 @@ class LoopConfig:
     max_source_tokens: int
     max_target_tokens: int
     aligned: bool
+    continuing_ids: tuple[int, ...]
     seconds_bounds: tuple[float, ...]
     sequence_bounds: tuple[float, ...]
 
@@ -207,6 +209,10 @@ class LoopConfig:
             _Bounds.of(self.seconds_bounds),
             _Bounds.of(self.sequence_bounds),
         )
+
+    def continuing(self) -> tuple[ctypes.Array[c_int64], int]:
+        """Returns the tokens that continue a word as an array of the interface, and their number."""
+        return (c_int64 * len(self.continuing_ids))(*self.continuing_ids), len(self.continuing_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +249,7 @@ class LoopLibrary:
         self.quick.dragoman_loop_seconds.restype = c_double
         if (version := self.quick.dragoman_loop_version()) != VERSION:
             raise LoopError(f"{path}: interface {version}, expected {VERSION}")
-        self.quick.dragoman_loop_create.argtypes = (POINTER(_Config), POINTER(c_void_p))
+        self.quick.dragoman_loop_create.argtypes = (POINTER(_Config), c_void_p, c_uint64, POINTER(c_void_p))
         self.quick.dragoman_loop_destroy.argtypes = (c_void_p,)
         self.quick.dragoman_loop_destroy.restype = None
         self.quick.dragoman_loop_submit.argtypes = (c_void_p, c_char_p, c_uint64)
@@ -326,7 +332,8 @@ class Loop:
             LoopError: if the configuration is invalid.
         """
         handle = c_void_p()
-        library.checked(library.quick.dragoman_loop_create(byref(config.structure(descriptor)), byref(handle)))
+        structure = config.structure(descriptor)
+        library.checked(library.quick.dragoman_loop_create(byref(structure), *config.continuing(), byref(handle)))
         return cls(library, config, handle)
 
     @property

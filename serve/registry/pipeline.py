@@ -27,6 +27,7 @@ from serve.translation.request import RequestLimits
 from serve.translation.search_plan import SearchLimits, TargetVocabulary
 from serve.translation.submission import run_sequences
 from serve.translation.translator import Translator
+from serve.translation.word_pieces import continuing_ids
 
 
 class GoldenMismatchError(Exception):
@@ -116,7 +117,9 @@ class Pipeline:
             tokenizer.target_pieces, unk_id=tokenizer.target_unk_id, eos_id=manifest.eos_id
         )
         self.metrics = metrics
-        self.engines = (NativeEngines if native else PythonEngines)(settings, bundle, metrics)
+        engines = NativeEngines if native else PythonEngines
+        continuing = tuple(continuing_ids(tokenizer.target_pieces, manifest.eos_id))
+        self.engines = engines(settings, bundle, metrics, continuing)
         self.scheduler = self.engines.scheduler
         self.readiness = Readiness(self.metrics, self.engines.running)
         self.limits = RequestLimits(

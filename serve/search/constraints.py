@@ -17,11 +17,27 @@ from serve.search.options import SearchOptions
 INFINITY = np.float32(np.inf)
 
 
-def constrain(logits: NDArray[np.float32], target_ids: Sequence[int], options: SearchOptions, eos_id: int) -> None:
-    """Applies the constraints of the options to the logits, float32 [V], of a hypothesis with some target tokens."""
+def constrain(
+    logits: NDArray[np.float32],
+    target_ids: Sequence[int],
+    options: SearchOptions,
+    eos_id: int,
+    continuing_ids: Sequence[int] = (),
+) -> None:
+    """Applies the constraints of the options to the logits of a hypothesis.
+
+    Args:
+        logits: float32 [V].
+        target_ids: the tokens so far.
+        options: of its sequence.
+        eos_id: the token that ends a translation.
+        continuing_ids: tokens that continue a word.
+    """
     penalize_repetition(logits, target_ids, options.repetition_penalty)
     forbid_repeated_ngrams(logits, target_ids, options.no_repeat_ngram_tokens, eos_id)
     forbid(logits, options.suppressed_ids)
+    if options.begins_word(len(target_ids)):
+        forbid(logits, continuing_ids)
     if len(target_ids) < options.min_target_tokens:
         postpone_end(logits, eos_id)
 

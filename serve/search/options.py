@@ -28,6 +28,7 @@ class SearchOptions(NamedTuple):
         no_repeat_ngram_tokens: size of n-grams that may not repeat; 0: no limit.
         suppressed_ids: forbidden tokens, at most `MAX_SUPPRESSED_IDS`.
         target_prefix: tokens that the translation starts with, whatever their probability.
+        new_word: whether no token that continues a word may follow the prefix; the model states which ones do.
         start_tokens: number of first tokens of the prefix with score 0: they select the target language. They count in
             the lengths here.
         forced_end: forces the end token after the prefix: only the scores of a given translation are computed.
@@ -49,6 +50,7 @@ class SearchOptions(NamedTuple):
     no_repeat_ngram_tokens: int = 0
     suppressed_ids: tuple[int, ...] = ()
     target_prefix: tuple[int, ...] = ()
+    new_word: bool = False
     start_tokens: int = 0
     forced_end: bool = False
     alignments: bool = False
@@ -79,6 +81,10 @@ class SearchOptions(NamedTuple):
     def examined(self) -> int:
         """The best tokens of a hypothesis that search examines: two per hypothesis of a beam."""
         return 1 if self.sampled or self.beam_size == 1 else 2 * self.beam_size
+
+    def begins_word(self, position: int) -> bool:
+        """Returns whether no token that continues a word is allowed at a position."""
+        return self.new_word and position == len(self.target_prefix)
 
     def forced_id(self, position: int, eos_id: int) -> int | None:
         """Returns the token that is forced at a position; None: any."""

@@ -14,7 +14,7 @@ from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
-from tests.support.fakes import FakeClock, FakeModel, fake_manifest
+from tests.support.fakes import CONTINUING_IDS, FakeClock, FakeModel, fake_manifest
 
 MAX_TARGET_TOKENS = 30
 STEP_TIMEOUT_SECONDS = 100.0
@@ -94,6 +94,7 @@ class Bench(AnyBench):
             self.scheduler,
             self.metrics,
             fake_manifest(MAX_TARGET_TOKENS),
+            continuing_ids=CONTINUING_IDS,
             step_timeout_seconds=STEP_TIMEOUT_SECONDS,
             clock=self.clock,
         )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serve.search.options import SearchOptions
-from tests.support.fakes import BOS_ID, EOS_ID, next_attention, next_logits
+from tests.support.fakes import BOS_ID, CONTINUING_IDS, EOS_ID, next_attention, next_logits
 from tests.support.search_reference import Found, search
 
 
@@ -24,4 +24,4 @@ def reference(source_ids: tuple[int, ...], options: SearchOptions) -> list[Found
     def attention(target_ids: tuple[int, ...]) -> NDArray[np.float64]:
         return next_attention(len(source_ids), history(target_ids)).astype(np.float64)
 
-    return search(logits, options, eos_id=EOS_ID, attention=attention)
+    return search(logits, options, eos_id=EOS_ID, attention=attention, continuing_ids=CONTINUING_IDS)

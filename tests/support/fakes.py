@@ -32,6 +32,8 @@ from serve.search.hypothesis import FinishReason
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 FIRST_ID = 3
 VOCABULARY = 13
+# Tokens that continue a word.
+CONTINUING_IDS = (4, 6, 7, 11)
 # Source tokens that make the model fail for their row.
 POISON_ID = 100
 ENDLESS_ID = 101

@@ -16,7 +16,7 @@ from serve.observability.metrics import SEQUENCE_BUCKETS, Metrics
 from serve.observability.request_metrics import LATENCY_BUCKETS
 from serve.scheduler.sequence import DecodingSequence, SequenceState
 from tests.support.engines import STEP_TIMEOUT_SECONDS, AnyBench
-from tests.support.fakes import BOS_ID, EOS_ID, VOCABULARY, FakeClock
+from tests.support.fakes import BOS_ID, CONTINUING_IDS, EOS_ID, VOCABULARY, FakeClock
 from tests.support.native_build import loop_library
 
 MOST = 4096
@@ -29,7 +29,7 @@ def library() -> LoopLibrary:
     made = LoopLibrary(loop_library())
     for functions in (made.quick, made.slow):
         functions.driver_new.restype = functions.driver_loop.restype = c_void_p
-        functions.driver_new.argtypes = (c_void_p, c_int32)
+        functions.driver_new.argtypes = (c_void_p, c_void_p, c_uint64, c_int32)
         functions.driver_loop.argtypes = functions.driver_free.argtypes = (c_void_p,)
         functions.driver_set_seconds.argtypes = (c_void_p, c_double)
         functions.driver_add_engine.argtypes = (c_void_p, c_void_p, c_int32, c_int32)
@@ -77,6 +77,7 @@ class DrivenScheduler(NativeScheduler):
             max_source_tokens=80,
             max_target_tokens=80,
             aligned=True,
+            continuing_ids=CONTINUING_IDS,
             seconds_bounds=LATENCY_BUCKETS,
             sequence_bounds=SEQUENCE_BUCKETS,
         )
@@ -85,7 +86,9 @@ class DrivenScheduler(NativeScheduler):
         super().__init__(library(), config, queue_limit, metrics, clock, queue_timeout_seconds=queue_timeout_seconds)
 
     def _create(self, library: LoopLibrary, config: LoopConfig) -> Loop:
-        self.driver: Any = library.quick.driver_new(byref(config.structure(self._write_end)), self._real_clock)
+        self.driver: Any = library.quick.driver_new(
+            byref(config.structure(self._write_end)), *config.continuing(), self._real_clock
+        )
         return Loop(library, config, c_void_p(library.quick.driver_loop(self.driver)))
 
     @property

@@ -5,7 +5,7 @@ float64. `search` documents every option.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,12 @@ class Found:
 
 
 def search(
-    next_logits: NextLogits, options: SearchOptions, *, eos_id: int, attention: Attention | None = None
+    next_logits: NextLogits,
+    options: SearchOptions,
+    *,
+    eos_id: int,
+    attention: Attention | None = None,
+    continuing_ids: Collection[int] = (),
 ) -> list[Found]:
     """Returns the translations that were found, best first, at most `options.hypotheses`.
 
@@ -48,7 +53,8 @@ def search(
       which is that of the unconstrained logits. They count for scores and lengths and, the end token excepted, for both
       limits, the repetition penalty and the n-gram rule. Until they are used up, only one hypothesis lives.
     - **Constraints** change the logits of tokens that are chosen: repetition penalty first, then what is forbidden gets
-      no probability, and the others have all of it. The n-gram rule never forbids the end token, which occurs once.
+      no probability, and the others have all of it. A token that continues a word is forbidden after the prefix if a
+      new word must begin there. The n-gram rule never forbids the end token, which occurs once.
     - **The end.** A hypothesis ends with the end token, or is cut when it has `max_target_tokens` tokens, without
       asking whether the end token would follow; but a forced end is still scored there, and ends it.
     - **Scores** sum the natural log-probabilities under the constrained logits; temperature, top-k and top-p leave
@@ -61,12 +67,13 @@ def search(
         options: any; the prefix has at most `max_target_tokens` tokens, none of them the end token.
         eos_id: the token that ends a translation.
         attention: needed for a coverage penalty.
+        continuing_ids: tokens that continue a word.
 
     Raises:
         BrokenSearchError: logits with NaN or +inf for any live hypothesis, or with no token left because the model
             knows no end; or a forced token without probability.
     """
-    sentence = Sentence(next_logits, options, eos_id, attention)
+    sentence = Sentence(next_logits, options, eos_id, attention, continuing_ids)
     if options.sampled:
         finished = [sample(sentence, hypothesis) for hypothesis in range(options.hypotheses)]
     elif options.beam_size == 1:
@@ -87,6 +94,7 @@ class Sentence:
     options: SearchOptions
     eos_id: int
     attention: Attention | None
+    continuing_ids: Collection[int] = ()
 
     def forced(self, tokens: Tokens) -> int | None:
         """Returns the forced next token, or None."""
@@ -119,7 +127,9 @@ class Sentence:
         longer = (*tokens, token_id)
         ngrams = [longer[start : start + size] for start in range(len(longer) - size + 1)]
         repeats = size > 0 and len(longer) >= size and ngrams.count(longer[-size:]) > 1
-        return repeats or token_id in self.options.suppressed_ids
+        begins = self.options.new_word and len(tokens) == len(self.options.target_prefix)
+        continues = begins and token_id in self.continuing_ids
+        return repeats or continues or token_id in self.options.suppressed_ids
 
     def log_probabilities(self, tokens: Tokens) -> list[float]:
         """Returns the log-probabilities of the next token, constrained unless it is forced; 0 for a start token."""

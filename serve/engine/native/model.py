@@ -72,8 +72,8 @@ def open_model(bundle: Bundle, threads: int) -> LoopModel:
         raise BundleError(f"{folder}: rejected by ONNX Runtime: {error}") from error
 
 
-def loop_config(settings: ServeSettings, bundle: Bundle) -> LoopConfig:
-    """Returns slots, budgets and limits of the loop of a bundle."""
+def loop_config(settings: ServeSettings, bundle: Bundle, continuing_ids: tuple[int, ...] = ()) -> LoopConfig:
+    """Returns slots, budgets and limits of the loop of a bundle, whose `continuing_ids` continue a word."""
     manifest = bundle.manifest
     return LoopConfig(
         engine_rows=settings.slots,
@@ -86,6 +86,7 @@ def loop_config(settings: ServeSettings, bundle: Bundle) -> LoopConfig:
         max_source_tokens=manifest.max_source_tokens,
         max_target_tokens=manifest.max_target_tokens,
         aligned=bool(settings.alignments),
+        continuing_ids=continuing_ids,
         seconds_bounds=LATENCY_BUCKETS,
         sequence_bounds=SEQUENCE_BUCKETS,
     )

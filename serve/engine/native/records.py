@@ -22,7 +22,7 @@ _END = Struct("=ddddqII")
 _RESULT = Struct("=ddIIII")
 _TOKEN = Struct("=q")
 _TOKEN_KIND, _END_KIND, _PROBLEM_KIND = range(3)
-_CANCELLED, _FORCED_END = 1, 2
+_CANCELLED, _FORCED_END, _NEW_WORD = 1, 2, 4
 _REASONS = (FinishReason.EOS, FinishReason.LENGTH)
 
 
@@ -98,7 +98,7 @@ def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:
         len(sequence.source_ids),
         len(options.suppressed_ids),
         len(options.target_prefix),
-        _CANCELLED * sequence.cancelled + _FORCED_END * options.forced_end,
+        _CANCELLED * sequence.cancelled + _FORCED_END * options.forced_end + _NEW_WORD * options.new_word,
     )
     return header + array("q", (*sequence.source_ids, *options.suppressed_ids, *options.target_prefix)).tobytes()
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "loop/loop.hpp"
@@ -10,15 +11,19 @@
 using namespace dragoman;
 
 // Increases with every change of the interface or the records.
-DRAGOMAN_API uint32_t dragoman_loop_version() { return 3; }
+DRAGOMAN_API uint32_t dragoman_loop_version() { return 4; }
 
 DRAGOMAN_API const char* dragoman_loop_error() { return last_error().c_str(); }
 
 // The clock of the loop, in seconds.
 DRAGOMAN_API double dragoman_loop_seconds() { return monotonic_seconds(); }
 
-DRAGOMAN_API int32_t dragoman_loop_create(const LoopConfig* config, Loop** loop) {
-  return guarded([&] { *loop = std::make_unique<Loop>(*config, monotonic_seconds).release(); });
+DRAGOMAN_API int32_t dragoman_loop_create(const LoopConfig* config, const int64_t* continuing_ids, uint64_t count,
+                                          Loop** loop) {
+  return guarded([&] {
+    std::vector<int64_t> ids(continuing_ids, continuing_ids + count);
+    *loop = std::make_unique<Loop>(*config, std::move(ids), monotonic_seconds).release();
+  });
 }
 
 // All engines must have been stopped.

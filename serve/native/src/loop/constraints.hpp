@@ -16,9 +16,10 @@ namespace dragoman {
 struct Constraint {
   std::vector<int64_t> penalized_ids;  // without repetition
   std::vector<int64_t> forbidden_ids;
+  bool begins_word = false;
   bool end_is_early = false;
 
-  bool changes() const { return end_is_early || !penalized_ids.empty() || !forbidden_ids.empty(); }
+  bool changes() const { return begins_word || end_is_early || !penalized_ids.empty() || !forbidden_ids.empty(); }
 };
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -54,19 +55,23 @@ inline Constraint constraint_of(const SearchOptions& options, const std::vector<
   forbid_repeated_ngrams(target_ids, size, end_id, constraint.forbidden_ids);
   constraint.forbidden_ids.insert(constraint.forbidden_ids.end(), options.suppressed_ids.begin(),
                                   options.suppressed_ids.end());
+  constraint.begins_word = options.begins_word(target_ids.size());
   constraint.end_is_early = target_ids.size() < static_cast<size_t>(options.min_target_tokens);
   return constraint;
 }
 
-// Changes the logits, [vocabulary].
-inline void apply(const Constraint& constraint, float repetition_penalty, int64_t end_id, float* logits,
-                  int32_t vocabulary) {
+// Changes the logits, [vocabulary]; `continuing_ids` are the tokens that continue a word.
+inline void apply(const Constraint& constraint, float repetition_penalty, const std::vector<int64_t>& continuing_ids,
+                  int64_t end_id, float* logits, int32_t vocabulary) {
   for (const int64_t id : constraint.penalized_ids) {
     const float before = logits[id];
     logits[id] = before > 0 ? before / repetition_penalty : before * repetition_penalty;
   }
   // A subtraction, so that a broken logit of +inf becomes NaN and stays visible.
   for (const int64_t id : constraint.forbidden_ids) logits[id] -= kInfinity;
+  if (constraint.begins_word) {
+    for (const int64_t id : continuing_ids) logits[id] -= kInfinity;
+  }
   if (constraint.end_is_early) postpone_end(logits, vocabulary, end_id);
 }
 

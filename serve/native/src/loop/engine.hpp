@@ -39,14 +39,15 @@ struct Health {
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   Engine(int32_t number, const LoopConfig& config, std::shared_ptr<StepModel> model,
-         std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Completions> completions, Clock clock)
+         std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Completions> completions, Clock clock,
+         std::vector<int64_t> continuing_ids)
       : number_(number),
         model_(std::move(model)),
         scheduler_(std::move(scheduler)),
         completions_(std::move(completions)),
         clock_(std::move(clock)),
         created_seconds_(clock_()),
-        search_(model_->shape(), config.begin_id, config.end_id),
+        search_(model_->shape(), config.begin_id, config.end_id, std::move(continuing_ids)),
         encode_counters_(config),
         decode_counters_(config) {
     free_all_slots();

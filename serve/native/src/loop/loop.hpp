@@ -25,13 +25,16 @@ inline double monotonic_seconds() {
 
 class Loop {
  public:
-  Loop(const LoopConfig& config, Clock clock)
+  // `continuing_ids`: the tokens that continue a word.
+  Loop(const LoopConfig& config, std::vector<int64_t> continuing_ids, Clock clock)
       : config_(config),
+        continuing_ids_(std::move(continuing_ids)),
         clock_(std::move(clock)),
         completions_(std::make_shared<Completions>(static_cast<int>(config.descriptor))),
         scheduler_(std::make_shared<Scheduler>(config, clock_, completions_)) {
     require(config.engines >= 1 && config.engine_rows >= 1, "engines: expected at least one with one row");
     require(all_below({config.begin_id, config.end_id}, config.vocabulary), "special tokens: not in the vocabulary");
+    require(all_below(continuing_ids_, config.vocabulary), "continuing_ids: not in the vocabulary");
     for (const Bounds* bounds : {&config.seconds_bounds, &config.sequence_bounds})
       require(bounds->count <= std::size(bounds->values), "bounds: too many");
   }
@@ -45,7 +48,8 @@ class Loop {
     require(shape.target_capacity >= config_.max_target_tokens, "model: targets are too short");
     require(config_.aligned == 0 || shape.alignment_heads > 0, "model: no alignment heads");
     const auto number = static_cast<int32_t>(engines_.size());
-    engines_.push_back(std::make_shared<Engine>(number, config_, std::move(model), scheduler_, completions_, clock_));
+    engines_.push_back(std::make_shared<Engine>(number, config_, std::move(model), scheduler_, completions_, clock_,
+                                                continuing_ids_));
   }
 
   // Queues the sequences of these records (`read_sequence`), or none: it returns false after `drain`. Throws
@@ -84,6 +88,7 @@ class Loop {
   }
 
   const LoopConfig config_;
+  const std::vector<int64_t> continuing_ids_;
   const Clock clock_;
   const std::shared_ptr<Completions> completions_;
   const std::shared_ptr<Scheduler> scheduler_;

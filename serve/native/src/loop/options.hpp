@@ -32,6 +32,7 @@ struct SearchNumbers {
 struct SearchOptions : SearchNumbers {
   std::vector<int64_t> suppressed_ids;
   std::vector<int64_t> forced_ids;  // the target prefix and a forced end token
+  bool new_word = false;            // no token that continues a word may follow the prefix
 
   bool sampled() const { return temperature > 0; }
 
@@ -43,6 +44,8 @@ struct SearchOptions : SearchNumbers {
   }
 
   bool keeps_attention() const { return alignments != 0 || coverage_penalty > 0; }
+
+  bool begins_word(size_t position) const { return new_word && position == forced_ids.size(); }
 
   int64_t forced_id(size_t position) const {
     return position < forced_ids.size() ? forced_ids[position] : kNoToken;

@@ -8,7 +8,7 @@ namespace dragoman {
 namespace {
 
 constexpr size_t kAlignment = 8;
-constexpr uint32_t kCancelled = 1, kForcedEnd = 2;
+constexpr uint32_t kCancelled = 1, kForcedEnd = 2, kNewWord = 4;
 // Bounds that keep scores finite; the interfaces have narrower ones.
 constexpr double kMostPatience = 1e6, kMostPenalty = 100;
 constexpr double kLeastPenalty = std::numeric_limits<float>::denorm_min();  // of repetition, which divides
@@ -87,6 +87,7 @@ SequencePointer read_sequence(const uint8_t* bytes, size_t size, size_t& positio
   sequence->options.suppressed_ids = reader.take<int64_t>(record.suppressed_tokens);
   sequence->options.forced_ids = reader.take<int64_t>(record.forced_tokens);
   if ((record.flags & kForcedEnd) != 0) sequence->options.forced_ids.push_back(end_id);
+  sequence->options.new_word = (record.flags & kNewWord) != 0;
   return sequence;
 }
 

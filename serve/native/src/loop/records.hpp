@@ -19,7 +19,7 @@ struct SubmissionRecord {
   Submission submission;
   SearchNumbers numbers;
   uint32_t source_tokens = 0, suppressed_tokens = 0, forced_tokens = 0;
-  uint32_t flags = 0;  // 1: canceled; 2: the end token follows the forced ones
+  uint32_t flags = 0;  // 1: canceled; 2: the end token follows the forced ones; 4: then a new word begins
 };
 static_assert(sizeof(SubmissionRecord) == 48 + 88 + 16, "without gaps");
 

@@ -22,8 +22,8 @@ namespace dragoman {
 
 class Search {
  public:
-  Search(const ModelShape& shape, int64_t begin_id, int64_t end_id)
-      : shape_(shape), begin_id_(begin_id), end_id_(end_id) {}
+  Search(const ModelShape& shape, int64_t begin_id, int64_t end_id, std::vector<int64_t> continuing_ids)
+      : shape_(shape), begin_id_(begin_id), end_id_(end_id), continuing_ids_(std::move(continuing_ids)) {}
 
   // Fills the batch with the rows of the sequences, in their order.
   void plan(const std::vector<SequencePointer>& running, StepBatch& batch) {
@@ -146,7 +146,7 @@ class Search {
         const RowPlan& plan = plans_[number];
         if (!plan.constraint.changes()) continue;
         float* row = logits + static_cast<std::ptrdiff_t>(plan.logits_place) * shape_.vocabulary;
-        apply(plan.constraint, sequence->options.repetition_penalty, end_id_, row, shape_.vocabulary);
+        apply(plan.constraint, sequence->options.repetition_penalty, continuing_ids_, end_id_, row, shape_.vocabulary);
       }
     }
   }
@@ -295,6 +295,7 @@ class Search {
   ModelShape shape_;
   int64_t begin_id_;
   int64_t end_id_;
+  std::vector<int64_t> continuing_ids_;  // tokens that continue a word
   std::vector<RowPlan> plans_;
   std::vector<RowScores> scores_;
   std::vector<Expansion> candidates_;  // of one beam

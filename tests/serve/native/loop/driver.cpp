@@ -31,10 +31,11 @@ int64_t write_all(const std::vector<int64_t>& values, int64_t* out, int64_t capa
 
 }  // namespace
 
-DRAGOMAN_API Driver* driver_new(const LoopConfig* config, int32_t real_clock) {
+DRAGOMAN_API Driver* driver_new(const LoopConfig* config, const int64_t* continuing_ids, uint64_t count,
+                                int32_t real_clock) {
   auto* driver = new Driver;
   const Clock clock = real_clock ? Clock(monotonic_seconds) : Clock([driver] { return driver->seconds.load(); });
-  driver->loop = std::make_unique<Loop>(*config, clock);
+  driver->loop = std::make_unique<Loop>(*config, Ids(continuing_ids, continuing_ids + count), clock);
   return driver;
 }
 
@@ -125,7 +126,7 @@ DRAGOMAN_API void driver_apply(const int64_t* target_ids, int64_t count, int32_t
   options.repetition_penalty = repetition_penalty;
   options.suppressed_ids.assign(suppressed_ids, suppressed_ids + suppressed);
   const Constraint constraint = constraint_of(options, {target_ids, target_ids + count}, end_id);
-  apply(constraint, repetition_penalty, end_id, logits, vocabulary);
+  apply(constraint, repetition_penalty, {}, end_id, logits, vocabulary);
 }
 
 DRAGOMAN_API int64_t driver_draw(const float* logits, int32_t vocabulary, double temperature, int64_t top_k, double top_p,

@@ -37,12 +37,14 @@ struct Job {
   Submission submission;
   SearchNumbers options;
   Ids source_ids, forced_ids;
+  bool new_word = false;
 };
 
 std::vector<uint8_t> bytes_of(const Job& job) {
   SubmissionRecord record{job.submission, job.options};
   record.source_tokens = static_cast<uint32_t>(job.source_ids.size());
   record.forced_tokens = static_cast<uint32_t>(job.forced_ids.size());
+  record.flags = job.new_word ? 4 : 0;
   std::vector<uint8_t> bytes(sizeof record + 8 * (job.source_ids.size() + job.forced_ids.size()));
   std::memcpy(bytes.data(), &record, sizeof record);
   uint8_t* at = bytes.data() + sizeof record;
@@ -74,6 +76,7 @@ Job any_job(uint64_t ticket, std::mt19937& random) {
   job.options.alignments = random() % 2;
   for (uint32_t count = 1 + random() % 5; count > 0; --count) job.source_ids.push_back(3 + random() % 40);
   if (random() % 5 == 0) job.forced_ids.push_back(3 + random() % 10);
+  job.new_word = random() % 3 == 0;
   job.options.start_tokens = static_cast<uint32_t>(random() % (job.forced_ids.size() + 1));
   if (random() % 20 == 0) job.source_ids.push_back(kPoison);
   return job;
@@ -89,7 +92,7 @@ struct Service {
     REQUIRE(pipe(ends) == 0);
     const LoopConfig config{8,  engines, budget, 900,     kBegin,          kEnd,       kVocabulary,
                             60, 60,      1,      ends[1], {2, {0.001, 0.1}}, {2, {1, 4}}};
-    loop = std::make_unique<Loop>(config, monotonic_seconds);
+    loop = std::make_unique<Loop>(config, Ids{4, 6, 7, 11}, monotonic_seconds);
     for (int number = 0; number < engines; ++number) {
       models.push_back(std::make_shared<FakeModel>(8, true));
       loop->add_engine(models.back());
