@@ -1,10 +1,9 @@
 """Translates a list of texts that may have several source languages, one language after the other.
 
-Texts without a word, such as emoji, and texts that are in the target language already come back unchanged.
+Texts without a letter, such as emoji, and texts that are in the target language already come back unchanged.
 """
 
 import re
-import unicodedata
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
@@ -12,17 +11,13 @@ from dataclasses import dataclass, replace
 from serve.errors import InvalidRequestError
 from serve.observability.logs import RequestRecord
 from serve.observability.usage import RequestUsage
-from serve.translation.blank import is_blank
+from serve.translation.blank import has_letter
 from serve.translation.request import TranslateRequest
 from serve.translation.response import Translation, TranslationDelta, TranslationResponse
 
 Translate = Callable[[TranslateRequest, RequestRecord], Awaitable[TranslationResponse]]
 Stream = Callable[[TranslateRequest, RequestRecord], AsyncGenerator[TranslationDelta | TranslationResponse]]
-# Symbols, marks and invisible characters, as emoji have; and the characters of keycaps.
-_SYMBOLS = frozenset({"So", "Sk", "Mn", "Me", "Cf", "Zs", "Cc"})
 _TEXT_FIELD = re.compile(r"(text|target_prefix)\[(\d+)\]")
-# An emoji is short.
-_MOST_SYMBOLS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +26,6 @@ class SourceText:
 
     text: str
     language: str
-
-
-def is_wordless(text: str) -> bool:
-    """Returns whether a text is blank, or a few symbols without a letter, a digit or a mark of punctuation."""
-    return is_blank(text) or (
-        len(text) <= _MOST_SYMBOLS and all(unicodedata.category(character) in _SYMBOLS for character in text)
-    )
 
 
 class Parts:
@@ -118,7 +106,7 @@ def split_languages(
     """Yields a request per language, and the indices of its texts; arguments as those of `translate_texts`."""
     groups: dict[str, list[int]] = {}
     for index, each in enumerate(texts):
-        if each.language != request.target_language and not is_wordless(each.text):
+        if each.language != request.target_language and has_letter(each.text):
             groups.setdefault(each.language, []).append(index)
     prefixes = request.target_prefix
     for language, indices in groups.items():

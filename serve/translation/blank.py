@@ -1,4 +1,4 @@
-"""Decides whether a text is blank: without a visible character."""
+"""Decides whether a text is blank, without a visible character, or has something to translate: a letter."""
 
 import re
 
@@ -16,3 +16,8 @@ _VISIBLE = re.compile(f"[^{BLANK_CHARACTERS}]")
 def is_blank(text: str) -> bool:
     """Returns whether a text has only white space, control characters and zero-width characters."""
     return _VISIBLE.search(text) is None
+
+
+def has_letter(text: str) -> bool:
+    """Returns whether a text has a letter: numbers, prices, times, punctuation and emoji stay as they are."""
+    return any(map(str.isalpha, text))

@@ -1,8 +1,9 @@
 """Sentence segmentation: turns a request for texts into one for their sentences, and joins the translations again.
 
 A text is split at the ends of lines and of sentences (by `sentencex`, which has abbreviations of many languages). A
-sentence that exceeds the model's limit is cut further at the least harmful place. White space and blank sentences
-between the pieces are kept: joined without translation, the pieces are the text, character by character.
+sentence that exceeds the model's limit is cut further at the least harmful place. White space and sentences without a
+letter, such as `12:30`, are kept between the pieces: joined without translation, the pieces are the text, character by
+character.
 
 In a text with markup, the gaps between the sentences hold tags, and sentences are split inside of blocks.
 
@@ -26,7 +27,7 @@ from serve.markup.sentences import read_document
 from serve.markup.tokens import MarkupError
 from serve.placeholders.check import Repair
 from serve.search.hypothesis import FinishReason
-from serve.translation.blank import BLANK_CHARACTERS, is_blank
+from serve.translation.blank import BLANK_CHARACTERS, has_letter, is_blank
 from serve.translation.fields import OPTIONS
 from serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, SentenceMarkup
 from serve.translation.request import ModelRequest, TextRequest
@@ -60,8 +61,8 @@ class SegmentedText(NamedTuple):
     """A text in sentences.
 
     Attributes:
-        sentences: not blank, without surrounding white space.
-        gaps: blank text before each sentence and after the last one; `len(sentences) + 1` strings.
+        sentences: with a letter, without surrounding white space.
+        gaps: text without letters before each sentence and after the last one; `len(sentences) + 1` strings.
         cut_sentences: number of sentences that were cut because they were too long.
         markup: of each sentence; empty for plain text.
     """
@@ -91,7 +92,7 @@ class SegmentedText(NamedTuple):
         """
         found = _sentences(text, language)
         first = list(islice(found, 2))
-        if len(first) == 1 and most_sentences and (bare := text.strip()) and not is_blank(bare) and fits(bare):
+        if len(first) == 1 and most_sentences and has_letter(bare := text.strip()) and fits(bare):
             head, tail = text.split(bare, 1)  # most texts
             return cls((bare,), (head, tail), 0)
         parts = list[str]()
@@ -100,7 +101,7 @@ class SegmentedText(NamedTuple):
             before = len(parts)
             for part in _parts(sentence, fits):
                 parts.append(part)
-                sentences += not is_blank(part)
+                sentences += has_letter(part)
                 if sentences > most_sentences:
                     raise TooManySentencesError
             cut_sentences += len(parts) > before + 1
@@ -144,6 +145,10 @@ class SegmentedText(NamedTuple):
         return tuple(joined)
 
 
+def _uncut(text: str) -> SegmentedText:
+    return SegmentedText((text,), ("", ""), 0)
+
+
 def _sentences(text: str, language: str) -> Iterator[str]:
     """Yields the sentences of a text, each with its trailing white space, and the blank parts between its lines."""
     for match in LINE.finditer(text):
@@ -176,14 +181,14 @@ def _place(sentence: str) -> int:
 
 
 def _separate(parts: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the visible parts without white space, and the blank text before, between and after them."""
+    """Returns the parts with letters without white space, and the text before, between and after them."""
     parts = list(parts)
-    if len(parts) == 1 and (bare := parts[0].strip()) and not is_blank(bare):  # most texts
+    if len(parts) == 1 and has_letter(bare := parts[0].strip()):  # most texts
         before, after = parts[0].split(bare, 1)
         return (bare,), (before, after)
     text, spans = "", list[tuple[int, int]]()
     for part in parts:
-        if not is_blank(part):
+        if has_letter(part):
             bare = part.strip()
             start = len(text) + part.index(bare)
             spans.append((start, start + len(bare)))
@@ -351,8 +356,9 @@ class SegmentedRequest(NamedTuple):
 
     @classmethod
     def whole(cls, request: ModelRequest) -> "SegmentedRequest":
-        """Returns the request with each unchanged text as one sentence."""
-        return cls(tuple(SegmentedText((text.text,), ("", ""), 0) for text in request.texts), request, plain=True)
+        """Returns the request with each unchanged text as one sentence, unless it has no letter."""
+        texts = (each.text for each in request.texts)
+        return cls.of(request, [_uncut(text) if has_letter(text) else SegmentedText((), (text,), 0) for text in texts])
 
     @classmethod
     def of(cls, request: ModelRequest, texts: Sequence[SegmentedText]) -> "SegmentedRequest":

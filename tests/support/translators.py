@@ -26,19 +26,20 @@ from tests.support.live import WAIT_SECONDS, GatedModel, eventually
 
 MAX_TARGET_TOKENS = 20
 MAX_SOURCE_TOKENS = 6
+LETTERS, DIGITS = str.maketrans("0123456789", "abcdefghij"), str.maketrans("abcdefghij", "0123456789")
 GREEDY = SearchPlan(SearchOptions(max_target_tokens=MAX_TARGET_TOKENS))
 Event = TranslationDelta | TranslationResponse
 
 
 class NumberTokenizer:
-    """A tokenizer whose texts are token ids."""
+    """A tokenizer whose texts are token ids; in requests, their digits are letters, since numbers stay as they are."""
 
     target_pieces = tuple(map(str, range(VOCABULARY)))
     target_unk_id = 3
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of "5 6 7"."""
-        return [int(part) for part in text.split()]
+        return [int(part) for part in text.translate(DIGITS).split()]
 
     def encode_target(self, text: str) -> list[int]:
         """Returns the ids of "5 6 7"."""
@@ -50,7 +51,7 @@ class NumberTokenizer:
 
     def encode_offsets(self, text: str) -> list[tuple[int, int]]:
         """Returns the places of the numbers."""
-        return [number.span() for number in re.finditer(r"\d+", text)]
+        return [number.span() for number in re.finditer(r"\w+", text)]
 
     def decode_offsets(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """Returns the places of the numbers."""
@@ -150,7 +151,9 @@ def model_request(
 ) -> ModelRequest:
     """Returns a request; without a deadline, with one that is far enough away."""
     direction = BundleDirection(source="en", target="de", source_prefix=source_prefix)
-    requests = tuple(TextRequest(text, "", f"text[{index}]", "none") for index, text in enumerate(texts))
+    requests = tuple(
+        TextRequest(text.translate(LETTERS), "", f"text[{index}]", "none") for index, text in enumerate(texts)
+    )
     return ModelRequest(requests, direction, plan, deadline_seconds or time.monotonic() + WAIT_SECONDS)
 
 

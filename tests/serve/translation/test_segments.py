@@ -15,7 +15,7 @@ from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
-from serve.translation.blank import is_blank
+from serve.translation.blank import has_letter, is_blank
 from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
 from serve.translation.search_plan import SearchPlan
@@ -40,12 +40,12 @@ def anything(_: str) -> bool:
 def test_sentences_and_the_white_space_between_them_are_the_text(text: str, language: str, longest: int) -> None:
     segmented = SegmentedText.of(text, language, lambda sentence: len(sentence) <= longest, ANY)
     assert segmented.join(segmented.sentences) == text
-    assert is_blank("".join(segmented.gaps))
+    assert not has_letter("".join(segmented.gaps))
     assert len(segmented.gaps) == len(segmented.sentences) + 1
     for sentence in segmented.sentences:
         assert 0 < len(sentence) <= longest
         assert sentence == sentence.strip()
-        assert not is_blank(sentence)
+        assert has_letter(sentence)
         assert {"\n", "\r"}.isdisjoint(sentence)
 
 
