@@ -189,6 +189,11 @@ def find_final(text: str) -> tuple[int, int]:
     return len(bare.rstrip(SENTENCE_MARKS)), len(bare)
 
 
+def is_word(character: str) -> bool:
+    """Returns whether a character is a letter or digit of a script with spaces between words; none is not."""
+    return character.isalnum() and not _UNSPACED.match(character)
+
+
 def is_punctuation(character: str) -> bool:
     """Returns whether a character is punctuation or a symbol."""
     return unicodedata.category(character)[0] in "PS"

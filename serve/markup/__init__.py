@@ -5,6 +5,7 @@
     extract     text between block tags becomes plain text with marks: `blocks`
     sentences   a sentence gets the tags inside it: `sentences`
     place       each tag gets its characters of the translation by alignment: `placement`
+    write       the translation of a sentence with its tags: `tags`
 
 Everything that is not text keeps its characters. Each tag of the source occurs once in the result, inside the same
 tags as before. Depends on no other part of the service but `serve.alignment`.

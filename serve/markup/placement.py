@@ -1,4 +1,4 @@
-"""Puts the tags of a sentence into its translation.
+"""Finds places for the tags of a sentence in its translation.
 
 An element gets the interval of the translation with the largest sum of inside attention minus outside attention, in
 linear time (Kadane). Elements are placed from the outside to the inside, and next to each other in the order of their
@@ -18,9 +18,8 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.alignment import SENTENCE_MARKS, Alignment, find_final, find_words, is_punctuation, overlap_shares
+from serve.alignment import SENTENCE_MARKS, Alignment, find_final, find_words, is_punctuation, is_word, overlap_shares
 from serve.markup.blocks import MarkKind
-from serve.markup.references import Escaper
 from serve.markup.sentences import MarkedSentence, Node
 
 Vector = NDArray[np.float64]
@@ -29,30 +28,16 @@ Interval = tuple[int, int]
 _WHOLE = Node(MarkKind.OPEN, 0, 0)
 
 
-def place_tags(
-    sentence: MarkedSentence,
-    translation: str,
-    alignment: Alignment,
-    escaper: Escaper,
-    protected: Sequence[Interval] = (),
-) -> str:
-    """Returns the translation of a sentence with its tags.
-
-    Args:
-        sentence: with its tags.
-        translation: plain text.
-        alignment: of tokens.
-        escaper: for the text.
-        protected: intervals that no kept text replaces.
-    """
-    everything = 0, len(translation)
-    placed = Placer(sentence.text, translation, alignment, protected).place(sentence.nodes, everything)
-    return _render(placed, everything, translation, escaper)
-
-
 def find_place(sentence: MarkedSentence, translation: str, alignment: Alignment, node: Node) -> int:
-    """Returns where the translation of a node of the sentence begins, by the alignment."""
-    return Placer(sentence.text, translation, alignment).find_interval(node)[0]
+    """Returns where the translation of a node of the sentence begins, by the alignment; never inside of a word."""
+    return word_start(translation, Placer(sentence.text, translation, alignment).find_interval(node)[0])
+
+
+def word_start(text: str, place: int) -> int:
+    """Returns a place, or the beginning of the word that it lies in."""
+    while _splits_word(text, place):
+        place -= 1
+    return place
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +53,6 @@ class Placed:
     after: str
     kept: bool
     children: tuple["Placed", ...]
-
-
-def _render(placed: Sequence[Placed], interval: Interval, text: str, escaper: Escaper) -> str:
-    """Returns a part of the translation with the tags in it, which are in order."""
-    parts = list[str]()
-    position, end = interval
-    for each in placed:
-        parts += escaper.escape(text[position : each.interval[0]]), each.before
-        if not each.kept:
-            parts.append(_render(each.children, each.interval, text, escaper))
-        parts.append(each.after)
-        position = each.interval[1]
-    return "".join((*parts, escaper.escape(text[position:end])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +243,7 @@ class Placer:
                 kinds = (words, tokens) if between_words else (tokens, words)
                 gaps = next((each for each in kinds if each.allowed.any()), None)
                 gap = (start, start) if gaps is None else gaps.best(*self._sides(node.start))
+                gap = self._final_gap(node, interval) or gap
                 if node.kind is MarkKind.SPACE:
                     placed.append(Placed(gap, node.before, "", kept=True, children=()))
                     continue
@@ -278,6 +251,14 @@ class Placer:
                 last[gap] = place
                 placed.append(self._placed(node, (place, place), pads))
         return tuple(sorted(placed, key=lambda each: each.interval))
+
+    def _final_gap(self, node: Node, interval: Interval) -> Interval | None:
+        """Returns the gap before the final punctuation for a point that stands there in the source."""
+        end = find_final(self._source)[0]
+        if node.kind is not MarkKind.POINT or interval != (0, len(self._translation)) or not 0 < end <= node.start:
+            return None
+        place = find_final(self._translation)[0]
+        return place, place
 
     def find_interval(self, node: Node, taken: Sequence[Interval] = ()) -> Interval:
         """Returns the interval of a node outside of taken ones, or else the end of its gap."""
@@ -296,7 +277,8 @@ class Placer:
 
     def _placed(self, node: Node, interval: Interval, pads: tuple[str, str] = ("", "")) -> Placed:
         kept = node.kind is MarkKind.KEPT
-        pads = self._apart(node, interval, pads) if kept else pads
+        if node.kind in (MarkKind.KEPT, MarkKind.POINT):
+            pads = self._apart(node, interval, pads)
         before, after = f"{pads[0]}{node.before}", f"{node.after}{pads[1]}"
         return Placed(interval, before, after, kept, () if kept else self.place(node.children, interval))
 
@@ -340,7 +322,7 @@ class Placer:
 
     def _best_copy(self, node: Node, free: Interval, taken: Sequence[_Taken]) -> tuple[float, Interval] | None:
         """Returns where the translation has a kept text unchanged; it comes before all intervals by attention."""
-        copies = self._find_copies(self._source[node.start : node.end])
+        copies = self._find_copies(node)
         if not copies:
             return None
         inside = self._tokens.attention @ self._shares(node.start, node.end)  # [U]
@@ -353,12 +335,21 @@ class Placer:
                 return len(self._translation) + float(scores[index]), (start, end)
         return None
 
-    def _find_copies(self, kept: str) -> list[Interval]:
-        """Returns the places of a kept text in the translation, where it splits no word."""
-        text = self._translation
+    def _find_copies(self, node: Node) -> list[Interval]:
+        """Returns the places of a kept text in the translation, where it splits no word that is whole in the source."""
+        source, text = self._source, self._translation
+        kept = source[node.start : node.end]
         if kept not in self._copies:
             found = (each.span() for each in re.finditer(re.escape(kept), text))
-            self._copies[kept] = [span for span in found if not any(_splits_word(text, place) for place in span)]
+            ends = node.start, node.end
+            self._copies[kept] = [
+                span
+                for span in found
+                if not any(
+                    _splits_word(text, place) and not _splits_word(source, end)
+                    for place, end in zip(span, ends, strict=True)
+                )
+            ]
         return self._copies[kept]
 
     def _largest_sum(self, node: Node, free: Interval, *taken: _Taken) -> tuple[float, Interval]:
@@ -450,10 +441,10 @@ class Placer:
         return place, pads
 
     def _apart(self, node: Node, interval: Interval, pads: tuple[str, str]) -> tuple[str, str]:
-        """Returns the white space that also keeps kept text apart from words that it does not touch in the source."""
+        """Returns the white space that also keeps a node apart from words that it does not touch in the source."""
         source, text, (start, end) = self._source, self._translation, interval
-        left = _before(text, start).isalnum() and not _before(source, node.start).isalnum()
-        right = text[end : end + 1].isalnum() and not source[node.end : node.end + 1].isalnum()
+        left = is_word(_before(text, start)) and not is_word(_before(source, node.start))
+        right = is_word(text[end : end + 1]) and not is_word(source[node.end : node.end + 1])
         return pads[0] or " " * left, pads[1] or " " * right
 
 
@@ -478,4 +469,4 @@ def _before(text: str, place: int) -> str:
 
 def _splits_word(text: str, place: int) -> bool:
     """Returns whether letters or digits stand on both sides of a place."""
-    return 0 < place < len(text) and text[place - 1].isalnum() and text[place].isalnum()
+    return 0 < place < len(text) and is_word(text[place - 1]) and is_word(text[place])

@@ -6,7 +6,7 @@ and ends in another one has an open side in both.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from serve.markup.blocks import SPACES, Block, BlockReader, Mark, MarkKind, read_lines
@@ -65,6 +65,24 @@ class Node:
     children: list["Node"] = field(default_factory=list)
 
 
+def kept_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yields the kept texts of a sentence, in their order."""
+    for node in nodes:
+        if node.kind is MarkKind.KEPT:
+            yield node
+        yield from kept_nodes(node.children)
+
+
+def has_letter_outside(text: str, parts: Iterable[tuple[int, int]]) -> bool:
+    """Returns whether a text has a letter outside of some parts, which are in order and do not overlap."""
+    position = 0
+    for start, end in parts:
+        if any(map(str.isalpha, text[position:start])):
+            return True
+        position = end
+    return any(map(str.isalpha, text[position:]))
+
+
 @dataclass(frozen=True, slots=True)
 class MarkedSentence:
     """A sentence: its plain text, and what its translation must contain.
@@ -76,6 +94,16 @@ class MarkedSentence:
     text: str
     nodes: tuple[Node, ...]
     source: str
+
+    @property
+    def kept(self) -> list[tuple[int, int]]:
+        """The characters of the kept texts."""
+        return [(node.start, node.end) for node in kept_nodes(self.nodes)]
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is a letter outside of the kept texts."""
+        return has_letter_outside(self.text, self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +232,11 @@ class _Assembly:
 
 
 def _is_kept(text: str, span: tuple[int, int], kept: Sequence[Mark]) -> bool:
-    """Returns whether a sentence has no letter or digit outside of kept text."""
+    """Returns whether a sentence has kept text, and no letter outside of it."""
     first = bisect_left(kept, span[0], key=lambda mark: mark.place)
-    position, outside = span[0], ""
-    for mark in kept[first:]:
-        if mark.place >= span[1]:
-            break
-        outside += text[position : mark.place]
-        position = mark.place_end
-    return position > span[0] and not any(map(str.isalnum, outside + text[position : span[1]]))
+    last = bisect_left(kept, span[1], key=lambda mark: mark.place)
+    parts = [(mark.place - span[0], mark.place_end - span[0]) for mark in kept[first:last]]
+    return bool(parts) and not has_letter_outside(text[slice(*span)], parts)
 
 
 def _windows(block: Block, spans: Spans) -> list[Sequence[Mark]]:
@@ -225,9 +249,19 @@ def _windows(block: Block, spans: Spans) -> list[Sequence[Mark]]:
         return bisect_left(block.marks, place, key=lambda mark: mark.start)
 
     return [
-        block.marks[index(end) : None if start is None else index(start)]
-        for end, start in zip(ends, starts, strict=True)
+        _near(block.text, span, block.marks[index(end) : None if start is None else index(start)])
+        for span, end, start in zip(spans, ends, starts, strict=True)
     ]
+
+
+def _near(text: str, span: tuple[int, int], marks: Sequence[Mark]) -> Sequence[Mark]:
+    """Returns the marks that only white space parts from a sentence: untranslated text may stand next to it."""
+    start, end = span
+    while start > 0 and text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and text[end].isspace():
+        end += 1
+    return [mark for mark in marks if start <= mark.place and mark.place_end <= end]
 
 
 class _NodeReader:

@@ -4,6 +4,7 @@
     messages    the branches of ICU messages: `icu`
     mark        placeholders and characters of formatting become marks of a block: `marks`
     check       whether a translation has the same placeholders: `check`
+    remove      a sentence without its placeholders, as a last attempt: `bare`
     format      letter case and final punctuation as in the text: `formatting`
 
 Depends on no other part of the service but `serve.markup` and `serve.alignment`.

@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from serve.markup.blocks import Block, Mark, MarkKind
 from serve.markup.sentences import Marking
-from serve.placeholders.icu import find_texts
+from serve.placeholders.icu import find_quotes, find_texts
 from serve.placeholders.patterns import Finder
 
 # Emoji with their modifiers and joiners, and marks of text direction.
@@ -65,7 +65,7 @@ class Marker(Marking):
         Args:
             finder: of placeholders.
             formatting: whether emoji, marks of direction and no-break spaces are marks.
-            branching: whether plain texts are messages of ICU.
+            branching: whether the text is a message of ICU.
         """
         self._finder = finder
         self._branching = branching
@@ -84,10 +84,13 @@ class Marker(Marking):
         """
         marks, cuts = list[Mark](), list[tuple[int, int]]()
         position = 0
-        for kind, start, end in sorted(self._find(block.text), key=itemgetter(1, 2)):
+        for kind, start, end in sorted(self._find(block), key=itemgetter(1, 2)):
             if start < position or _crosses(block, start, end):
                 continue
             position = end
+            if kind is None:
+                cuts.append((start + 1, end))
+                continue
             source = block.source(start, end)
             # No element of a document has a number below -1.
             element = -2 - source[0]
@@ -101,15 +104,24 @@ class Marker(Marking):
             else:
                 marks.append(Mark(MarkKind.POINT, *source, start, start))
                 cuts.append(_with_space(block.text, start, end))
-        return _changed(block, marks, cuts) if marks else block
+        return _changed(block, marks, cuts) if marks or cuts else block
 
-    def _find(self, text: str) -> Iterator[tuple[MarkKind, int, int]]:
-        """Yields what the text has to keep, and its characters."""
+    def _find(self, block: Block) -> Iterator[tuple[MarkKind | None, int, int]]:
+        """Yields what the text has to keep, and its characters; None stands for two apostrophes that mean one.
+
+        A model does not read the number of a message, `#`, as one; unless it is all of an element, it is a point.
+        """
+        text, tagged = block.text, {mark.place for mark in block.marks}
         parts = self.parts(text)
+        for quoted, start, end in find_quotes(text) if self._branching else ():
+            yield MarkKind.KEPT if quoted else None, start, end
         for each in self._finder.find(text):
             part = bisect_right(parts, each.start, key=itemgetter(0)) - 1
             if part >= 0 and each.end <= parts[part][1]:  # syntax of branches stays without marks
-                yield MarkKind.KEPT, each.start, each.end
+                is_number = (
+                    self._branching and text[each.start] == "#" and not tagged.intersection((each.start, each.end))
+                )
+                yield MarkKind.POINT if is_number else MarkKind.KEPT, each.start, each.end
         if self._formatting:
             for kind, expression in ((MarkKind.POINT, _UNREAD), (MarkKind.SPACE, _NO_BREAK_SPACE)):
                 for found in expression.finditer(text):

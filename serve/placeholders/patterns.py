@@ -95,7 +95,7 @@ class Finder:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Returns the characters of the placeholders of a text, in their order."""
-        return [(each.start, each.end) for each in self.find(text)]
+        return [(placeholder.start, placeholder.end) for placeholder in self.find(text)]
 
     def texts(self, text: str) -> list[str]:
         """Returns the placeholders of a text, sorted."""

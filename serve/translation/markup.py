@@ -2,20 +2,22 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 
-from serve.alignment import Alignment
+from serve.alignment import Alignment, is_word
 from serve.errors import InvalidRequestError
 from serve.markup.elements import MarkupFormat, MarkupOptions
 from serve.markup.references import Escaper
-from serve.markup.sentences import MarkedSentence
+from serve.markup.sentences import MarkedSentence, has_letter_outside
+from serve.placeholders.bare import without_placeholders
 from serve.placeholders.check import Repair, forced_prefix, lost_nodes
+from serve.placeholders.icu import MessageEscaper, is_message
 from serve.placeholders.marks import Marker
 from serve.placeholders.patterns import KINDS, Finder, PlaceholderKind
 from serve.placeholders.render import Rendering
 from serve.translation.fields import shown
-from serve.translation.terms import AppliedTerm, term_places
+from serve.translation.terms import AppliedTerm, Prefix, term_places
 
 PLAIN = "text"
 MOST_TAGS = 64
@@ -44,11 +46,18 @@ class Reading:
     placeholders: frozenset[PlaceholderKind]
     rendering: Rendering
 
-    @property
-    def marker(self) -> Marker:
-        """Marks the blocks of a text."""
-        branching = "brace" in self.placeholders
-        return Marker(Finder(self.placeholders), formatting=self.rendering.formatting, branching=branching)
+    def has_branches(self, text: str) -> bool:
+        """Returns whether a text is a message of ICU."""
+        return "brace" in self.placeholders and is_message(text)
+
+    def marker(self, text: str) -> Marker:
+        """Returns what marks the blocks of a text."""
+        finder = Finder(self.placeholders)
+        return Marker(finder, formatting=self.rendering.formatting, branching=self.has_branches(text))
+
+    def escaper(self, text: str, escaper: Escaper) -> Escaper:
+        """Returns what spells the translations of a text, given the escaper of its markup."""
+        return MessageEscaper(escaper, doubled="''" in text) if self.has_branches(text) else escaper
 
 
 def read_placeholders(names: Sequence[str]) -> frozenset[PlaceholderKind]:
@@ -132,13 +141,28 @@ class SentenceMarkup:
         terms = term_places(translation.text, translation.terms or ())
         return self.rendering.render(self.sentence, translation.text, alignment, self.escaper, terms)
 
-    def lost(self, text: str) -> list[str]:
-        """Returns the placeholders that a translation lacks."""
-        if self.rendering.finder is None:
-            return []
-        return [self.sentence.text[node.start : node.end] for node in lost_nodes(self.sentence, text)]
+    def lacks(self, text: str) -> int:
+        """Returns how many placeholders a translation lacks, or one if it has them and no words besides."""
+        finder = self.rendering.finder
+        if finder is None or not self.sentence.kept:
+            return 0
+        wordless = self.sentence.has_words and not has_letter_outside(text, finder.spans(text))
+        return max(len(lost_nodes(self.sentence, text)), int(wordless))
 
-    def prefix(self, text: str, alignment: Alignment) -> str:
-        """Returns the start of a translation that has the first lost placeholder of this one."""
-        (lost, *_) = lost_nodes(self.sentence, text)
-        return forced_prefix(self.sentence, text, alignment, lost)
+    @property
+    def without_placeholders(self) -> "SentenceMarkup | None":
+        """The same without its placeholders, which are points; None: it has none, or no words besides them."""
+        sentence = self.sentence
+        if self.rendering.finder is None or not sentence.kept or not sentence.has_words:
+            return None
+        return replace(self, sentence=without_placeholders(sentence, self.escaper.escape))
+
+    def prefix(self, text: str, alignment: Alignment) -> Prefix | None:
+        """Returns the start of a translation that has the first lost placeholder of this one; None: it lacks none."""
+        sentence = self.sentence
+        if self.rendering.finder is None or not (nodes := lost_nodes(sentence, text)):
+            return None
+        (lost, *_) = nodes
+        prefix = forced_prefix(sentence, text, alignment, lost)
+        complete = not is_word(sentence.text[lost.end : lost.end + 1])
+        return Prefix(prefix, sentence.text[lost.start : lost.end], complete)

@@ -92,19 +92,49 @@ class SecondPass:
             if not retries:
                 break
             try:
-                sequences = await self._decode(request, retries)
+                sequences = await self._decode(request, [retry.spec for retry in retries])
             except QueueFullError:
                 break
             tried = sorted(zip(retries, sequences, strict=True), key=lambda each: each[0].sentence)
             for index, group in groupby(tried, key=lambda each: each[0].sentence):
                 state = open_sentences[index]
                 completed[index] = await steps.run(self._better, completed[index], list(group), state)
+        await self._translate_bare(request, completed, steps)
         return completed
 
-    async def _decode(self, request: ModelRequest, retries: Sequence[_Retry]) -> Sequence[DecodingSequence]:
+    async def _translate_bare(self, request: ModelRequest, found: list[Found], steps: Steps) -> None:
+        """Replaces results that still lack placeholders by those of the sentences without placeholders."""
+        bare = dict[int, Found]()
+        for index, result in enumerate(found):
+            if (other := await steps.run(self._bare, request, result)) is not None:
+                bare[index] = other
+        with suppress(QueueFullError):
+            sequences = await self._decode(request, [other.spec for other in bare.values()])
+            for (index, unsearched), sequence in zip(bare.items(), sequences, strict=True):
+                other = unsearched._replace(hypotheses=tuple(sequence.hypotheses))
+                if not await steps.run(self._repairs, request, other):
+                    found[index] = other
+
+    def _repairs(self, request: ModelRequest, found: Found) -> Sequence[Repair]:
+        """Returns the placeholders that are placed by alignment, or that keep a sentence from being translated."""
+        markup = found.sentence.markup
+        return () if markup is None else markup.render(self._responses.translation(found, request.plan))[1]
+
+    def _bare(self, request: ModelRequest, found: Found) -> Found | None:
+        """Returns the search for a sentence without its placeholders; None: it has none, or they are there."""
+        markup = found.sentence.markup
+        bare = None if markup is None else markup.without_placeholders
+        if markup is None or bare is None or not self._repairs(request, found):
+            return None
+        sentence = found.sentence._replace(text=bare.sentence.text, markup=bare).with_terms()
+        kept = (markup.sentence.text[start:end] for start, end in markup.sentence.kept)
+        repairs = tuple(Repair(text, RepairWay.PLACED) for text in kept)
+        return Found(sentence, self._spec(request, sentence), (), found.cached, repairs)
+
+    async def _decode(self, request: ModelRequest, specs: Sequence[SequenceSpec]) -> Sequence[DecodingSequence]:
         with Submission(
             self._scheduler,
-            [each.spec for each in retries],
+            specs,
             deadline_seconds=request.deadline_seconds,
             priority=request.priority,
             fairness_key=request.fairness_key,
@@ -117,7 +147,7 @@ class SecondPass:
         """Returns how many placeholders and terms a translation lacks."""
         count = 0
         if sentence.markup is not None:
-            count += len(sentence.markup.lost(self._tokenizer.decode(hypothesis.target_ids)))
+            count += sentence.markup.lacks(self._tokenizer.decode(hypothesis.target_ids))
         if sentence.terms is not None:
             count += len(sentence.terms.lacking(*self._responses.draft(sentence.text, hypothesis)))
         return count
@@ -134,7 +164,8 @@ class SecondPass:
                 with suppress(InvalidRequestError):
                     if self._can_write(prefix.end):
                         spec = self._spec(request, found.sentence._replace(target_prefix=prefix.text))
-                        retries.append(_Retry(index, part, prefix.end, spec))
+                        search = spec.options._replace(new_word=prefix.complete)
+                        retries.append(_Retry(index, part, prefix.end, spec._replace(options=search)))
             if retries:
                 return retries
             state.failed.add(part)
@@ -144,9 +175,9 @@ class SecondPass:
         """Yields the first lacking term and the first lost placeholder, unless they failed, with prefixes."""
         sentence = found.sentence
         text, alignment = self._responses.draft(sentence.text, found.hypotheses[0])
-        lost = [] if sentence.markup is None else sentence.markup.lost(text)
-        if lost and sentence.markup is not None and _PLACEHOLDERS not in state.failed:
-            yield _PLACEHOLDERS, [Prefix(sentence.markup.prefix(text, alignment), lost[0])]
+        prefix = None if sentence.markup is None else sentence.markup.prefix(text, alignment)
+        if prefix is not None and _PLACEHOLDERS not in state.failed:
+            yield _PLACEHOLDERS, [prefix]
         option = None if sentence.terms is None else sentence.terms.prefixes(text, alignment, state.failed)
         if option is not None:
             yield option

@@ -25,7 +25,7 @@ from serve.alignment import Alignment
 from serve.errors import InvalidRequestError
 from serve.markup.sentences import read_document
 from serve.markup.tokens import MarkupError
-from serve.placeholders.check import Repair
+from serve.placeholders.check import Repair, joined_repairs
 from serve.search.hypothesis import FinishReason
 from serve.translation.blank import BLANK_CHARACTERS, has_letter, is_blank
 from serve.translation.fields import OPTIONS
@@ -122,7 +122,7 @@ class SegmentedText(NamedTuple):
         if not self.markup:
             return self.join([each.text for each in translations]), ()
         rendered = [markup.render(each) for markup, each in zip(self.markup, translations, strict=True)]
-        repairs = ((*(each.repairs or ()), *more) for each, (_, more) in zip(translations, rendered, strict=True))
+        repairs = map(joined_repairs, (one.repairs or () for one in translations), (more for _, more in rendered))
         return self.join([text for text, _ in rendered]), tuple(chain.from_iterable(repairs))
 
     def join(self, translations: Sequence[str]) -> str:
@@ -324,12 +324,13 @@ class TextSplitter:
         if reading is None:
             return sentences(text, most_sentences)
         split = BlockSplitter(sentences if request.split_sentences else whole, most_sentences)
-        document = read_document(text, reading.markup, split, reading.marker)
+        document = read_document(text, reading.markup, split, reading.marker(text))
+        escaper = reading.escaper(text, document.escaper)
         return SegmentedText(
             tuple(sentence.text for sentence in document.sentences),
             document.gaps,
             split.cut_sentences,
-            tuple(SentenceMarkup(sentence, document.escaper, reading.rendering) for sentence in document.sentences),
+            tuple(SentenceMarkup(sentence, escaper, reading.rendering) for sentence in document.sentences),
         )
 
     def _sentences(self, language: str, text: str, most_sentences: int) -> SegmentedText:
@@ -384,6 +385,12 @@ class SegmentedRequest(NamedTuple):
     def with_terms(self, sentences: Iterable[TextRequest]) -> "SegmentedRequest":
         """Returns the request with these sentences in place of its own."""
         return self._replace(request=self.request._replace(texts=tuple(sentences)))
+
+    def with_markup(self, markup: Iterable[SentenceMarkup | None]) -> "SegmentedRequest":
+        """Returns the request with other markup of its sentences; None stands for that of plain text."""
+        left = iter(markup)
+        parts = ((text, tuple(filter(None, islice(left, len(text.sentences))))) for text in self.texts)
+        return self._replace(texts=tuple(text._replace(markup=part) for text, part in parts))
 
     @property
     def slow_to_join(self) -> bool:

@@ -16,9 +16,8 @@ from serve.alignment import Alignment
 from serve.glossaries.entry import Entry
 from serve.glossaries.matching import Match, TermIndex, UnitText, find_form, find_terms, fold
 from serve.markup.blocks import MarkKind
-from serve.markup.placement import Interval, Placer
-from serve.markup.sentences import MarkedSentence, Node
-from serve.placeholders.check import kept_nodes
+from serve.markup.placement import Interval, Placer, word_start
+from serve.markup.sentences import MarkedSentence, Node, kept_nodes
 from serve.translation.term_edit import TermEdit, must_part
 
 # Forms of a term that are tried in one round.
@@ -46,10 +45,15 @@ class AppliedTerm:
 
 
 class Prefix(NamedTuple):
-    """The start of a translation, and what it ends with."""
+    """The start of a translation, and what it ends with.
+
+    Attributes:
+        complete: whether a new word must follow.
+    """
 
     text: str
     end: str
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,8 @@ class SentenceTerms:
         if not lacking:
             return None
         placer = Placer(self.text, translation, alignment)
-        place, index = min((placer.find_interval(_node(self.matches[each]))[0], each) for each in lacking)
+        starts = ((placer.find_interval(_node(self.matches[term]))[0], term) for term in lacking)
+        place, index = min((word_start(translation, start), term) for start, term in starts)
         before = translation[:place].rstrip()
         spaced = len(before) < place
         forms = [self._cased(index, form) if not before else form for form in self._forms(index)[:MOST_FORMS]]
@@ -145,6 +150,7 @@ class SentenceTerms:
             interval = 0, len(translation)
             if not self._is_term:
                 interval = Placer(self.text, translation, alignment).find_interval(_node(match), taken)
+                interval = _uncut(translation, interval, taken)
             if self._is_traced(index):
                 places[index] = _whole_words(translation, interval)
                 continue
@@ -259,6 +265,13 @@ def _whole_words(text: str, interval: Interval) -> Interval:
     if not inside and units:
         inside = [next((unit for unit in units if unit[0] >= start), units[-1])]
     return (inside[0][0], inside[-1][1]) if inside else (start, end)
+
+
+def _uncut(text: str, interval: Interval, taken: Sequence[Interval]) -> Interval:
+    """Returns an interval without cut words, unless these are taken, or the interval is a gap."""
+    start, end = interval
+    whole = _whole_words(text, interval) if start < end else interval
+    return interval if any(whole[0] < last and first < whole[1] for first, last in taken) else whole
 
 
 def term_places(translation: str, applied: Iterable[AppliedTerm]) -> list[Interval]:

@@ -164,6 +164,7 @@ class Translator:
             found = self._found(tokenized, sequences)
             if request.protects:
                 found = await self._second_pass.complete(tokenized.request, found)
+                segmented = segmented.with_markup(each.sentence.markup for each in found)
             response = await self._joined(segmented, await self._translated(tokenized, sequences, found))
             if self._cache is not None and not sequences:
                 self._cache.put_translations(request, response.translations)

@@ -7,7 +7,7 @@ from model.tokenizer.tokenizer import WORD_START
 from serve.alignment import SENTENCE_MARKS, UNSPACED
 
 # Punctuation that may stand directly behind a word, and end there. A hyphen or an apostrophe joins words.
-_CLOSING = f"{SENTENCE_MARKS})]}}\"\u201c\u201d\u00bb\u203a"
+_CLOSING = f'{SENTENCE_MARKS})]}}"\u201c\u201d\u00bb\u203a'
 # What may follow a word: another word, such punctuation, or a character of a script without spaces.
 _AFTER_WORD = re.compile(rf"{WORD_START}|[{re.escape(_CLOSING)}]+(?:{WORD_START}|$)|[{UNSPACED}]")
 

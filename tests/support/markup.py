@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from serve.alignment import Alignment
 from serve.markup.elements import MarkupOptions
-from serve.markup.placement import place_tags
 from serve.markup.sentences import Split, read_document
+from serve.markup.tags import place_tags
 from serve.translation.segments import SegmentedText
 
 # Returns the translation of a sentence and its alignment, by tokens.

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from serve.alignment import Alignment
 from serve.markup.elements import MarkupOptions
-from serve.markup.placement import place_tags
 from serve.markup.references import Escaper
 from serve.markup.sentences import read_document
+from serve.markup.tags import place_tags
 from tests.support.markup import tokens_of, translate_markup, whole
 
 HTML = MarkupOptions("html", ignore_tags=frozenset(["code"]))

@@ -166,3 +166,16 @@ def test_elements_that_browsers_end_do_not_count_as_levels() -> None:
     text = "<p>a<li>b<tr><td>c" * (2 * MOST_LEVELS)
     assert len(sentences(f"<ul>{'<li><p>a' * (2 * MOST_LEVELS)}</ul>")) == 2 * MOST_LEVELS
     assert sentences(f"<table>{'<tr><td>c' * (2 * MOST_LEVELS)}</table>{text[:3]}d")[-1] == "d"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '<p><b id="1">12:30. Ab</b> cd.</p>',
+        '<p>Ab <b id="1">cd. 12:30.</b></p>',
+        '<p><b id="1">12.</b> Ab cd. <i id="2">13.</i></p>',
+        '<p><b id="1">Ab. 12. Cd</b> ef.</p>',
+    ],
+)
+def test_text_without_a_letter_stays_in_its_element(document: str) -> None:
+    assert translate_markup(document, MarkupOptions("html")) == document

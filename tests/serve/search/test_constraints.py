@@ -114,3 +114,13 @@ def test_all_constraints_of_the_options_are_applied() -> None:
     logits = np.full(VOCABULARY, 4.0, np.float32)
     constrain(logits, [4, 4, 5], options, EOS_ID)
     assert logits.tolist() == [-np.inf, 4.0, 4.0, 4.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(("target", "forbidden"), [([4], []), ([4, 5], [1, 3]), ([4, 5, 0], [])])
+def test_tokens_that_continue_a_word_are_forbidden_only_after_the_prefix(
+    target: list[int], forbidden: list[int]
+) -> None:
+    logits = np.zeros(VOCABULARY, np.float32)
+    options = SearchOptions(max_target_tokens=9, target_prefix=(4, 5), new_word=True)
+    constrain(logits, target, options, EOS_ID, (1, 3))
+    assert np.flatnonzero(logits == -np.inf).tolist() == forbidden

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from serve.alignment import Alignment
 from serve.glossaries.entry import Entry
 from serve.glossaries.matching import TermIndex
-from serve.translation.terms import AppliedTerm, SentenceTerms, TermWay, TextTerms, follow_terms
+from serve.translation.terms import AppliedTerm, Prefix, SentenceTerms, TermWay, TextTerms, follow_terms
 from tests.support.markup import WORDS, shuffled, tokens_of
 
 NOTHING = Alignment((), (), (), ())
@@ -129,7 +129,7 @@ def test_a_prefix_ends_with_a_form_at_the_place_of_the_term() -> None:
     translation = aligned(text, "Ein Mann und ein Hund.", (0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5))
     assert terms.prefixes(*translation, ()) == (
         1,
-        [("Ein Mann und ein Köter", "Köter"), ("Ein Mann und ein Köters", "Köters")],
+        [Prefix("Ein Mann und ein Köter", "Köter"), Prefix("Ein Mann und ein Köters", "Köters")],
     )
     assert terms.prefixes(*translation, {1}) is None
 
@@ -138,7 +138,7 @@ def test_a_prefix_starts_with_a_capital_as_the_text() -> None:
     terms = terms_of("Dogs bark.", Entry("dogs", ("chiens",)))
     assert terms.prefixes(*aligned("Dogs bark.", "Toutous aboient.", (0, 0), (1, 1), (2, 2)), ()) == (
         0,
-        [("Chiens", "Chiens")],
+        [Prefix("Chiens", "Chiens")],
     )
 
 
