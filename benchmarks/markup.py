@@ -17,8 +17,8 @@ from benchmarks.harness.feature import open_service, service_options_of, show, t
 from model.data.corpus import read_corpus
 from serve.alignment import Alignment
 from serve.markup.elements import MarkupOptions
-from serve.markup.placement import place_tags
 from serve.markup.sentences import read_document
+from serve.markup.tags import place_tags
 
 _ROUNDS = 5
 

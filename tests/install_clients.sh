@@ -16,7 +16,7 @@ install deepl-haystack-0.4.2 --no-deps deepl-haystack==0.4.2 haystack-ai==3.4.1 
 install transpolibre-0.8.15 transpolibre==0.8.15
 if [ ! -d node_modules ] && command -v npm >/dev/null; then
   npm install --no-audit --no-fund --no-save --silent --prefix . libretranslate@1.0.1 translate@3.1.0 deepl-node@1.28.0 \
-    @browsermt/bergamot-translator@0.4.9
+    @browsermt/bergamot-translator@0.4.9 @formatjs/icu-messageformat-parser@3.5.23
 fi
 for each in deepl-1.30.0 deepl-i18n-1.0.0 deepl-haystack-0.4.2 transpolibre-0.8.15 node_modules; do
   [ -d "$each" ] || echo "install_clients.sh: $each cannot be installed; its tests are skipped" >&2

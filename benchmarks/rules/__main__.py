@@ -1,0 +1,185 @@
+"""Counts translations that break a rule of placeholders, terms or messages.
+
+Run `python -m benchmarks.rules BUNDLE`. No placeholder and no term is a part of a word. A text with words has a
+translation with words. A message keeps its structure, and its branches are translated;
+`@formatjs/icu-messageformat-parser` reads it, which `make clients` installs. The last line is JSON.
+"""
+
+import argparse
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.feature import open_service, show, translate
+from benchmarks.rules.texts import Case, MessageGrammar, bounded_cases, short_texts
+from serve.alignment import is_word
+from serve.glossaries.entry import Entry
+from serve.markup.sentences import has_letter_outside
+from serve.placeholders.check import RepairWay
+from serve.placeholders.patterns import KINDS, Finder
+from serve.registry.dispatcher import Dispatcher
+from serve.translation.response import Translation
+from serve.translation.terms import TermWay
+
+ROOT = Path(__file__).parents[2]
+STRUCTURE = Path(__file__).with_name("structure.mjs")
+MAX_TEXTS = 32
+MAX_LENGTH_RATIO = 4
+_FINDER = Finder(KINDS)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The texts of one rule, and the translations that break it.
+
+    Attributes:
+        untranslated: texts, or parts of messages, that came back as they were, and are reported so.
+    """
+
+    rule: str
+    texts: int = 0
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    untranslated: int = 0
+
+    def add(self, text: str, translation: Translation, *, holds: bool) -> None:
+        """Counts a translation."""
+        self.texts += 1
+        self.untranslated += any(repair.way is RepairWay.UNTRANSLATED for repair in translation.repairs or ())
+        if not holds:
+            self.broken.append((text, translation.text))
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The figures."""
+        return {
+            "rule": self.rule,
+            "texts": self.texts,
+            "broken": len(self.broken),
+            "untranslated": self.untranslated,
+        }
+
+
+async def translate_all(
+    dispatcher: Dispatcher, texts: Sequence[str], languages: tuple[str, str], **fields: Any
+) -> list[Translation]:
+    """Returns the translations of texts."""
+    translations = list[Translation]()
+    for first in range(0, len(texts), MAX_TEXTS):
+        part = texts[first : first + MAX_TEXTS]
+        translations += (await translate(dispatcher, part, languages, **fields)).translations
+    return translations
+
+
+def is_bounded(case: Case, translation: Translation) -> bool:
+    """Returns whether a translation has the kept part of a text, and not as a part of a word.
+
+    Only a term that the model chose may have another ending.
+    """
+    if case.term is not None and [term.way for term in translation.terms or ()] == [TermWay.PRESENT]:
+        return True
+    text, kept = translation.text.lower(), case.kept.lower()
+    start = text.find(kept)
+    end = start + len(kept)
+    return start >= 0 and not (is_word(text[max(0, start - 1) : start]) or is_word(text[end : end + 1]))
+
+
+def has_words(text: str) -> bool:
+    """Returns whether a text has a letter outside of its placeholders."""
+    return has_letter_outside(text, _FINDER.spans(text))
+
+
+async def count_bounded(dispatcher: Dispatcher, languages: tuple[str, str], outcome: Outcome) -> None:
+    """Counts placeholders and terms that are parts of words."""
+    for term, group in groupby(bounded_cases(*languages), key=lambda case: case.term):
+        cases = list(group)
+        fields: dict[str, Any] = (
+            {"placeholders": ("all",)} if term is None else {"terms": (Entry(term[0], (term[1],)),)}
+        )
+        translations = await translate_all(dispatcher, [case.text for case in cases], languages, **fields)
+        for case, translation in zip(cases, translations, strict=True):
+            outcome.add(case.text, translation, holds=is_bounded(case, translation))
+
+
+async def count_wordless(dispatcher: Dispatcher, languages: tuple[str, str], outcome: Outcome) -> None:
+    """Counts translations without words, with other placeholders or with another length."""
+    texts = [case.text for case in short_texts()]
+    translations = await translate_all(dispatcher, texts, languages, placeholders=("all",))
+    for text, translation in zip(texts, translations, strict=True):
+        similar = len(text) <= MAX_LENGTH_RATIO * len(translation.text) <= MAX_LENGTH_RATIO**2 * len(text)
+        kept = _FINDER.texts(text) == _FINDER.texts(translation.text)
+        outcome.add(text, translation, holds=has_words(translation.text) and similar and kept)
+
+
+def read_structures(messages: Sequence[str], packages: Path) -> list[dict[str, Any] | None]:
+    """Returns structure and texts of messages, as the parser of formatjs reads them; None: malformed."""
+    node = shutil.which("node")
+    if node is None:
+        raise FileNotFoundError("node: not installed")
+    # A module finds packages next to itself.
+    script = packages / STRUCTURE.name
+    script.write_bytes(STRUCTURE.read_bytes())
+    command = [node, str(script)]
+    done = subprocess.run(command, input=json.dumps(messages), capture_output=True, text=True, check=True)  # noqa: S603 - own files
+    structures: list[dict[str, Any] | None] = json.loads(done.stdout)
+    return structures
+
+
+async def count_messages(
+    dispatcher: Dispatcher, languages: tuple[str, str], packages: Path, count: int
+) -> Iterator[Outcome]:
+    """Counts messages with another structure, and texts of branches that are not translated."""
+    structure, branches = Outcome("messages keep their structure"), Outcome("texts of messages are translated")
+    messages = list(MessageGrammar(1).messages(count))
+    translations = await translate_all(dispatcher, messages, languages, placeholders=("all",))
+    before = await asyncio.to_thread(read_structures, messages, packages)
+    after = await asyncio.to_thread(read_structures, [translation.text for translation in translations], packages)
+    for message, translation, first, last in zip(messages, translations, before, after, strict=True):
+        same = first is not None and last is not None and first["structure"] == last["structure"]
+        structure.add(message, translation, holds=same)
+        if first is not None and last is not None:
+            reported = sum(repair.way is RepairWay.UNTRANSLATED for repair in translation.repairs or ())
+            unchanged = sum(text in last["texts"] for text in first["texts"])
+            branches.add(message, translation, holds=unchanged <= reported)
+    return iter((structure, branches))
+
+
+async def count_all(options: argparse.Namespace) -> list[Outcome]:
+    """Returns the outcomes of all rules for a bundle."""
+    outcomes = list[Outcome]()
+    async with open_service(options.bundle) as dispatcher:
+        for source, target in options.directions:
+            bounded = Outcome(f"{source}-{target}: parts are no parts of words")
+            await count_bounded(dispatcher, (source, target), bounded)
+            outcomes.append(bounded)
+        first = options.directions[0]
+        words = Outcome("short texts keep words, placeholders and length")
+        await count_wordless(dispatcher, first, words)
+        outcomes.append(words)
+        outcomes += await count_messages(dispatcher, first, options.packages, options.messages)
+    return outcomes
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--directions", nargs="+", default=["en-de"], help="the first one also for short texts")
+    parser.add_argument("--messages", type=int, default=400)
+    parser.add_argument("--packages", type=Path, default=ROOT / ".clients", help="the folder with node_modules")
+    options = parser.parse_args()
+    options.directions = [tuple(direction.split("-")) for direction in options.directions]
+    outcomes = asyncio.run(count_all(options))
+    for outcome in outcomes:
+        for text, translation in outcome.broken:
+            print(f"{outcome.rule}: {text!r} -> {translation!r}")
+    show([outcome.row for outcome in outcomes], {})
+
+
+if __name__ == "__main__":
+    main()
