@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.attacks.fuzz import fuzz
+from tests.support.attacks.fuzz_service import fuzz
 from tests.support.processes import fake_command
 
 SECONDS, THOROUGH_SECONDS = 4.0, 600.0

@@ -1,4 +1,4 @@
-"""Fuzzes a running server over every interface: `python -m tests.support.attacks.fuzz BUNDLE --seconds 600 --seed 0`.
+"""Fuzzes a running server over every interface: `python -m tests.support.attacks.fuzz_service BUNDLE --seconds 600 --seed 0`.
 
 Attackers send damaged requests over REST, damaged documents and glossaries, and damaged frames of HTTP/2. Next to them,
 a prober translates over both interfaces. The program prints its counts as JSON. It exits with 1 if the server answered
@@ -31,7 +31,7 @@ from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.server_process import HOST, ServerProcess, reserve_ports
 from tests.support.attacks import http2
-from tests.support.attacks.fuzz_corpus import BODIES, DOCUMENTS, GLOSSARIES, body, document
+from tests.support.attacks.fuzz_inputs import BODIES, DOCUMENTS, GLOSSARIES, body, document
 
 ATTACKERS = 4
 ANSWER_SECONDS = 30.0
