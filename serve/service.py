@@ -285,11 +285,18 @@ class Service:
         self._http.listen(http_socket)
         self.grpc_port = await self._grpc.listen(self._settings.host, grpc_port)
         self._listening = True
+        self.lifecycle.lost_interface = self._lost_interface
+
+    def _lost_interface(self) -> str | None:
+        """Returns the name of an interface that has stopped listening; None: both listen."""
+        listening = {"gRPC": self._grpc.listening, "REST": self._http.listening}
+        return next((name for name, listens in listening.items() if not listens), None)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set, then drains and closes.
 
         Raises:
+            ListenError: if an interface has stopped listening; then the service drains and closes, too.
             Exception: if the service cannot become ready.
         """
         starting = asyncio.create_task(self._become_ready())
@@ -299,9 +306,13 @@ class Service:
             if starting.done():
                 starting.result()
                 watching = asyncio.create_task(self._watch())
-                await stopping
+                lost = asyncio.create_task(self._wait_lost())
+                await asyncio.wait((lost, stopping), return_when=asyncio.FIRST_COMPLETED)
                 watching.cancel()
+                lost.cancel()
                 await self._leave()
+                if not stop.is_set():
+                    raise ListenError(f"{lost.result()} no longer listens")
         finally:
             starting.cancel()
             stopping.cancel()
@@ -355,6 +366,14 @@ class Service:
         """Looks regularly after what changes. A database that does not answer delays only its own work."""
         await asyncio.gather(_repeat(self._look), _repeat(self._security.synchronize))
 
+    async def _wait_lost(self) -> str:
+        """Returns the name of an interface as soon as it has stopped listening."""
+        while (interface := self._lost_interface()) is None:  # noqa: ASYNC110 - a socket that is lost causes no event
+            await asyncio.sleep(WATCH_SECONDS)
+        log.error("interface_lost", interface=interface)
+        await self._publish_health()
+        return interface
+
     async def _look(self) -> None:
         """Publishes the health of the models and reloads changed files of certificates and keys."""
         self._security.refresh()
@@ -364,7 +383,8 @@ class Service:
     async def _publish_health(self) -> None:
         if self._worker is not None:
             ready = self.lifecycle.own_unready_reason() is None
-            await self._worker.report(WorkerState(self._listening, ready, self.lifecycle.live))
+            listening = self._listening and self._lost_interface() is None
+            await self._worker.report(WorkerState(listening, ready, self.lifecycle.live))
         models = {each.name: each.pipeline.readiness.ready for each in self.models}
         await self._grpc.set_serving(self.lifecycle.unready_reason() is None, models)
 

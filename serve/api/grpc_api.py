@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-import grpc.aio
+import grpc
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
-from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
 from protos.translation_pb2 import (
     DESCRIPTOR,
@@ -36,13 +35,15 @@ from serve.api.grpc_messages import (
     read_translate_request,
 )
 from serve.api.grpc_reflection import Reflection
+from serve.api.grpc_server import GrpcServer
 from serve.api.grpc_waits import idle_streams
+from serve.api.http_server import ListenError
 from serve.api.large_answers import write_score_message, write_stream_message, write_translation_message
 from serve.api.load_shedding import LoadShedder
 from serve.api.open_inference.grpc import METHODS as INFERENCE_METHODS
 from serve.api.open_inference.grpc import SERVICE as INFERENCE_SERVICE
 from serve.api.open_inference.grpc import OpenInferenceGrpc
-from serve.api.server import ChannelOptions
+from serve.api.server import ChannelOptions, max_idle_connections
 from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import ServiceMetrics
@@ -101,13 +102,14 @@ class GrpcApi:
         self._idle_streams = idle_streams()
         self._health = Health()
         self._tls = tls
-        self._connections = Connections(most_message_bytes, metrics.grpc_connections_ignored.inc)
+        self._connections = Connections(
+            most_message_bytes, max_idle_connections(), metrics.grpc_connections_ignored.inc
+        )
         self._watching: asyncio.Task[None] | None = None
         self._arrivals = Arrivals(GRPC_TURNS, lambda: load_shedder.busy)
         self._guard = RequestGuard(
             authenticator, load_shedder, metrics, METHODS, connections=self._connections, arrivals=self._arrivals
         )
-        self._server = grpc.aio.server(interceptors=[self._guard], options=options)
         self._handlers = {
             "Translate": self._handler("translate", TranslateRequest, self._answer_texts),
             "TranslateStream": self._stream_handler(),
@@ -117,14 +119,18 @@ class GrpcApi:
             "ListModels": self._handler("other", ListModelsRequest, self._list_models),
             "GetModel": self._handler("other", GetModelRequest, self._get_model),
         }
-        services = {SERVICE: self._handlers, INFERENCE_SERVICE: open_inference.handlers(self._handler)}
-        self._server.add_generic_rpc_handlers(
-            tuple(grpc.method_handlers_generic_handler(name, handlers) for name, handlers in services.items())
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        described = (SERVICE, INFERENCE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
-        add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server  # without types
-        add_reflection(Reflection(described), self._server)
+        services = {
+            SERVICE: self._handlers,
+            INFERENCE_SERVICE: open_inference.handlers(self._handler),
+            HEALTH_SERVICE: self._health.handlers(),
+        }
+        services[reflection.SERVICE_NAME] = Reflection((*services, reflection.SERVICE_NAME)).handlers()
+        guarded = {
+            f"/{service}/{method}": self._guard.protect(handler, f"/{service}/{method}")
+            for service, handlers in services.items()
+            for method, handler in handlers.items()
+        }
+        self._server = GrpcServer(guarded, options)
 
     def handler(self, method: str, authorization: str) -> Any:
         """Returns the handler of a method for a call received by another server; checks `authorization`."""
@@ -134,17 +140,24 @@ class GrpcApi:
         """Listens in the state NOT_SERVING and returns the port; port 0 selects a free one.
 
         Raises:
-            RuntimeError: if the port cannot be bound.
+            ListenError: if the port cannot be bound.
         """
         await self.set_serving(serving=False, models={})
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self._tls is None:
-            bound_port = self._server.add_insecure_port(address)
+            bound_port = self._server.add_insecure_port(address.encode())
         else:
-            bound_port = self._server.add_secure_port(address, self._tls.grpc_credentials())
+            bound_port = self._server.add_secure_port(address.encode(), self._tls.grpc_credentials())
+        if not bound_port:
+            raise ListenError(f"{address}: gRPC cannot listen")
         await self._server.start()
         self._watching = asyncio.create_task(self._connections.watch(bound_port))
-        return bound_port
+        return int(bound_port)
+
+    @property
+    def listening(self) -> bool:
+        """Whether the server accepts connections and calls."""
+        return self._server.accepts and self._connections.listening
 
     async def set_serving(self, serving: bool, models: Mapping[str, bool]) -> None:
         """Publishes the health of the service, and of each model as SERVICE/NAME."""
@@ -159,7 +172,7 @@ class GrpcApi:
 
     async def stop(self, grace_seconds: float) -> None:
         """Rejects new calls and cancels calls that are still open after `grace_seconds`."""
-        await self._server.stop(grace_seconds)
+        await self._server.shutdown(grace_seconds)
         if self._watching is not None:
             self._watching.cancel()
 

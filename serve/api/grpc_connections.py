@@ -1,14 +1,21 @@
-"""Ignores gRPC connections that send far more than their calls need, such as floods of pings or of endless headers.
+"""Ignores gRPC connections that send far more than their calls need, and closes idle ones beyond a fair share.
+
+Those that send too much are floods of pings or of endless headers.
 
 gRPC's core reads all frames of a connection, without a limit. The server compares what the kernel has received on each
 connection with its calls and their messages. From a connection beyond the limit, the kernel drops all packets: if the
 server closed it, the client would connect again at once. gRPC closes it when its own ping gets no answer.
+
+A connection is idle if all of its calls wait for the client. If too many are idle, the client with the most of them
+loses those that have been idle the longest. gRPC reads the end of the connection, as if the client had closed it.
 """
 
 import asyncio
+import heapq
 import socket
 import time
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -36,6 +43,10 @@ LOOKS_WITHOUT_CALLS = 2
 # the time of a CPU.
 PAUSE_SECONDS = 0.1
 LOOK_SHARE = 0.02
+# The share while connections are idle beyond their number, so that new ones find room.
+CROWDED_LOOK_SHARE = 0.2
+# gRPC accepts a connection at once if a descriptor is free. After such a time without, it has given up its socket.
+STALLED_SECONDS = 20.0
 
 _log = structlog.get_logger("dragoman")
 
@@ -49,6 +60,8 @@ class Connection:
         pace: of the refusals of all connections.
         network: what counts as one client.
         open_calls: calls that have not ended.
+        waiting_calls: open calls that wait for the client alone.
+        used_seconds: time of the last begin or end of a call, or of the connection.
         unread_bytes: responses of unary calls that gRPC has not sent.
         ignored: whether the kernel drops its packets.
     """
@@ -57,6 +70,8 @@ class Connection:
     pace: RefusalPace = field(default_factory=RefusalPace)
     network: str = field(init=False)
     open_calls: int = 0
+    waiting_calls: int = 0
+    used_seconds: float = field(default_factory=time.monotonic)
     unread_bytes: int = 0
     ignored: bool = False
     _received_bytes: int | None = None  # None: not looked at yet
@@ -68,15 +83,22 @@ class Connection:
     def __post_init__(self) -> None:
         self.network = network_of(host_of(self.peer))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no call needs the connection before its client sends more."""
+        return self.open_calls <= self.waiting_calls
+
     def begin_call(self) -> None:
         """Counts a call until `end_call`."""
         self._most_looks = LOOKS
         self.open_calls += 1
+        self.used_seconds = time.monotonic()
         self._explained_bytes += CALL_BYTES
 
     def end_call(self) -> None:
         """Ends the count of a call."""
         self.open_calls -= 1
+        self.used_seconds = time.monotonic()
 
     def count_message(self, size_bytes: int) -> None:
         """Counts a message that the server has read."""
@@ -104,17 +126,25 @@ CONNECTION: ContextVar[Connection | None] = ContextVar("connection", default=Non
 
 
 class Connections:
-    """The open connections of the gRPC server. Belongs to the event loop's thread."""
+    """The open connections of the gRPC server. Belongs to the event loop's thread.
 
-    def __init__(self, most_message_bytes: int, count_ignored: Callable[[], object]) -> None:
+    Attributes:
+        listening: whether a socket of the server accepts connections.
+    """
+
+    def __init__(self, most_message_bytes: int, max_idle: int, count_ignored: Callable[[], object]) -> None:
         """Starts without connections.
 
         Args:
             most_message_bytes: of a message.
+            max_idle: idle connections that stay open.
             count_ignored: called for each connection that is ignored.
         """
         self._most_message_bytes = most_message_bytes
+        self._max_idle = max_idle
         self._count_ignored = count_ignored
+        self.listening = True
+        self._accepted_seconds = time.monotonic()  # when no connection waited, or one was accepted
         self._pace = RefusalPace()
         self._by_peer = dict[str, Connection]()
         self._by_socket = dict[int, Connection]()
@@ -131,11 +161,26 @@ class Connections:
         sockets, last_seconds = AcceptedSockets(port), time.monotonic()
         while True:
             now_seconds = time.monotonic()
+            known = self._by_socket.keys()
             changed = self._look(sockets, now_seconds - last_seconds)
+            if not sockets.backlog or self._by_socket.keys() - known:
+                self._accepted_seconds = now_seconds
+            self.listening = sockets.backlog is not None and now_seconds < self._accepted_seconds + STALLED_SECONDS
+            closed = self._make_room(sockets)
             last_seconds = now_seconds
-            await asyncio.sleep(max(PAUSE_SECONDS, (time.monotonic() - now_seconds) / LOOK_SHARE))
+            share = CROWDED_LOOK_SHARE if closed else LOOK_SHARE
+            await asyncio.sleep(max(PAUSE_SECONDS, (time.monotonic() - now_seconds) / share))
             if changed:  # gRPC has read the rest, or closed the connection
                 await run_in_daemon_thread(return_memory)
+
+    def _make_room(self, sockets: AcceptedSockets) -> int:
+        """Closes idle connections beyond their number; returns how many."""
+        idle = {each: number for number, each in self._by_socket.items() if each.idle and not each.ignored}
+        closed = choose_idle(idle, len(idle) - self._max_idle)
+        if closed:
+            _log.warning("grpc_connections_closed", count=len(closed), networks=len({each.network for each in closed}))
+            sockets.shut_down({idle[each] for each in closed})
+        return len(closed)
 
     def _look(self, sockets: AcceptedSockets, seconds: float) -> bool:
         """Ignores the connections beyond their limits; returns whether others are ignored than before."""
@@ -168,3 +213,18 @@ class Connections:
             filter_packets(accepted, DROP_ALL)
         self._count_ignored()
         _log.warning("grpc_connection_ignored", peer=connection.peer)
+
+
+def choose_idle(idle: Iterable[Connection], count: int) -> list[Connection]:
+    """Returns connections to close: each from the network that has the most, the one that is idle the longest."""
+    by_network = defaultdict[str, deque[Connection]](deque)
+    for connection in sorted(idle, key=lambda each: each.used_seconds):
+        by_network[connection.network].append(connection)
+    largest = [(-len(connections), network) for network, connections in by_network.items()]
+    heapq.heapify(largest)
+    chosen = []
+    for _ in range(count):
+        _, network = largest[0]
+        chosen.append(by_network[network].popleft())
+        heapq.heapreplace(largest, (-len(by_network[network]), network))
+    return chosen

@@ -1,11 +1,11 @@
 """Guards gRPC calls before their messages are read: API keys, load shedding, and bounds of the waits for clients.
 
-One interceptor covers every service. Probes and health checks need no key. A refused call must be cheap, or refusals
+One guard covers every service. Probes and health checks need no key. A refused call must be cheap, or refusals
 would delay admitted calls: it is counted but not logged, except for a missing key. Streams of requests are not shed;
 flow control slows them down.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ MESSAGE_SECONDS = 10.0
 WAITING_CALLS = 1024
 
 
-class RequestGuard(grpc.aio.ServerInterceptor):
+class RequestGuard:
     """Replaces each handler with one that refuses or bounds its calls."""
 
     def __init__(
@@ -64,23 +64,8 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         self._arrivals = arrivals
         self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
         self._unread = UnreadResponses()
-        self._guarded: dict[str, Any] = {}
         # shared by all calls, because it is slow to build
         self._full_trailers = error_trailers(QueueFullError(REFUSAL))
-
-    async def intercept_service(
-        self,
-        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Returns the guarded handler of a method; None if the method is unknown."""
-        path = str(handler_call_details.method)
-        guarded = self._guarded.get(path)
-        if guarded is None:
-            handler = await continuation(handler_call_details)
-            if handler is not None:
-                guarded = self._guarded[path] = self._guard(handler, path)
-        return guarded
 
     def check_key(self, handler: Any, path: str, authorization: str) -> Any:
         """Returns the handler of /SERVICE/METHOD if the API key is valid, else a handler that rejects the call."""
@@ -98,7 +83,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
         return handler if account is None else handler._replace(**{kind: serve_account})
 
-    def _guard(self, handler: Any, path: str) -> Any:
+    def protect(self, handler: Any, path: str) -> Any:
         """Returns a handler that checks the call, then reads the message of a unary call within the limits.
 
         To gRPC, every method reads a stream: it would wait for the message of a unary method without a limit.

@@ -5,20 +5,27 @@ Nothing is locked while a watcher receives a status: a watcher that does not rea
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
+import grpc
 from grpc import StatusCode
-from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from serve.api.grpc_call import Context, send
+from serve.api.grpc_messages import RequestParser
 from serve.api.grpc_waits import Waits
+from serve.errors import InvalidRequestError
 
 # One for each connection of a client that checks health.
 WATCHES = 1024
 WATCH_SECONDS = 3600.0
+# A request has one field.
+MAX_VALUES = 16
+
+Request = HealthCheckRequest | InvalidRequestError
 
 
-class Health(health_pb2_grpc.HealthServicer):
+class Health:
     """The health of the server, the service and the models."""
 
     def __init__(self) -> None:
@@ -37,27 +44,47 @@ class Health(health_pb2_grpc.HealthServicer):
             self._changed.set()
             self._changed = asyncio.Event()
 
-    async def Check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:  # noqa: N802
+    def handlers(self) -> dict[str, Any]:
+        """Returns the handler of each method."""
+        coding: Any = {
+            "request_deserializer": RequestParser(HealthCheckRequest, MAX_VALUES).parse,
+            "response_serializer": HealthCheckResponse.SerializeToString,
+        }
+        return {
+            "Check": grpc.unary_unary_rpc_method_handler(self._check, **coding),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch, **coding),
+        }
+
+    async def _check(self, request: Request, context: Context) -> HealthCheckResponse:
         """Returns the health of a name; ends with NOT_FOUND if it is unknown."""
-        status = self._statuses.get(request.service)
+        name = _service(request)
+        status = self._statuses.get(name)
         if status is None:
-            await context.abort(StatusCode.NOT_FOUND, f"service: no health of {request.service[:100]!r}")
+            await context.abort(StatusCode.NOT_FOUND, f"service: no health of {name[:100]!r}")
         return HealthCheckResponse(status=status)
 
-    async def Watch(self, request: HealthCheckRequest, context: Context) -> None:  # noqa: N802
+    async def _watch(self, request: Request, context: Context) -> None:
         """Sends the health of a name, and each change.
 
         Raises:
-            ServiceError: if the watch lasts too long or there are too many.
+            ServiceError: if the request is invalid, the watch lasts too long or there are too many.
         """
+        name = _service(request)
         # Otherwise a watch that ends during its first message could get no status.
         await context.send_initial_metadata(())
         sent = None
         with self._watches.limit():
             while True:
                 changed = self._changed
-                status = self._statuses.get(request.service, HealthCheckResponse.SERVICE_UNKNOWN)
+                status = self._statuses.get(name, HealthCheckResponse.SERVICE_UNKNOWN)
                 if status != sent:
                     await send(context, HealthCheckResponse(status=status))
                     sent = status
                 await changed.wait()
+
+
+def _service(request: Request) -> str:
+    """Returns the name in a request; raises the error of one that is invalid."""
+    if isinstance(request, InvalidRequestError):
+        raise request
+    return request.service

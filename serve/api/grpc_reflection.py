@@ -4,18 +4,22 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any
 
+import grpc
 import grpc.aio
 from grpc_reflection.v1alpha import reflection
-from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from serve.api.grpc_call import Context, send
+from serve.api.grpc_messages import RequestParser
 from serve.api.grpc_waits import Waits
-from serve.errors import RequestTooLargeError
+from serve.errors import InvalidRequestError, RequestTooLargeError
 
 # Tools list a few services and close the stream.
 STREAMS = 64
 IDLE_SECONDS = 60.0
 STREAM_MESSAGES = 1000
+# A request has five fields at most.
+MAX_VALUES = 16
 
 
 class Reflection(reflection.aio.ReflectionServicer):
@@ -25,11 +29,21 @@ class Reflection(reflection.aio.ReflectionServicer):
         super().__init__(services)
         self._waits = Waits("message of the stream", STREAMS, IDLE_SECONDS)
 
+    def handlers(self) -> dict[str, Any]:
+        """Returns the handler of each method."""
+        handler = grpc.stream_stream_rpc_method_handler(
+            self.ServerReflectionInfo,
+            request_deserializer=RequestParser(ServerReflectionRequest, MAX_VALUES).parse,
+            response_serializer=ServerReflectionResponse.SerializeToString,
+        )
+        return {"ServerReflectionInfo": handler}
+
     async def ServerReflectionInfo(self, _: object, context: Context) -> None:  # type: ignore[override]  # noqa: N802
         """Answers the messages of a stream.
 
         Raises:
-            ServiceError: if the stream has too many messages, is idle for too long, or there are too many streams.
+            ServiceError: if a message is invalid, the stream has too many messages or is idle for too long, or there
+                are too many streams.
         """
         answering: Any = super().ServerReflectionInfo(
             self._read(context), context
@@ -44,5 +58,7 @@ class Reflection(reflection.aio.ReflectionServicer):
                 message = await context.read()
             if message is grpc.aio.EOF:
                 return
+            if isinstance(message, InvalidRequestError):
+                raise message
             yield message
         raise RequestTooLargeError(f"stream: expected at most {STREAM_MESSAGES} messages")

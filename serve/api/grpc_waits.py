@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
+from serve.api.grpc_connections import CONNECTION
 from serve.api.load_shedding import REFUSAL
 from serve.errors import DeadlineExceededError, QueueFullError, ServiceError
 
@@ -27,11 +28,15 @@ class _Wait:
 class Waits:
     """The current waits of one kind. Belongs to the event loop's thread."""
 
-    def __init__(self, awaited: str, limit: int, seconds: float) -> None:
-        """Bounds each wait by `seconds` and their number by `limit`; errors name what is `awaited`."""
+    def __init__(self, awaited: str, limit: int, seconds: float, *, idle: bool = True) -> None:
+        """Bounds each wait by `seconds` and their number by `limit`; errors name what is `awaited`.
+
+        `idle`: a call that waits does nothing else, so that its connection may be closed.
+        """
         self._awaited = awaited
         self._limit = limit
         self._seconds = seconds
+        self._idle = idle
         self._ends: dict[_Wait, End] = {}  # longest wait first
         self._timer: asyncio.TimerHandle | None = None
 
@@ -48,7 +53,16 @@ class Waits:
         self._ends[key] = end
         if self._timer is None:
             self._timer = loop.call_at(key.until_seconds, self._end_late)
-        return lambda: self._ends.pop(key, None)
+        connection = CONNECTION.get() if self._idle else None
+        if connection is not None:
+            connection.waiting_calls += 1
+
+        def finish() -> None:
+            self._ends.pop(key, None)
+            if connection is not None:
+                connection.waiting_calls -= 1
+
+        return finish
 
     def limit(self) -> "LimitedWait":
         """Returns the context of one wait, which cancels its block when the wait ends.
@@ -101,4 +115,4 @@ class LimitedWait:
 
 def idle_streams() -> Waits:
     """Returns the bounds of streams of requests that wait for their next message."""
-    return Waits("message of the stream", IDLE_STREAMS, IDLE_STREAM_SECONDS)
+    return Waits("message of the stream", IDLE_STREAMS, IDLE_STREAM_SECONDS, idle=False)

@@ -116,6 +116,13 @@ class Listener:
         listening.setblocking(False)
         self._resume()
 
+    @property
+    def listening(self) -> bool:
+        """Whether the socket listens."""
+        with contextlib.suppress(OSError):
+            return bool(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        return False  # it is closed
+
     def close(self) -> None:
         """Accepts the connections that the system has completed, which it would reset otherwise, then stops."""
         if self._socket.fileno() < 0:
@@ -182,6 +189,11 @@ class HttpServer:
         """Begins to accept connections of a listening socket. Requires a running event loop."""
         self._listener = Listener(listening, self._serve_connection, shared=self._shared)
         self._sweeping = asyncio.create_task(self._sweep())
+
+    @property
+    def listening(self) -> bool:
+        """Whether the server accepts connections."""
+        return self._listener.listening
 
     def stop_accepting(self) -> None:
         """Leaves new connections to the other processes, which accept from the same sockets."""

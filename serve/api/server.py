@@ -26,7 +26,10 @@ MAX_UNRELEASED_CALLS = MAX_STREAMS
 MAX_PENDING_CALLS = 1024
 # For each row that runs or waits.
 PENDING_CALLS_PER_ROW = 2
-MAX_CONNECTIONS = 1024
+# Idle connections; beyond, some are closed (`serve.api.grpc_connections`).
+MAX_IDLE_CONNECTIONS = 1024
+# gRPC closes further connections at once. The room for those that are busy, and for idle ones until they are closed.
+MAX_CONNECTIONS = 4 * MAX_IDLE_CONNECTIONS
 # Share of the open files of the process.
 CONNECTIONS_PER_FILE = 0.25
 # Time for the TLS handshake and the first frame.
@@ -47,7 +50,7 @@ def channel_options(settings: ServeSettings, *, shared: bool = False) -> Channel
         "grpc.max_receive_message_length": settings.max_body_bytes,
         "grpc.max_concurrent_streams": MAX_STREAMS,
         "grpc.http2.max_deallocating_streams": MAX_UNRELEASED_CALLS,
-        "grpc.max_allowed_incoming_connections": _max_connections(),
+        "grpc.max_allowed_incoming_connections": max_connections(),
         "grpc.server_handshake_timeout_ms": _milliseconds(HANDSHAKE_SECONDS),
         "grpc.server.max_pending_requests": pending_calls,
         "grpc.server.max_pending_requests_hard_limit": pending_calls,
@@ -68,8 +71,14 @@ def channel_options(settings: ServeSettings, *, shared: bool = False) -> Channel
     return tuple(options.items())
 
 
-def _max_connections() -> int:
+def max_connections() -> int:
+    """Returns how many connections the process can afford."""
     return max(1, int(min(MAX_CONNECTIONS, most_open_files() * CONNECTIONS_PER_FILE)))
+
+
+def max_idle_connections() -> int:
+    """Returns how many idle connections stay open: half of all if files are scarce."""
+    return max(1, min(MAX_IDLE_CONNECTIONS, max_connections() // 2))
 
 
 def _milliseconds(seconds: float) -> int:

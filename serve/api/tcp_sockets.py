@@ -1,6 +1,7 @@
 """TCP sockets as Linux sees them: the accepted connections of a port, what they have received, filters of packets."""
 
 import ctypes
+import errno
 import fcntl
 import os
 import socket
@@ -8,13 +9,15 @@ import stat
 import struct
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 from serve.api.client_address import SocketAddress
 
 # Constants of Linux.
 _SO_ATTACH_FILTER = 26
 _BYTES_RECEIVED = struct.Struct("128xQ")  # in the structure tcp_info
+_BACKLOG = struct.Struct("24xI")  # in the tcp_info of a listening socket
 _DESCRIPTORS = "/proc/self/fd"
 # Programs of classic BPF. A result of 0 drops a packet.
 DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
@@ -50,12 +53,30 @@ def count_unread_bytes(connection: socket.socket) -> int:
         return 0
 
 
+def backlog_of(listening: socket.socket) -> int:
+    """Returns how many completed connections wait until the process accepts them."""
+    (backlog,) = _BACKLOG.unpack(listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BACKLOG.size))
+    return int(backlog)
+
+
 class AcceptedSockets:
-    """The accepted connections of a port of this process."""
+    """The accepted connections of a port of this process.
+
+    Attributes:
+        backlog: connections that wait to be accepted, as the last complete iteration found; None: no socket listens.
+    """
 
     def __init__(self, port: int) -> None:
+        self.backlog: int | None = 0
         self._port = port
         self._others = set[int]()
+
+    def shut_down(self, numbers: Collection[int]) -> None:
+        """Ends connections by their numbers; gRPC closes them when it reads the end."""
+        for number, _, connection in self:
+            if number in numbers:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def __iter__(self) -> Iterator[tuple[int, SocketAddress, socket.socket]]:
         """Yields a number that no other open socket has, the client's address, and a copy of the socket.
@@ -63,6 +84,7 @@ class AcceptedSockets:
         The copy is open until the next one.
         """
         others, self._others = self._others, set()
+        backlog: int | None = None
         try:
             entries = list(os.scandir(_DESCRIPTORS))
         except OSError:  # no descriptor is free
@@ -78,12 +100,26 @@ class AcceptedSockets:
                     continue
                 # A copy, because a thread of gRPC may close the socket, and the system reuse its descriptor.
                 with socket.socket(fileno=os.dup(int(entry.name))) as connection:
-                    if _is_bound(connection, self._port):
-                        yield number, connection.getpeername(), connection
-                    else:
+                    if not _is_bound(connection, self._port):
                         self._others.add(number)
-            except OSError:  # closed meanwhile
-                continue
+                    elif (address := _peer(connection)) is not None:
+                        yield number, address, connection
+                    elif connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        backlog = max(backlog or 0, backlog_of(connection))
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    return
+                continue  # closed meanwhile
+        self.backlog = backlog
+
+
+def _peer(connection: socket.socket) -> SocketAddress | None:
+    """Returns the address of the client; None for a socket that listens or whose connection has ended."""
+    try:
+        address: SocketAddress = connection.getpeername()
+    except OSError:
+        return None
+    return address
 
 
 def _is_bound(connection: socket.socket, port: int) -> bool:

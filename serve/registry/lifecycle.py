@@ -5,6 +5,7 @@ and passes its probes, because other processes of the service take over. `serve.
 of a single model.
 """
 
+from collections.abc import Callable
 from enum import Enum, auto
 
 from serve.errors import DrainingError, NotReadyError, ServiceError
@@ -29,12 +30,14 @@ class Lifecycle:
     Attributes:
         requests: the accepted ones that have not ended.
         others_ready: whether the other processes of the service are ready.
+        lost_interface: returns the name of an interface that has stopped listening; None: all listen.
     """
 
     def __init__(self, metrics: ServiceMetrics, models: ModelRegistry) -> None:
         self._metrics = metrics
         self._models = models
         self.others_ready = True
+        self.lost_interface: Callable[[], str | None] = lambda: None
         self.requests = Uses()
         self.enter(Stage.STARTING)
 
@@ -78,6 +81,8 @@ class Lifecycle:
             return DrainingError("shutting down")
         if self._stage is Stage.STARTING:
             return NotReadyError("warming up")
+        if (interface := self.lost_interface()) is not None:
+            return NotReadyError(f"{interface} no longer listens")
         return self._models.fault()
 
     def check_admission(self) -> None:

@@ -174,6 +174,7 @@ def test_many_calls_cost_little_memory(
 
 def test_connections_are_bounded(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.api.server.MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("serve.api.grpc_api.max_idle_connections", lambda: 2)
     with serve(bundle_path, transport) as server:
         with ExitStack() as stack:
             for _ in range(2):
