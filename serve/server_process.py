@@ -69,6 +69,11 @@ class ServerProcess:
         return self._started
 
     @property
+    def exit_status(self) -> int | None:
+        """Exit status; negative after a signal, None while the server runs."""
+        return self._process.poll()
+
+    @property
     def process_id(self) -> int:
         """Process id."""
         return self._process.pid

@@ -147,10 +147,10 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes, length: int | N
 def call(random: Random, stream_id: int) -> bytes:
     """Returns the frames of a call, whose fields or block are often damaged."""
     fields = call_fields(random)
-    for _ in range(random.choice((0, 1, 1, 1, 2))):
+    for _ in range(random.choice((0, 0, 1, 1, 2))):
         fields = damage_fields(random, fields)
     block = block_of(random, fields)
-    if block and random.random() < 0.3:
+    if block and random.random() < 0.15:
         block = damage_block(random, block)
     message = http2.data(stream_id, http2.prefixed(random.choice(MESSAGES)), end=random.random() < 0.8)
     at = random.choice((len(block), len(block), random.randrange(len(block) + 1)))
@@ -185,9 +185,9 @@ def conversation(random: Random) -> list[bytes]:
     sent = opening + SettingsFrame().serialize()
     for stream_id in itertools.islice(itertools.count(1, 2), random.randrange(1, MAX_FRAMES)):
         sent += call(random, stream_id)
-        if random.random() < 0.4:
+        if random.random() < 0.2:
             sent += stray(random, stream_id)
-    if random.random() < 0.2:
+    if random.random() < 0.1:
         sent = sent[: random.randrange(len(sent))]
     cut = random.randrange(len(sent) + 1)
     return [piece for piece in random.choice(([sent], [sent], [sent[:cut], sent[cut:]])) if piece]

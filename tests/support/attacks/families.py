@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tests.support.attacks import http1, http2
+from tests.support.attacks import damaged, http1, http2
 from tests.support.attacks.link import Answers, EndedError, Http1Answers, Link, Target
 
 # All connections open within a second: at once, their requests alone would exceed the capacity.
@@ -83,6 +83,7 @@ FAMILIES = {
     "health watches": Family(http2.watches, "grpc", 10),
     "reflection": Family(http2.reflections, "grpc", 10),
     "invalid calls": Family(http2.calls, "grpc", 2),
+    "damaged calls": Family(damaged.damaged, "grpc", 4),
 }
 
 

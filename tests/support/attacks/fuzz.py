@@ -1,0 +1,126 @@
+"""Fuzzes the gRPC port of servers with damaged conversations, next to a client that checks the health all the time.
+
+`python -m tests.support.attacks.fuzz --bundle BUNDLE --runs 200` starts a server for each run, whose number is the
+seed. It prints calls, statuses, crashes and the slowest answer.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from serve.server_process import HOST
+from tests.support.attacks.damaged import damaged
+from tests.support.attacks.http2 import Http2Answers
+from tests.support.attacks.link import EndedError, Link
+from tests.support.floods import Served, serve_under_attack
+from tests.support.live import WAIT_SECONDS
+
+ATTACKERS = 8
+PAUSE_SECONDS = 0.01
+OK = "OK"
+
+
+@dataclass(slots=True)
+class Fuzzing:
+    """What fuzzed servers did.
+
+    Attributes:
+        answers: what damaged conversations got, and how their connections ended.
+        statuses: of the health checks of another client.
+        slowest_seconds: of these checks.
+        crashes: exit statuses of servers that ended, by seed.
+    """
+
+    conversations: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    slowest_seconds: float = 0.0
+    crashes: dict[int, int] = field(default_factory=dict)
+
+    async def run(self, served: Served, seed: int, conversations: int) -> None:
+        """Fuzzes a server with as many conversations, which `seed` determines."""
+        checking = asyncio.create_task(self._check(served))
+        numbers = count()
+
+        async def attack() -> None:
+            while (number := next(numbers)) < conversations:
+                await self._converse(served, Random(f"{seed} {number}"))
+
+        await asyncio.gather(*(attack() for _ in range(ATTACKERS)))
+        checking.cancel()
+        await asyncio.wait([checking])
+        if (status := served.process.exit_status) is not None:
+            self.crashes[seed] = status
+
+    async def _converse(self, served: Served, random: Random) -> None:
+        self.conversations += 1
+        target = served.attack("damaged calls", 0.0).target()
+        try:
+            link = await Link.open(target, Http2Answers(self.answers))
+        except OSError:
+            self.answers["refused"] += 1
+            return
+        try:
+            await damaged(link, random)
+            self.answers["left"] += 1
+        except EndedError as ended:
+            self.answers[str(ended)] += 1
+        finally:
+            link.close()
+
+    async def _check(self, served: Served) -> None:
+        """Checks the health, each time over a new connection."""
+        while True:
+            begun_seconds = time.monotonic()
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            async with grpc.aio.insecure_channel(f"{HOST}:{served.ports[1]}", options) as channel:
+                stub: health_pb2_grpc.HealthAsyncStub = health_pb2_grpc.HealthStub(channel)
+                try:
+                    await stub.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS)
+                    self.statuses[OK] += 1
+                except grpc.aio.AioRpcError as error:
+                    self.statuses[error.code().name] += 1
+            self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - begun_seconds)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def report(self) -> str:
+        """Returns the counts in lines."""
+        answers, statuses = (
+            ", ".join(f"{name}: {number:,}" for name, number in sorted(each.items()))
+            for each in (self.answers, self.statuses)
+        )
+        return (
+            f"damaged conversations: {self.conversations:,}; {answers}\nhealth checks: {statuses}; "
+            f"slowest {self.slowest_seconds * 1000:.0f} ms\ncrashes by seed: {self.crashes or 'none'}"
+        )
+
+
+def main() -> None:
+    """Fuzzes servers and prints the report."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--bundle", type=Path, required=True, help="bundle to serve")
+    parser.add_argument("--runs", type=int, default=200, help="servers (default: 200)")
+    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first run (default: 0)")
+    parser.add_argument("--conversations", type=int, default=100, help="damaged conversations of a run (default: 100)")
+    given = parser.parse_args()
+    program = [sys.executable, "-m", "dragoman", "serve", str(given.bundle.resolve()), "--host", HOST]
+    fuzzing = Fuzzing()
+    for seed in range(given.first_seed, given.first_seed + given.runs):
+        with TemporaryDirectory() as folder, serve_under_attack(program, Path(folder)) as served:
+            asyncio.run(fuzzing.run(served, seed, given.conversations))
+    print(fuzzing.report())
+    sys.exit(bool(fuzzing.crashes))
+
+
+if __name__ == "__main__":
+    main()
