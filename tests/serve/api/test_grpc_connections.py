@@ -1,5 +1,6 @@
 """Which gRPC connections send more than their calls need; `test_grpc_limits.py` floods a server over such ones."""
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -14,6 +15,7 @@ from serve.api.grpc_connections import (
     SPARE_BYTES,
     SPARE_BYTES_PER_SECOND,
     Connection,
+    choose_idle,
 )
 
 MOST_MESSAGE_BYTES = 2 << 20
@@ -109,3 +111,50 @@ def test_messages_in_any_order_never_exceed_the_limit(calls: list[tuple[int, int
 def test_the_network_of_a_connection_is_that_of_its_client(number: int) -> None:
     assert Connection(f"ipv4:192.0.2.{number}:1000").network == f"192.0.2.{number}"
     assert Connection(f"ipv6:%5B2001:db8::{number}%5D:1000").network == "2001:db8::/64"
+
+
+def idle_connections(**counts: int) -> list[Connection]:
+    """Returns as many idle connections of each network, by age; names are last numbers of addresses, as in `n1`."""
+    connections = []
+    for name, count in counts.items():
+        for number in range(count):
+            connection = Connection(f"ipv4:192.0.2.{name[1:]}:{1000 + number}")
+            connection.used_seconds = number
+            connections.append(connection)
+    return connections
+
+
+def chosen(idle: list[Connection], count: int) -> list[tuple[str, float]]:
+    """Returns network and age of the connections to close."""
+    return [(each.network.rpartition(".")[2], each.used_seconds) for each in choose_idle(idle, count)]
+
+
+def test_the_network_with_the_most_idle_connections_loses_the_oldest() -> None:
+    assert chosen(idle_connections(n1=5, n2=2, n3=1), 3) == [("1", 0), ("1", 1), ("1", 2)]
+
+
+def test_equal_networks_lose_in_turn() -> None:
+    found = chosen(idle_connections(n1=3, n2=3, n3=1), 4)
+    assert sorted(found) == [("1", 0), ("1", 1), ("2", 0), ("2", 1)]
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(0, 40))
+def test_no_network_loses_while_another_has_more(sizes: list[int], count: int) -> None:
+    idle = idle_connections(**{f"n{number}": size for number, size in enumerate(sizes)})
+    count = min(count, len(idle))
+    left = Counter(each.network for each in idle)
+    for closed in choose_idle(idle, count):
+        assert left[closed.network] == max(left.values())
+        left[closed.network] -= 1
+    assert left.total() == len(idle) - count
+
+
+def test_a_connection_is_idle_if_its_calls_wait_for_the_client() -> None:
+    connection = Connection(PEER)
+    assert connection.idle
+    connection.begin_call()
+    assert not connection.idle
+    connection.waiting_calls += 1
+    assert connection.idle
+    connection.begin_call()
+    assert not connection.idle

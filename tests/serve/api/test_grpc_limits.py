@@ -184,6 +184,40 @@ def test_connections_are_bounded(bundle_path: Path, transport: Transport, monkey
         eventually(lambda: server.translate() != "UNAVAILABLE")
 
 
+@pytest.mark.parametrize("path", [None, http2.WATCH])
+def test_a_client_with_many_idle_connections_loses_its_own(
+    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, path: str | None
+) -> None:
+    """Also with open watches. New clients get in, from its address and from others, which lose nothing."""
+    monkeypatch.setattr("serve.api.grpc_api.max_idle_connections", lambda: 8)
+    monkeypatch.setattr("serve.api.grpc_connections.PAUSE_SECONDS", 0.01)
+
+    async def attack(server: Server) -> None:
+        target, counts = Target(server.live.service.grpc_port, transport.context), Counter[str]()
+        with ExitStack() as stack:
+            links = []
+            for _ in range(24):
+                links.append(stack.enter_context(closing(await Link.open(target, http2.Http2Answers(Counter())))))
+                await http2.begin(links[-1])
+                if path is not None:
+                    await links[-1].send(http2.headers(1, path) + http2.data(1, http2.prefixed(b""), end=True))
+            async with asyncio.timeout(WAIT_SECONDS):
+                while sum(each.ended for each in links) < 24 - 8:  # noqa: ASYNC110 - another client ends them
+                    await asyncio.sleep(0.005)
+            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+            new = stack.enter_context(closing(await Link.open(target, http2.Http2Answers(counts))))
+            await http2.begin(new)
+            await new.send(http2.headers(1, CHECK_METHOD) + http2.data(1, http2.prefixed(b""), end=True))
+            await expect(counts, "grpc-status 0")
+
+    with serve(bundle_path, transport) as server, transport.channel(server.live.service.grpc_port) as honest:
+        grpc.channel_ready_future(honest).result(WAIT_SECONDS)
+        states: list[grpc.ChannelConnectivity] = []
+        honest.subscribe(states.append)
+        asyncio.run(attack(server))
+        assert grpc.ChannelConnectivity.IDLE not in states
+
+
 def test_a_connection_without_settings_is_closed(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:

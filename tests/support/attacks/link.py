@@ -146,6 +146,11 @@ class Link:
         self._way = way
         self._ended.set()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended the connection."""
+        return self._ended.is_set()
+
     async def send(self, data: bytes) -> None:
         """Sends bytes, as fast as the server takes them.
 
