@@ -401,7 +401,7 @@ class Service:
         self.lifecycle.enter(Stage.RETIRING)
         self._http.stop_accepting()
         self._grpc.drain()
-        stopping = asyncio.create_task(self._grpc.stop(self._settings.drain_seconds))
+        stopping = asyncio.create_task(self._grpc.leave(self._settings.drain_seconds))
         await asyncio.sleep(max(HAND_OVER_SECONDS, self._settings.lame_duck_seconds))
         try:
             async with asyncio.timeout(self._settings.drain_seconds):

@@ -170,9 +170,20 @@ class GrpcApi:
         if not self._draining.done():
             self._draining.set_result(None)
 
-    async def stop(self, grace_seconds: float) -> None:
-        """Rejects new calls and cancels calls that are still open after `grace_seconds`."""
+    async def leave(self, grace_seconds: float) -> None:
+        """Lets clients open other connections, and cancels calls that are still open after `grace_seconds`."""
         await self._server.shutdown(grace_seconds)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Ends the present calls, at most after `grace_seconds`, then the connections.
+
+        Calls that arrive meanwhile end with their connection, as UNAVAILABLE. gRPC would end them as CANCELLED, which
+        clients do not retry.
+        """
+        self._connections.begin_none()
+        await self._server.finish_calls(grace_seconds)
+        await self._connections.close()
+        await self._server.shutdown(None)
         if self._watching is not None:
             self._watching.cancel()
 

@@ -47,6 +47,8 @@ LOOK_SHARE = 0.02
 CROWDED_LOOK_SHARE = 0.2
 # gRPC accepts a connection at once if a descriptor is free. After such a time without, it has given up its socket.
 STALLED_SECONDS = 20.0
+# In which gRPC accepts a connection that the system has completed.
+CLOSE_STEP_SECONDS = 0.01
 
 _log = structlog.get_logger("dragoman")
 
@@ -146,6 +148,7 @@ class Connections:
         self.listening = True
         self._accepted_seconds = time.monotonic()  # when no connection waited, or one was accepted
         self._pace = RefusalPace()
+        self._sockets: AcceptedSockets | None = None
         self._by_peer = dict[str, Connection]()
         self._by_socket = dict[int, Connection]()
 
@@ -156,9 +159,22 @@ class Connections:
             connection = self._by_peer[peer] = Connection(peer, self._pace)
         return connection
 
+    def begin_none(self) -> None:
+        """Lets no new connection complete."""
+        if self._sockets is not None:
+            self._sockets.begin_no_connection()
+
+    async def close(self) -> None:
+        """Closes all connections, also those that gRPC accepts meanwhile, if the system shows them."""
+        closed = set[int]()
+        while self._sockets is not None and (new := self._sockets.shut_down() - closed):
+            closed |= new
+            await asyncio.sleep(CLOSE_STEP_SECONDS)
+
     async def watch(self, port: int) -> None:
         """Looks at the connections to a port until it is canceled. Other systems than Linux show none of them."""
-        sockets, last_seconds = AcceptedSockets(port), time.monotonic()
+        self._sockets = sockets = AcceptedSockets(port)
+        last_seconds = time.monotonic()
         while True:
             now_seconds = time.monotonic()
             known = self._by_socket.keys()

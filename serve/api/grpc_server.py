@@ -47,6 +47,11 @@ class GrpcServer(AioServer):  # type: ignore[misc]  # has no types
         """Whether the server accepts calls: it has started, and has neither been stopped nor failed."""
         return self._accepting is not None and not self._accepting.done()
 
+    async def finish_calls(self, seconds: float) -> None:
+        """Waits until the present calls have ended and their answers are sent, at most as many seconds."""
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=seconds)
+
     def _make_request_call_future(self, _: bytes | None) -> "asyncio.Task[None]":
         """Returns the task that accepts the calls of all methods, for which the loop of gRPC waits."""
         if self._accepting is None:

@@ -7,7 +7,6 @@ connections nor TLS handshakes. At the limit, a new connection gets 503 and is c
 import asyncio
 import contextlib
 import socket
-import sys
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -18,7 +17,7 @@ from serve.api.auth import Tls
 from serve.api.http_connection import Connection
 from serve.api.http_limits import Connections, HttpLimits
 from serve.api.http_problem import raw_problem
-from serve.api.tcp_sockets import DROP_SYN, filter_packets
+from serve.api.tcp_sockets import begin_no_connection
 from serve.observability.connections import ConnectionMetrics
 from serve.system import return_memory, run_in_daemon_thread
 
@@ -82,16 +81,6 @@ def reserve_shared_port(host: str, port: int) -> socket.socket:
         reserved.close()
         raise ListenError(f"{host}:{port}: {error.strerror}") from error
     return reserved
-
-
-def begin_no_connection(listening: socket.socket) -> None:
-    """Drops the first packets of new connections, whose clients send them again: so no connection completes (Linux).
-
-    Otherwise a connection could complete after the last `accept`, and closing the socket would reset it.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            filter_packets(listening, DROP_SYN)
 
 
 class Listener:

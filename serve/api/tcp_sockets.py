@@ -36,6 +36,16 @@ def filter_packets(receiver: socket.socket, program: bytes) -> None:
     receiver.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
 
 
+def begin_no_connection(listening: socket.socket) -> None:
+    """Drops the first packets of new connections, whose clients send them again: so no connection completes (Linux).
+
+    Otherwise a connection could complete after the last `accept`, and closing the socket would reset it.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            filter_packets(listening, DROP_SYN)
+
+
 def received_bytes(connection: socket.socket) -> int:
     """Returns how many bytes a connection has received since it began, also those that nobody has read yet."""
     information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
@@ -68,15 +78,25 @@ class AcceptedSockets:
 
     def __init__(self, port: int) -> None:
         self.backlog: int | None = 0
+        self._completes = True
         self._port = port
         self._others = set[int]()
 
-    def shut_down(self, numbers: Collection[int]) -> None:
-        """Ends connections by their numbers; gRPC closes them when it reads the end."""
+    def shut_down(self, numbers: Collection[int] | None = None) -> set[int]:
+        """Ends connections by their numbers, or all; gRPC closes them when it reads the end. Returns the numbers."""
+        ended = set()
         for number, _, connection in self:
-            if number in numbers:
+            if numbers is None or number in numbers:
+                ended.add(number)
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
+        return ended
+
+    def begin_no_connection(self) -> None:
+        """Lets no new connection complete, as `begin_no_connection`."""
+        self._completes = False
+        for _ in self:  # finds the listening socket
+            pass
 
     def __iter__(self) -> Iterator[tuple[int, SocketAddress, socket.socket]]:
         """Yields a number that no other open socket has, the client's address, and a copy of the socket.
@@ -106,6 +126,8 @@ class AcceptedSockets:
                         yield number, address, connection
                     elif connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                         backlog = max(backlog or 0, backlog_of(connection))
+                        if not self._completes:
+                            begin_no_connection(connection)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     return

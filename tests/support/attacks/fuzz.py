@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -84,7 +85,7 @@ class Fuzzing:
             begun_seconds = time.monotonic()
             options = [("grpc.use_local_subchannel_pool", 1)]
             async with grpc.aio.insecure_channel(f"{HOST}:{served.ports[1]}", options) as channel:
-                stub: health_pb2_grpc.HealthAsyncStub = health_pb2_grpc.HealthStub(channel)
+                stub: Any = health_pb2_grpc.HealthStub(channel)
                 try:
                     await stub.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS)
                     self.statuses[OK] += 1
