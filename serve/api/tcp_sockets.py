@@ -103,13 +103,23 @@ class AcceptedSockets:
 
         The copy is open until the next one.
         """
-        others, self._others = self._others, set()
         backlog: int | None = None
         try:
-            entries = list(os.scandir(_DESCRIPTORS))
+            for number, copy in self._copies():
+                if (address := _peer(copy)) is not None:
+                    yield number, address, copy
+                elif copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    backlog = max(backlog or 0, backlog_of(copy))
+                    if not self._completes:
+                        begin_no_connection(copy)
         except OSError:  # no descriptor is free
             return
-        for entry in entries:
+        self.backlog = backlog
+
+    def _copies(self) -> Iterator[tuple[int, socket.socket]]:
+        """Yields number and copy of each socket that is bound to the port."""
+        others, self._others = self._others, set()
+        for entry in list(os.scandir(_DESCRIPTORS)):
             try:
                 status = os.fstat(int(entry.name))
                 if not stat.S_ISSOCK(status.st_mode):
@@ -119,20 +129,15 @@ class AcceptedSockets:
                     self._others.add(number)
                     continue
                 # A copy, because a thread of gRPC may close the socket, and the system reuse its descriptor.
-                with socket.socket(fileno=os.dup(int(entry.name))) as connection:
-                    if not _is_bound(connection, self._port):
+                with socket.socket(fileno=os.dup(int(entry.name))) as copy:
+                    if _is_bound(copy, self._port):
+                        yield number, copy
+                    else:
                         self._others.add(number)
-                    elif (address := _peer(connection)) is not None:
-                        yield number, address, connection
-                    elif connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                        backlog = max(backlog or 0, backlog_of(connection))
-                        if not self._completes:
-                            begin_no_connection(connection)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    return
-                continue  # closed meanwhile
-        self.backlog = backlog
+                    raise
+                # Otherwise, it was closed meanwhile.
 
 
 def _peer(connection: socket.socket) -> SocketAddress | None:
