@@ -21,7 +21,7 @@ MAX_STREAMS = 100
 # Ended calls of a connection that gRPC has not released yet. A client that got its answers may start as many new ones
 # before. gRPC would by default count both among the concurrent calls and refuse the new ones.
 MAX_UNRELEASED_CALLS = MAX_STREAMS
-# Calls of all connections that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
+# Calls of a method that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
 # CANCELLED, without a reason and a retry delay. A longer queue would delay the calls of all clients during a flood.
 MAX_PENDING_CALLS = 1024
 # For each row that runs or waits.

@@ -62,8 +62,10 @@ def statements() -> Iterator[tuple[str, str]]:
         "security",
         f"connections | {server.MAX_CONNECTIONS:,}, at most {SHARES[server.CONNECTIONS_PER_FILE]} of the open",
     )
+    idle = f"idle connections | {server.MAX_IDLE_CONNECTIONS:,}, at most half of the connections |"
+    yield "security", idle
     yield "security", f"concurrent calls of a connection | {server.MAX_STREAMS} |"
-    yield "security", f"| {server.MAX_PENDING_CALLS:,}, or {server.PENDING_CALLS_PER_ROW} for each row"
+    yield "security", f"| {server.MAX_PENDING_CALLS:,}, or {server.PENDING_CALLS_PER_ROW} for each row if more"
     yield "security", f"message of a unary call | {grpc_guard.MESSAGE_SECONDS:g} s; {grpc_guard.WAITING_CALLS:,} calls"
     paced = f"{grpc_pace.REFUSALS_AT_ONCE} at once, then {grpc_pace.REFUSALS_PER_SECOND:g} per second"
     yield "security", f"{paced} | an error is sent late, by at most {grpc_pace.LONGEST_SECONDS:g} s |"
