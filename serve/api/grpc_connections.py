@@ -45,8 +45,10 @@ PAUSE_SECONDS = 0.1
 LOOK_SHARE = 0.02
 # The share while connections are idle beyond their number, so that new ones find room.
 CROWDED_LOOK_SHARE = 0.2
-# gRPC accepts a connection at once if a descriptor is free. After such a time without, it has given up its socket.
+# gRPC accepts a connection at once if a descriptor is free. After such a time without, it has given up its socket. A
+# process that stood still did not accept either: between two looks, at most so much time counts.
 STALLED_SECONDS = 20.0
+MAX_LOOK_SECONDS = 1.0
 # In which gRPC accepts a connection that the system has completed.
 CLOSE_STEP_SECONDS = 0.01
 
@@ -146,7 +148,7 @@ class Connections:
         self._max_idle = max_idle
         self._count_ignored = count_ignored
         self.listening = True
-        self._accepted_seconds = time.monotonic()  # when no connection waited, or one was accepted
+        self._stalled_seconds = 0.0  # since a connection was accepted, while some wait
         self._pace = RefusalPace()
         self._sockets: AcceptedSockets | None = None
         self._by_peer = dict[str, Connection]()
@@ -179,15 +181,26 @@ class Connections:
             now_seconds = time.monotonic()
             known = self._by_socket.keys()
             changed = self._look(sockets, now_seconds - last_seconds)
-            if not sockets.backlog or self._by_socket.keys() - known:
-                self._accepted_seconds = now_seconds
-            self.listening = sockets.backlog is not None and now_seconds < self._accepted_seconds + STALLED_SECONDS
+            accepted = self._by_socket.keys() - known
+            self._note_listener(sockets.backlog, now_seconds - last_seconds, accepting=bool(accepted))
             closed = self._make_room(sockets)
             last_seconds = now_seconds
             share = CROWDED_LOOK_SHARE if closed else LOOK_SHARE
             await asyncio.sleep(max(PAUSE_SECONDS, (time.monotonic() - now_seconds) / share))
             if changed:  # gRPC has read the rest, or closed the connection
                 await run_in_daemon_thread(return_memory)
+
+    def _note_listener(self, backlog: int | None, seconds: float, *, accepting: bool) -> None:
+        """Notes whether a socket listens, and whether gRPC accepts the connections that wait.
+
+        Args:
+            backlog: connections that wait; None: no socket listens.
+            seconds: since the last look.
+            accepting: whether connections were accepted since then.
+        """
+        stalled = bool(backlog) and not accepting
+        self._stalled_seconds = self._stalled_seconds + min(seconds, MAX_LOOK_SECONDS) if stalled else 0.0
+        self.listening = backlog is not None and self._stalled_seconds < STALLED_SECONDS
 
     def _make_room(self, sockets: AcceptedSockets) -> int:
         """Closes idle connections beyond their number; returns how many."""

@@ -65,7 +65,8 @@ def count_unread_bytes(connection: socket.socket) -> int:
 
 def backlog_of(listening: socket.socket) -> int:
     """Returns how many completed connections wait until the process accepts them."""
-    (backlog,) = _BACKLOG.unpack(listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BACKLOG.size))
+    information = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BACKLOG.size)
+    (backlog,) = _BACKLOG.unpack(information.ljust(_BACKLOG.size, b"\0"))
     return int(backlog)
 
 
@@ -73,7 +74,7 @@ class AcceptedSockets:
     """The accepted connections of a port of this process.
 
     Attributes:
-        backlog: connections that wait to be accepted, as the last complete iteration found; None: no socket listens.
+        backlog: connections that wait to be accepted, as the last iteration found; None: no socket listens.
     """
 
     def __init__(self, port: int) -> None:
@@ -112,8 +113,8 @@ class AcceptedSockets:
                     backlog = max(backlog or 0, backlog_of(copy))
                     if not self._completes:
                         begin_no_connection(copy)
-        except OSError:  # no descriptor is free
-            return
+        except OSError:  # without a free descriptor, nothing is known
+            backlog = 0
         self.backlog = backlog
 
     def _copies(self) -> Iterator[tuple[int, socket.socket]]:

@@ -1,5 +1,7 @@
 """Which gRPC connections send more than their calls need; `test_grpc_limits.py` floods a server over such ones."""
 
+import asyncio
+import socket
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -15,8 +17,11 @@ from serve.api.grpc_connections import (
     SPARE_BYTES,
     SPARE_BYTES_PER_SECOND,
     Connection,
+    Connections,
     choose_idle,
 )
+from tests.support.attacks.link import HOST
+from tests.support.live import WAIT_SECONDS
 
 MOST_MESSAGE_BYTES = 2 << 20
 PEER = "ipv4:192.0.2.1:1000"
@@ -157,3 +162,36 @@ def test_a_connection_is_idle_if_its_calls_wait_for_the_client() -> None:
         connection.waiting_calls += waiting
         found.append(connection.idle)
     assert found == [True, False, True, False]
+
+
+async def becomes(connections: Connections, *, listening: bool) -> None:
+    """Waits until the watch has found that."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while connections.listening != listening:  # noqa: ASYNC110 - the watch has no event
+            await asyncio.sleep(0.005)
+
+
+def test_a_socket_whose_connections_nobody_accepts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if gRPC had closed its acceptor, whose socket stays open."""
+    monkeypatch.setattr("serve.api.grpc_connections.STALLED_SECONDS", 0.1)
+    monkeypatch.setattr("serve.api.grpc_connections.PAUSE_SECONDS", 0.005)
+
+    async def watch() -> None:
+        connections = Connections(MOST_MESSAGE_BYTES, 8, lambda: None)
+        with socket.create_server((HOST, 0)) as server:
+            watching = asyncio.create_task(connections.watch(server.getsockname()[1]))
+            with socket.create_connection(server.getsockname()):
+                await becomes(connections, listening=False)
+                server.accept()[0].close()
+                await becomes(connections, listening=True)
+        await becomes(connections, listening=False)
+        watching.cancel()
+
+    asyncio.run(watch())
+
+
+def test_a_pause_of_the_process_is_no_loss() -> None:
+    """Connections came meanwhile, and gRPC has not run either."""
+    connections = Connections(MOST_MESSAGE_BYTES, 8, lambda: None)
+    connections._note_listener(100, 600.0, accepting=False)
+    assert connections.listening
