@@ -58,9 +58,13 @@ def statements() -> Iterator[tuple[str, str]]:
     yield "security", f"{settings['max_body_bytes'] >> 20} MiB, also after decompression"
     yield "security", f"{settings['load_timeout_seconds']:g} s each"
     yield "security", f"handshake and first frame | {server.HANDSHAKE_SECONDS:g} s |"
-    files = f"{server.MAX_CONNECTIONS:,}, at most {SHARES[server.CONNECTIONS_PER_FILE]} of the open"
-    idle = f"idle connections | {server.MAX_IDLE_CONNECTIONS:,}, at most half of the connections |"
-    yield from (("security", f"connections | {files}"), ("security", idle))
+    yield from (
+        (
+            "security",
+            f"connections | {server.MAX_CONNECTIONS:,}, at most {SHARES[server.CONNECTIONS_PER_FILE]} of the open",
+        ),
+        ("security", f"idle connections | {server.MAX_IDLE_CONNECTIONS:,}, at most half of the connections |"),
+    )
     yield "security", f"concurrent calls of a connection | {server.MAX_STREAMS} |"
     yield "security", f"| {server.MAX_PENDING_CALLS:,}, or {server.PENDING_CALLS_PER_ROW} for each row if more"
     yield "security", f"message of a unary call | {grpc_guard.MESSAGE_SECONDS:g} s; {grpc_guard.WAITING_CALLS:,} calls"
