@@ -1,8 +1,9 @@
-"""Fuzzes a running server over every interface: `python -m tests.support.attacks.fuzz_service BUNDLE --seconds 600 --seed 0`.
+"""Fuzzes a running server over every interface.
 
-Attackers send damaged requests over REST, damaged documents and glossaries, and damaged frames of HTTP/2. Next to them,
-a prober translates over both interfaces. The program prints its counts as JSON. It exits with 1 if the server answered
-with a 5xx status that is not allowed, logged an error or failed a probe.
+`python -m tests.support.attacks.fuzz_service BUNDLE --seconds 600 --seed 0`: attackers send damaged requests
+over REST, damaged documents and glossaries, and damaged frames of HTTP/2. Next to them, a prober translates over both
+interfaces. The program prints its counts as JSON. It exits with 1 if the server answered with a 5xx status that is not
+allowed, logged an error or failed a probe.
 """
 
 import argparse
