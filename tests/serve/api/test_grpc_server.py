@@ -124,7 +124,8 @@ def test_a_service_that_has_lost_an_interface_is_not_ready_and_ends(bundle_path:
             assert client.get("/readyz").status_code == httpx.codes.OK
             stop_listening(live, interface)
             eventually(lambda: client.get("/readyz").status_code == httpx.codes.SERVICE_UNAVAILABLE)
-        live.leap_until(lambda: live.service.lifecycle.stage is Stage.DRAINING, 600)
+        lifecycle = live.service.lifecycle
+        live.leap_until(lambda: lifecycle.stage is Stage.DRAINING, 600, lambda: lifecycle.stage is Stage.LAME_DUCK)
 
     with (
         pytest.raises(ListenError, match=f"{interface} no longer listens"),
