@@ -1,16 +1,22 @@
-"""Blocks of Markdown that CommonMark does not have: footnotes, definitions, formulas, and lines of markup.
+"""Blocks of Markdown that CommonMark lacks: footnotes, definitions, admonitions, formulas, and lines of markup.
 
 The rules are those of a parser of markdown-it. They take linear time.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from markdown_it import MarkdownIt
 from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
 
-# `[^1]: The note.`, `: The definition.`
-_MARK = re.compile(r"\[\^[^\[\]\s]++\]:|[:~](?=[ \t])")
+# `[^1]: The note.`, `*[HTML]: The abbreviation`, `: The definition.`
+_MARK = re.compile(r"\[\^[^\[\]\s]++\]:|\*\[[^\[\]]++\]:|[:~](?=[ \t])")
+# `!!! note "Title"`, `??? note`, `=== "Tab"`; their texts are the indented lines below.
+_ADMONITION = re.compile(
+    r"(?:(?:!!!|\?\?\?)\+?[ \t]++[\w-][\w \t-]*+|===[!+]?[ \t]++(?=\"))(?:\"(?P<TITLE>[^\"]*+)\")?[ \t]*+"
+)
 # Blocks of formulas, by how their first lines begin, and how they end.
 _FORMULAS = (("$$", "$$"), ("\\[", "\\]"), ("\\\\[", "\\\\]"), ("\\begin{", "\\end{"))
 _AFTER_FORMULA = re.compile(r"[^{}]*\}|\s*(?:\([^()]*\)|\{[^{}]*\})?\s*")
@@ -25,6 +31,7 @@ def add_blocks(parser: MarkdownIt) -> None:
     """Adds the blocks to a parser."""
     ends: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.block.ruler.before("blockquote", "formula", _read_formula, ends)
+    parser.block.ruler.before("blockquote", "admonition", _read_admonition, ends)
     parser.block.ruler.before("blockquote", "markup_line", _read_markup_line, ends)
     parser.block.ruler.before("reference", "marked", _read_marked, ends)
 
@@ -70,14 +77,44 @@ def _read_marked(state: StateBlock, first: int, last: int, silent: bool) -> bool
         return False
     if silent:
         return True
-    before = state.bMarks[first], state.tShift[first], state.sCount[first], state.parentType, state.blkIndent
-    rest = state.src[mark.end() : state.eMarks[first]]
-    shift = len(rest) - len(rest.lstrip(" \t"))
+    with _inside(state, first, mark.end(), state.eMarks[first]):
+        state.md.block.tokenize(state, first, last)
+    return True
+
+
+def _read_admonition(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+    """Reads the title of an admonition or a tab, and the indented lines below."""
+    start = state.bMarks[first] + state.tShift[first]
+    found = _ADMONITION.fullmatch(state.src, start, state.eMarks[first])
+    if found is None or state.is_code_block(first):
+        return False
+    if silent:
+        return True
+    with _inside(state, first, found.start("TITLE"), found.end("TITLE")):
+        if found["TITLE"]:
+            # The title does not go on in the next line.
+            lines, state.lineMax = state.lineMax, first + 1
+            state.md.block.tokenize(state, first, first + 1)
+            state.lineMax = lines
+        state.line = first + 1
+        state.md.block.tokenize(state, first + 1, last)
+    return True
+
+
+@contextmanager
+def _inside(state: StateBlock, first: int, start: int, end: int) -> Iterator[None]:
+    """Lets a block begin with some characters of its first line and go on with indented lines."""
+    before = (
+        (state.bMarks[first], state.tShift[first], state.sCount[first], state.eMarks[first]),
+        (state.parentType, state.blkIndent),
+    )
+    text = state.src[start:end]
     state.blkIndent += _INDENT
-    state.bMarks[first], state.tShift[first], state.sCount[first] = mark.end(), shift, state.blkIndent
+    state.bMarks[first], state.tShift[first] = start, len(text) - len(text.lstrip(" \t"))
+    state.sCount[first], state.eMarks[first] = state.blkIndent, end
     state.parentType = "marked"
     state.level += 1
-    state.md.block.tokenize(state, first, last)
+    yield
     state.level -= 1
-    state.bMarks[first], state.tShift[first], state.sCount[first], state.parentType, state.blkIndent = before
-    return True
+    (state.bMarks[first], state.tShift[first], state.sCount[first], state.eMarks[first]) = before[0]
+    state.parentType, state.blkIndent = before[1]

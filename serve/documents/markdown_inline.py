@@ -10,34 +10,49 @@ from typing import NamedTuple
 from markdown_it.common.utils import normalizeReference
 
 from serve.documents.document import DocumentError
+from serve.documents.element_ends import ElementEnds
 from serve.documents.inline import Item, ItemKind
 from serve.markup.html import VOID, read_translate
 
 # In their order: the first form that matches at a place wins. Repetitions are possessive, or as good as that.
 _FORMS = {
+    # `\(x^2\)` and `\[x^2\]`, or brackets of a text with backslashes.
+    "BRACKETED": r"\\\((?:[^\\\n]|\\[^()\n])*+\\\)|\\\[(?:[^\\]|\\[^\[\]])*+\\\]",
     "ESCAPE": r"\\[!-/:-@\[-`{-~]",
     "TICKS": r"`++",
     "ADDRESS": r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*+|[^\s<>@]++@[^\s<>]++)>",
     "TAG": r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z][A-Za-z0-9-]*+)(?!\w)[^<>]*+>",
     "COMMENT": r"<!--",
     "REFERENCE": r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
-    # Without final punctuation, which is the sentence's.
-    "URL": r"https?://[^\s<>()\[\]*`]*[^\s<>()\[\]*`.,;:!?'\"]",
+    # With pairs of parentheses; without final punctuation, which is the sentence's.
+    "URL": (
+        r"(?<!\w)(?:https?://|www\.)"
+        r"(?:[.,;:!?'\"]*+(?:[^\s<>()\[\]*`.,;:!?'\"]|\([^\s<>()\[\]*`]*+\)))++"
+    ),
+    # `:smile:`, but not a time.
+    "EMOJI": r"(?<![\w:]):(?:[a-z][a-z0-9_+-]*+|[+-]1):(?![\w:])",
     "NOTE": r"\[\^[^\[\]\s]++\]",
     # What stands before the text of a task or a heading, and the attributes behind it.
     "ATTRIBUTES": r"\{[:#.][^{}\n]*+\}",
     # Two dollars, or one of each: not those of prices.
     "MATH": r"\$\$[^$]++\$\$|(?<![\w$])\$(?![\s$])[^$\n]++(?<!\s)\$(?![\w$])",
-    "OPEN": r"!?\[",
+    # `[[page]]`, `[[page|text]]`, `![[file]]`
+    "WIKI": r"!?\[\[(?P<PAGE>[^\[\]|\n]++)(?:\|(?P<SHOWN>[^\[\]\n]++))?\]\](?![(\[])",
+    # Of an image, an inline footnote or a link.
+    "OPEN": r"[!^]?\[",
     "CLOSE": r"\]",
     "MARKS": r"\*++|_++|~~",
     "BREAK": r"[ \t]*+\n[ \t]*+",
     # Characters that begin nothing, up to the next one that may.
-    "TEXT": r"(?:[^\\`<&!\[\]*_~$\{\n \th]|h(?!ttps?://)|[ \t]++(?!\n)|<(?=[\s<>@])|&(?![#A-Za-z])|!(?!\[))++|.",
+    "TEXT": (
+        r"(?:[^\\`<&!^:\[\]*_~$\{\n \thw]|h(?!ttps?://)|w(?!ww\.)|:(?![a-z+-])|[ \t]++(?!\n)"
+        r"|<(?=[\s<>@])|&(?![#A-Za-z])|[!^](?!\[))++|."
+    ),
 }
 _TOKEN = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items()), re.DOTALL)
 # Signs of formulas; words with blanks between them, without any of these, are prices and their text.
 _MATH = re.compile(r"\$[^$]*[\\^_=<>+*/|{}][^$]*\$|\$\S*\$")
+_MATH_SIGN = re.compile(r"[\\^_=<>+{}]")
 # Marks that are characters of the text if nothing is between them.
 EMPHASIS = frozenset({"*", "**", "_", "__", "~~"})
 _DESTINATION = re.compile(r"\]\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)", re.DOTALL)
@@ -46,7 +61,7 @@ _LABEL = re.compile(r"\]\[([^\[\]]*)\]")
 _MOST_LABEL = 999
 # More brackets than these are text while so many are open.
 _MOST_BRACKETS = 1000
-_OPEN_BRACKETS, _CLOSE_BRACKETS = re.compile(r"[!\[]*\["), re.compile(r"\]+")
+_OPEN_BRACKETS, _CLOSE_BRACKETS = re.compile(r"[!^\[]*\["), re.compile(r"\]+")
 _TICKS = re.compile(r"`+")
 _TAG = re.compile(r"<[^<>]*+>")
 # Bounds the time and the memory that one paragraph takes.
@@ -75,8 +90,7 @@ class InlineReader:
         """Starts at the beginning."""
         self._raw = raw
         self._labels, self._ignore_tags = syntax
-        # Where the last end tag of an element begins; -1: nowhere.
-        self._last_ends = dict[str, int]()
+        self._ends = ElementEnds(raw, 0, len(raw))
         self._items = list[Item]()
         # Text that is no item yet.
         self._text = list[str]()
@@ -133,7 +147,7 @@ class InlineReader:
                 return self._open_bracket(token) if token["OPEN"] else self._close_bracket(token.start())
             case "TAG":
                 return self._read_tag(token)
-            case "MATH":
+            case "MATH" | "BRACKETED":
                 return self._read_math(token)
             case "COMMENT":
                 return self._read_comment(token)
@@ -148,7 +162,9 @@ class InlineReader:
                 self._read_marks(token)
             case "ADDRESS" | "URL":
                 self._add(ItemKind.KEPT, token[0], token[0].strip("<>"))
-            case "NOTE" | "ATTRIBUTES":
+            case "WIKI":
+                self._read_wiki(token)
+            case "NOTE" | "ATTRIBUTES" | "EMOJI":
                 self._add(ItemKind.POINT, token[0])
             case _:
                 self._add(ItemKind.TEXT, _plain(token))
@@ -174,12 +190,32 @@ class InlineReader:
         self._add(ItemKind.POINT, self._raw[token.start() : end])
         return end
 
+    def _read_wiki(self, token: re.Match[str]) -> None:
+        """Adds a link to a page of a wiki; only a text after the name of the page is translated."""
+        if token["SHOWN"] is None:
+            self._add(ItemKind.KEPT, token[0], token["PAGE"])
+            return
+        place = token.start("SHOWN") - token.start()
+        self._add(ItemKind.OPEN, token[0][:place], "[[")
+        self._add(ItemKind.TEXT, token["SHOWN"])
+        self._add(ItemKind.CLOSE, "]]", "[[")
+
     def _read_math(self, token: re.Match[str]) -> int:
+        if token["BRACKETED"]:
+            return self._read_bracketed(token)
         if token[0].startswith("$$") or _MATH.fullmatch(token[0]):
             self._add(ItemKind.KEPT, token[0], token[0].strip("$"))
             return token.end()
         self._add(ItemKind.TEXT, "$")
         return token.start() + 1
+
+    def _read_bracketed(self, token: re.Match[str]) -> int:
+        inside = token[0][2:-2]
+        if len(inside.strip()) == 1 or _MATH_SIGN.search(inside):
+            self._add(ItemKind.KEPT, token[0], inside.strip())
+            return token.end()
+        self._add(ItemKind.TEXT, token[0][1])
+        return token.start() + 2
 
     def _read_tag(self, token: re.Match[str]) -> int:
         name = token["NAME"].lower()
@@ -199,13 +235,8 @@ class InlineReader:
         """Returns the place after an element whose content stays; 0: it is none, or has no end."""
         if not (name in self._ignore_tags or read_translate(token[0]) is False):
             return 0
-        if name not in self._last_ends:
-            ends = re.finditer(rf"</{re.escape(name)}\s*+>", self._raw, re.IGNORECASE)
-            self._last_ends[name] = max((found.start() for found in ends), default=-1)
-        if self._last_ends[name] < token.end():
-            return 0
-        found = re.compile(rf"</{re.escape(name)}\s*+>", re.IGNORECASE).search(self._raw, token.end())
-        return found.end() if found else 0
+        end = self._ends.find(name, token.end())
+        return end[1] if end else 0
 
     def _open_bracket(self, token: re.Match[str]) -> int:
         if len(self._brackets) == _MOST_BRACKETS:
@@ -227,7 +258,8 @@ class InlineReader:
         if not self._brackets:
             return self._read_text(_CLOSE_BRACKETS, place)
         index, start = self._brackets.pop()
-        raw, end = self._link_end(start, place)
+        is_note = self._items[index].raw.startswith("^")
+        raw, end = ("]", place + 1) if is_note else self._link_end(start, place)
         if raw is None:
             self._add(ItemKind.TEXT, "]")
             return end

@@ -13,6 +13,7 @@ from html.entities import html5
 from itertools import islice
 
 from serve.documents.document import DocumentError, Segment
+from serve.documents.element_ends import ElementEnds
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.splice import Part, Span
 from serve.markup.elements import BLOCKS
@@ -23,9 +24,9 @@ from serve.placeholders.patterns import Finder
 
 # Each takes about 300 bytes.
 MAX_ITEMS = 100_000
-# A name may be a number, as in `<0>here</0>`.
+# A name may be a number, as in `<0>here</0>`. A comment has no start of another one: that takes linear time.
 _TAG = re.compile(
-    r"<!--(?:[^-]|-(?!->))*+-->|<(?P<CLOSE>/)?(?P<NAME>[A-Za-z0-9][^\s<>/\"'=]*+)"
+    r"<!--(?:[^-<]|-(?!->)|<(?!!--))*+-->|<(?P<CLOSE>/)?(?P<NAME>[A-Za-z0-9][^\s<>/\"'=]*+)"
     r"(?:[\s/](?:[^<>\"'/]|/(?!>)|\"[^\"]*+\"|'[^']*+')*+)?(?P<EMPTY>/)?>"
 )
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
@@ -113,11 +114,12 @@ class _Reader:
 
     def _read(self, position: int, end: int) -> Iterator[Item]:
         """Yields the items of a part of the text."""
+        ends = ElementEnds(self._text, position, end)
         while tag := _TAG.search(self._text, position, end):
             yield from self._read_text(position, tag.start())
             position = tag.end()
             raw, name = tag[0], (tag["NAME"] or "").lower()
-            last = self._end_of_kept(tag, end) if name and not tag["CLOSE"] and not tag["EMPTY"] else None
+            last = _end_of_kept(tag, ends) if name and not tag["CLOSE"] and not tag["EMPTY"] else None
             if last is not None:
                 raw = self._text[tag.start() : last[1]]
                 yield Item(ItemKind.KEPT, raw, unescape(_TAG.sub("", self._text[position : last[0]])))
@@ -129,14 +131,6 @@ class _Reader:
             else:
                 yield Item(ItemKind.CLOSE if tag["CLOSE"] else ItemKind.OPEN, raw, name)
         yield from self._read_text(position, end)
-
-    def _end_of_kept(self, tag: re.Match[str], end: int) -> Span | None:
-        """Returns the characters of the tag that ends an element without translation; None: it is none."""
-        name = tag["NAME"]
-        if name.lower() not in _UNTRANSLATED and read_translate(tag[0]) is not False:
-            return None
-        found = re.compile(rf"</{re.escape(name)}\s*>", re.IGNORECASE).search(self._text, tag.end(), end)
-        return found.span() if found else None
 
     def _read_text(self, start: int, end: int) -> Iterator[Item]:
         """Yields the text and the placeholders of a part without tags."""
@@ -164,3 +158,11 @@ class _Reader:
 
         self._bare.update(reference.sub("", text))
         return reference.sub(read, text)
+
+
+def _end_of_kept(tag: re.Match[str], ends: ElementEnds) -> Span | None:
+    """Returns the characters of the tag that ends an element without translation; None: it is none."""
+    name = tag["NAME"]
+    if name.lower() not in _UNTRANSLATED and read_translate(tag[0]) is not False:
+        return None
+    return ends.find(name, tag.end())

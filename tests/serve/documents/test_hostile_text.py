@@ -21,6 +21,13 @@ KNOWN = [
     HostileText(".md", "", "\\begin{a}\n"),
     HostileText(".md", "", ": "),
     HostileText(".md", "", "[^1]: "),
+    HostileText(".md", "a ", "\\("),
+    HostileText(".md", "a ", "www.a("),
+    HostileText(".md", "", "*[a]: "),
+    HostileText(".md", "", '!!! a "b"\n'),
+    HostileText(".json", '["a ', "<!--", end='<b>b</b>"]'),
+    HostileText(".json", '["a ', "<kbd>", end='<b>b</b>"]'),
+    HostileText(".po", 'msgid "a ', "<!--", end='<b>b</b>"\nmsgstr ""\n'),
     HostileText(".txt", "", "- "),
     HostileText(".txt", "(", "1."),
 ]

@@ -26,6 +26,13 @@ def _upper(segment: Segment) -> str:
         ("Term\n: definition\n~ other\n", "TERM\n: DEFINITION\n~ OTHER\n"),
         ("Term\n\n:   One.\n\n    Two.\n", "TERM\n\n:   ONE.\n\n    TWO.\n"),
         ("One: two\nthree\n", "ONE: TWO THREE\n"),
+        ("*[HTML]: A language\n*[CSS]: Other\n", "*[HTML]: A LANGUAGE\n*[CSS]: OTHER\n"),
+        (
+            '!!! note "A title"\n    One.\n\n    - Two\n\nThree\n',
+            '!!! note "A TITLE"\n    ONE.\n\n    - TWO\n\nTHREE\n',
+        ),
+        ("??? note\n    !!! tip\n        One.\n", "??? note\n    !!! tip\n        ONE.\n"),
+        ('=== "Tab"\n\n    One.\n', '=== "TAB"\n\n    ONE.\n'),
     ],
 )
 def test_marks_of_notes_and_definitions_stay(text: str, written: str) -> None:
@@ -65,6 +72,15 @@ def test_formulas_and_lines_of_markup_have_no_text(text: str) -> None:
         ("A <kbd>b c.", 'A <x id="1"/>b c.'),
         ("A <em>b</em> c.", 'A <g id="1">b</g> c.'),
         ("# A dog {#dog}", "A dog"),
+        ("A \\(x = y\\) and \\(z\\).", 'A <k id="1">x = y</k> and <k id="3">z</k>.'),
+        ("A \\[text\\] \\(in b\\).", "A [text] (in b)."),
+        ("\\[ a^2 \\] is b.", '<k id="0">a^2</k> is b.'),
+        ("See https://a.b/c_(d), e.", 'See <k id="1">https://a.b/c_(d)</k>, e.'),
+        ("(See https://a.b/c.)", '(See <k id="1">https://a.b/c</k>.)'),
+        ("Or www.a.b/c.", 'Or <k id="1">www.a.b/c</k>.'),
+        ("Well :smile: at 12:30:45.", 'Well <x id="1"/> at 12:30:45.'),
+        ("A^[The *note*.] b.", 'A<g id="1">The <g id="3">note</g>.</g> b.'),
+        ("A [[page]] and [[page|text]].", 'A <k id="1">page</k> and <g id="3">text</g>.'),
     ],
 )
 def test_formulas_and_code_are_kept_text(text: str, segment: str) -> None:
