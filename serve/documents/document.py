@@ -6,7 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from serve.placeholders.patterns import Finder
+
 _TAG = re.compile(r"<[^<>]*>")
+_ADDRESSES = Finder(("url", "email"))
+_ADDRESS_SIGNS = ("://", "www.", "@")
 SegmentFormat = Literal["text", "xml"]
 
 
@@ -75,5 +79,15 @@ Parse = Callable[[bytes, DocumentRequest], Document]
 
 
 def is_translatable(text: str) -> bool:
-    """Returns whether a text has a letter."""
-    return any(map(str.isalpha, text))
+    """Returns whether a text has a letter outside of addresses."""
+    bare = without(_ADDRESSES, text) if any(map(text.__contains__, _ADDRESS_SIGNS)) else text
+    return any(map(str.isalpha, bare))
+
+
+def without(finder: Finder, text: str) -> str:
+    """Returns a text without what a finder finds."""
+    position, parts = 0, list[str]()
+    for found in finder.find(text):
+        parts.append(text[position : found.start])
+        position = found.end
+    return "".join((*parts, text[position:]))

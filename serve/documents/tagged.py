@@ -15,6 +15,7 @@ from itertools import islice
 from serve.documents.document import DocumentError, Segment
 from serve.documents.element_ends import ElementEnds
 from serve.documents.inline import Inline, Item, ItemKind
+from serve.documents.program_text import is_code
 from serve.documents.splice import Part, Span
 from serve.markup.elements import BLOCKS
 from serve.markup.html import VOID, read_translate
@@ -38,7 +39,7 @@ _PLACEHOLDERS = Finder(("mustache", "interpolation", "brace", "printf"))
 
 
 def value_part(value: str, spans: Sequence[Span], write: Callable[..., Sequence[str]], *given: object) -> Part | None:
-    """Returns the part of a value that has a letter; None: its only letters are in markup.
+    """Returns the part of a value that has a letter; None: it is code, or its only letters are in markup.
 
     Args:
         value: with white space around its text.
@@ -47,6 +48,8 @@ def value_part(value: str, spans: Sequence[Span], write: Callable[..., Sequence[
         given: arguments of `write`.
     """
     text = value.strip()
+    if is_code(text):
+        return None
     start = value.index(text)
     written = partial(write, value[:start], value[start + len(text) :], *given)
     if not _TAG.search(text) and not _has_reference(text):

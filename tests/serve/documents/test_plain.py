@@ -14,6 +14,10 @@ from serve.documents.formats import parse_document
             (mark, "A dog.")
             for mark in ("\u2022 ", "\u25aa\t", "  \u2013 ", "- [ ] ", "\ufeff- ", "> > ", "1.1 ", "VI) ")
         ),
+        *(
+            (mark, "A dog.")
+            for mark in ("# ", ">> ", "\u2192 ", "-> ", "\u2460 ", "*** ", "[1] ", "\U0001f600 ", "== ")
+        ),
         *(("", text) for text in ("-5 degrees", "1.5 kg of tea", "10:30 train", "--help prints it", "e.g. a dog")),
     ],
 )
@@ -25,3 +29,24 @@ def test_the_mark_of_a_list_is_not_translated(mark: str, text: str) -> None:
 
 def test_a_mark_without_a_text_stays() -> None:
     assert parse_document("a.txt", b"a)\n- \nb) \n", DocumentRequest()).segments == []
+
+
+@pytest.mark.parametrize(
+    ("line", "texts"),
+    [
+        ("Name\tAge of the dog", ["Name", "Age of the dog"]),
+        ("Name      Age\t\t7", ["Name", "Age"]),
+        ("| a dog | a cat |", ["a dog", "a cat"]),
+        ("*** A title ***", ["A title"]),
+        ("Name: ______", ["Name:"]),
+        ("Bonjour !", ["Bonjour !"]),
+        ("A dog.  A cat - or two.", ["A dog.  A cat - or two."]),
+        ("https://example.com/a", []),
+        ("- anna@example.com", []),
+        ("See https://example.com/a", ["See https://example.com/a"]),
+    ],
+)
+def test_columns_and_symbols_stay(line: str, texts: list[str]) -> None:
+    document = parse_document("a.txt", f"  {line}\r\n".encode(), DocumentRequest())
+    assert [each.text for each in document.segments] == texts
+    assert document.write(texts).decode() == f"  {line}\r\n"

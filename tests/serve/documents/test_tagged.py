@@ -149,3 +149,39 @@ def test_any_value_keeps_its_bytes_and_its_markup(value: str, name: str) -> None
 def _readable(value: str) -> str:
     """Returns a value without references: a character without one may get one of another."""
     return unescape(value.replace("''", "'"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("https://example.com/a", "www.example.com", "anna@example.com", "mailto:anna", "tel:+49-30-1a"),
+        *("#ff8800", ":symbol", "$name", "/usr/bin", "./index.js", "@mixin", "$t(menu.open)", "menu.open"),
+        *("user_name", "MAX_SIZE", "userName", "block__element--wide", "image/png", "10px", "v1.2.3-beta"),
+        *("123e4567-e89b-12d3-a456-426614174000", "2024-01-01T00:00:00Z", "%Y-%m-%d", "%B %d, %Y", "yyyy-MM-dd HH:mm"),
+        *("{name}", "{{count}} / {{total}}", "%s: %d", "${first} ${last}", "{when, date, short}", "{x} <b>{y}</b>"),
+    ],
+)
+def test_values_for_programs_stay(value: str) -> None:
+    assert segments(value) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Hello!",
+        "E_xit",
+        "_Open",
+        "Yes/No",
+        "and/or",
+        "1st",
+        "e.g.",
+        "COVID-19",
+        "{n} dogs",
+        "a",
+        "I",
+        "#1 of all",
+        "my day",
+    ],
+)
+def test_values_for_people_are_texts(value: str) -> None:
+    assert segments(value) == [value]
