@@ -1,8 +1,9 @@
 """Subtitles: SubRip and WebVTT. Times, settings and tags stay; sentences that run over cues are one segment.
 
 The translation of such a segment goes back to its cues in proportion to their texts, and is wrapped again. Marks of
-speakers and of music stay, and so do sounds in capitals, such as `[MUSIC]`. Other sounds, such as `(laughs)`, are
-segments of their own if they begin a cue. Every expression takes linear time: its repetitions are possessive.
+speakers and of music stay, and so do names and sounds in capitals, such as `JOHN:` and `[MUSIC]`. Other sounds, such as
+`(laughs)`, are segments of their own if they begin a cue. Every expression takes linear time: its repetitions are
+possessive.
 """
 
 import re
@@ -39,12 +40,15 @@ _SOUND_FORM = r"(?:\[[^\[\]\r\n<>]{2,100}\]|\([^()\r\n<>]{2,100}\))"
 _MARK = re.compile(rf"{_TAG_FORM}|[♩♪♫♬]++|(?P<SOUND>{_SOUND_FORM})")
 _FIRST_SOUND = re.compile(rf"(?:{_TAG_FORM}|[-\u2013\u2014♪>\s]++)*+(?P<SOUND>{_SOUND_FORM})(?=\s|<|\Z)")
 _SENTENCE_END = re.compile(r"[.!?…:;♪)\]\"'”»]$")
-_SPEAKER_MARK = re.compile(r"(?:[-\u2013\u2014]|>>++)[ \t]*+")
+# `JOHN:`, `MAN 2:`
+_NAME = r"[A-Z\u00c0-\u00de\u0400-\u042f][A-Z\u00c0-\u00de\u0400-\u042f0-9 .'#&-]{0,40}:(?=\s|<|\Z)"
+_SPEAKER_MARK = re.compile(rf"(?:(?:[-\u2013\u2014]|>>++)[ \t]*+)?+{_NAME}[ \t]*+|(?:[-\u2013\u2014]|>>++)[ \t]*+")
 _LINE_ENDS = re.compile(r"[\r\n]+")
-_SPEAKER = re.compile(r"[-\u2013\u2014♪]|>>")
+_SPEAKER_FORM = rf"(?:<v[ .]|(?:</?[A-Za-z][^<>\n]*+>|\{{\\[^{{}}\n]*+\}})*+(?:[-\u2013\u2014♪]|>>|{_NAME}))"
+_SPEAKER = re.compile(_SPEAKER_FORM)
 # What stands between texts of different speakers.
-_APART = re.compile(r"[-\u2013\u2014♩♪♫♬\[\]()]|>>")
-_SPEECH = re.compile(r"(?<=\n)(?=[-\u2013\u2014♪]|>>)")
+_APART = re.compile(r"[-\u2013\u2014♩♪♫♬\[\]():]|>>")
+_SPEECH = re.compile(rf"(?<=\n)(?={_SPEAKER_FORM})")
 
 
 @dataclass(frozen=True, slots=True)
