@@ -12,6 +12,7 @@ from serve.bundle.language_codes import language_code
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.languages.names import served_codes
+from serve.translation.fields import shown
 from serve.translation.request import ScoreRequest, TranslateRequest
 
 # Directions that a message lists one by one; a model with more has its languages named instead.
@@ -158,6 +159,8 @@ def _find_hop(source: str, target: str, offers: Offers) -> Hop:
     if not into or (not target and len(_first(_matching("", "", offers))) > 1):
         raise _wrong_language("target", target, offers)
     matching = _first(_matching(source, target, offers))
+    if not matching and source == target:
+        raise equal_languages(target)
     if len(matching) != 1:
         raise _wrong_language("source", source, offers, target)
     return matching[0]
@@ -179,9 +182,15 @@ def _first(hops: Iterable[Hop]) -> list[Hop]:
     return list(islice(hops, 2))
 
 
+def equal_languages(language: str) -> InvalidRequestError:
+    """Returns the error for a text that would be translated into its own language."""
+    # Clients of DeepL expect these words.
+    return InvalidRequestError("target_language", f"Source and target language are equal: {shown(language)}")
+
+
 def _wrong_language(side: str, language: str, offers: Offers, target: str = "") -> InvalidRequestError:
     """Returns the error for a language, which names the directions with the target."""
-    expected = ", ".join(dict.fromkeys(shown for each in offers.values() if (shown := _shown(each, target))))
+    expected = ", ".join(dict.fromkeys(found for each in offers.values() if (found := _shown(each, target))))
     return InvalidRequestError(f"{side}_language", f"{language[:20]!r}, expected the {side} of one of {expected}")
 
 

@@ -28,6 +28,7 @@ from serve.languages.detector import MOST_CHARACTERS
 from serve.observability.logs import RequestRecord
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.registry import ModelRegistry
+from serve.registry.route import equal_languages
 from serve.scheduler.sequence import FairnessKey
 from serve.translation.detection import best_guess, detect_languages
 from serve.translation.fields import shown
@@ -61,8 +62,6 @@ class SegmentTranslator:
         Raises:
             ServiceError: if no model that the client may use has the direction, or the languages are equal.
         """
-        if request.target_language:
-            _check_languages(request.source_language, request.target_language)
         self._dispatcher.find_languages(request, record)
 
     @asynccontextmanager
@@ -80,7 +79,8 @@ class SegmentTranslator:
         target, sources = self._dispatcher.find_languages(asked, record)
         if job.source_language == AUTO or len(sources) > 1:
             source = await _detect(document.segments, (*sources, target))
-            _check_languages(source, target)
+            if source == target:
+                raise equal_languages(target)
             asked = asked._replace(source_language=source, source_detected=True)
         asked = asked._replace(priority=PRIORITY, fairness_key=FairnessKey())
         try:
@@ -148,10 +148,3 @@ def request_for(source_language: str, target_language: str, options: JobOptions)
         target_language=target_language,
         **options.model_dump(exclude={"retranslate", "ignore_tags"}),
     )
-
-
-def _check_languages(source: str, target: str) -> None:
-    """Raises InvalidRequestError if a text in its target language would be translated."""
-    # Clients of DeepL expect these words.
-    if source == target:
-        raise InvalidRequestError("target_language", f"Source and target language are equal: {shown(target)}")

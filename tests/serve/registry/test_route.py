@@ -80,12 +80,12 @@ def test_a_request_is_routed(available: Offers, direction: str, fields: dict[str
         pytest.param(MANY, "en-", {}, "target_language", id="no target"),
         pytest.param(MANY, "en-fr", {}, "target_language", id="unknown target"),
         pytest.param(MANY, "-de", {}, "source_language", id="ambiguous source"),
-        pytest.param(MANY, "de-de", {}, "source_language", id="unknown source"),
-        pytest.param(MANY, "en-en", {}, "source_language", id="another source"),
+        pytest.param(MANY, "de-de", {}, "target_language", id="equal languages"),
+        pytest.param(MANY, "en-en", {}, "target_language", id="equal languages that are both served"),
         pytest.param(ALONE, "fr-de", {**PIVOT, "model": "a"}, "target_language", id="a model without the direction"),
         *(
             pytest.param(CHAIN, given, PIVOT, f"{side}_language", id=f"no pivot: {given}")
-            for given, side in (("-de", "source"), ("fr-", "target"), ("en-en", "source"), ("de-fr", "target"))
+            for given, side in (("-de", "source"), ("fr-", "target"), ("en-en", "target"), ("de-fr", "target"))
         ),
     ],
 )
@@ -193,3 +193,10 @@ def test_a_language_with_a_region_or_a_name_is_that_of_its_code() -> None:
 def test_an_unknown_language_is_repeated_as_the_client_wrote_it() -> None:
     with pytest.raises(InvalidRequestError, match="target_language: 'Klingon', expected the target of one of en-de"):
         find_hop(TranslateRequest(target_language="Klingon"), ONE)
+
+
+@pytest.mark.parametrize("languages", [("de", "de"), ("DE", "de-AT"), ("German", "deu")])
+def test_equal_languages_are_named_in_every_form(languages: tuple[str, str]) -> None:
+    source, target = languages
+    with pytest.raises(InvalidRequestError, match=r'target_language: Source and target language are equal: "de"'):
+        find_route(TranslateRequest(source_language=source, target_language=target, **PIVOT), MANY)
