@@ -59,7 +59,8 @@ class _Entry:
 def parse_po(content: bytes, request: DocumentRequest) -> Document:
     """Parses a PO file or a template."""
     text, encode = _decode(content)
-    parts = (part for entry in _entries(text) for part in _parts(entry, request))
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    parts = (part for entry in _entries(text) for part in _parts(entry, request, line_end))
     return SplicedDocument(text, parts, encode, request, list(_language_edits(text, request)))
 
 
@@ -123,14 +124,14 @@ def _read(quoted: str, number: int) -> str:
     return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), quoted[1:-1])
 
 
-def _parts(entry: _Entry, request: DocumentRequest) -> Iterator[Part]:
+def _parts(entry: _Entry, request: DocumentRequest, line_end: str) -> Iterator[Part]:
     """Yields the parts of an entry that is to be translated: of its message, and of its plural."""
     translations = {name: each for name, each in entry.fields.items() if name.startswith("msgstr")}
     if "msgid" not in entry.fields or not translations:
         return
     if any(each.text for each in translations.values()) and not request.retranslate:
         return
-    place, mark = (entry.start, "#, fuzzy\n") if entry.flags is None else (entry.flags, ", fuzzy")
+    place, mark = (entry.start, f"#, fuzzy{line_end}") if entry.flags is None else (entry.flags, ", fuzzy")
     first, *others = [(each.start, each.end) for each in translations.values()]
     message = entry.fields["msgid"]
     plural = entry.fields.get("msgid_plural", message)

@@ -34,7 +34,8 @@ def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
     if text.count("[") + text.count("{") > MAX_COLLECTIONS:
         raise DocumentError(f"more than {MAX_COLLECTIONS:,} lists and objects: divide the document")
     try:
-        json.loads(text.removeprefix("\ufeff"))
+        # Numbers stay texts: long ones would be refused, and take quadratic time.
+        json.loads(text.removeprefix("\ufeff"), parse_int=str, parse_float=str)
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"not JSON: {error}") from error
     parts = (_part(text, *each) for each in _values(text, kept))

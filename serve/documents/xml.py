@@ -147,8 +147,16 @@ class XmlText:
 
     @cached_property
     def root(self) -> int:
-        """The index of the first tag."""
-        return next(index for index, token in enumerate(self.tokens) if token.kind in (Kind.START, Kind.EMPTY))
+        """The index of the first tag.
+
+        Raises:
+            DocumentError: if there is none.
+        """
+        tags = (index for index, token in enumerate(self.tokens) if token.kind in (Kind.START, Kind.EMPTY))
+        first = next(tags, None)
+        if first is None:
+            raise DocumentError("not XML: no element")
+        return first
 
     def elements(self, name: str, namespaces: frozenset[str]) -> Iterator[tuple[int, str]]:
         """Yields the start tags of elements of a namespace, and their prefixes with colons.

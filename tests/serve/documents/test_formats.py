@@ -265,11 +265,24 @@ def test_written_files_are_read_by_their_libraries() -> None:
         ("a.yaml", b"[" * 100_000, "not YAML"),
         ("a.po", b"hello", "line 1: not PO"),
         ("a.html", b"<b>" * 300, "levels of elements"),
+        ("a.xlf", b"", "not XML: no element"),
+        ("a.xliff", b"%PDF-1.4", "not XML: no element"),
     ],
 )
 def test_a_malformed_document_is_refused_by_what_is_wrong(name: str, content: bytes, problem: str) -> None:
     with pytest.raises(DocumentError, match=problem):
         parse_document(name, content, LANGUAGES)
+
+
+def test_long_numbers_of_json_stay() -> None:
+    content = b'{"a": ' + b"9" * 5000 + b', "b": "dog"}'
+    document = parse_document("a.json", content, LANGUAGES)
+    assert document.write(["Hund"]) == content.replace(b"dog", b"Hund")
+
+
+def test_a_po_file_keeps_its_line_ends() -> None:
+    document = parse_document("a.po", b'msgid "dog"\r\nmsgstr ""\r\n', LANGUAGES)
+    assert document.write(["Hund"]) == b'#, fuzzy\r\nmsgid "dog"\r\nmsgstr "Hund"\r\n'
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
