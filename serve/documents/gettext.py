@@ -139,13 +139,15 @@ def _parts(entry: _Entry, request: DocumentRequest, line_end: str) -> Iterator[P
     message = message if others else plural
     places, marks = ([], []) if entry.fuzzy else ([(place, place)], [mark])
     for text, spans in [(message.text, [first]), (plural.text, others)]:
-        part = _part(text, places, spans, marks) if spans else None
+        part = _part(text, places, spans, marks, request) if spans else None
         if part is not None:
             yield part
             places, marks = [], []
 
 
-def _part(message: str, places: list[Span], spans: list[Span], marks: list[str]) -> Part | None:
+def _part(
+    message: str, places: list[Span], spans: list[Span], marks: list[str], request: DocumentRequest
+) -> Part | None:
     """Returns the part of a message.
 
     Args:
@@ -153,10 +155,11 @@ def _part(message: str, places: list[Span], spans: list[Span], marks: list[str])
         places: where the marks go.
         spans: where translations go.
         marks: of the entry, such as a line of flags.
+        request: of the document.
     """
     if not is_translatable(message):
         return None
-    part = value_part(message, [*places, *spans], _write, tuple(marks), len(spans))
+    part = value_part(message, [*places, *spans], request.ignore_tags, _write, tuple(marks), len(spans))
     return None if part is None else replace(part, replaces=False)
 
 

@@ -38,7 +38,7 @@ def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
         json.loads(text.removeprefix("\ufeff"), parse_int=str, parse_float=str)
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"not JSON: {error}") from error
-    parts = (_part(text, *each) for each in _values(text, kept))
+    parts = (_part(text, *each, request) for each in _values(text, kept))
     locale = _LOCALE.search(text) if kept else None
     edits = [(locale.span("NAME"), request.target)] if locale and needs_target(locale["NAME"], request) else []
     return SplicedDocument(text, filter(None, parts), encode, request, edits)
@@ -82,9 +82,9 @@ def _is_text(value: str) -> bool:
     return is_translatable(value) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def _part(text: str, value: str, span: Span) -> Part | None:
+def _part(text: str, value: str, span: Span, request: DocumentRequest) -> Part | None:
     raw = text[slice(*span)]
-    return value_part(value, (span,), _write, raw.isascii() and "\\u" in raw)
+    return value_part(value, (span,), request.ignore_tags, _write, raw.isascii() and "\\u" in raw)
 
 
 def _write(before: str, after: str, as_ascii: bool, text: str) -> tuple[str]:

@@ -6,7 +6,7 @@ references.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from html import unescape
 from html.entities import html5
@@ -38,12 +38,19 @@ _UNTRANSLATED = names("code kbd pre samp script style textarea var")
 _PLACEHOLDERS = Finder(("mustache", "interpolation", "brace", "printf"))
 
 
-def value_part(value: str, spans: Sequence[Span], write: Callable[..., Sequence[str]], *given: object) -> Part | None:
+def value_part(
+    value: str,
+    spans: Sequence[Span],
+    ignore_tags: Collection[str],
+    write: Callable[..., Sequence[str]],
+    *given: object,
+) -> Part | None:
     """Returns the part of a value that has a letter; None: it is code, or its only letters are in markup.
 
     Args:
         value: with white space around its text.
         spans: characters of the document that are written anew.
+        ignore_tags: names of elements whose content stays, besides those of code.
         write: called with the white space before and after the text, `given`, and the new text.
         given: arguments of `write`.
     """
@@ -54,8 +61,8 @@ def value_part(value: str, spans: Sequence[Span], write: Callable[..., Sequence[
     written = partial(write, value[:start], value[start + len(text) :], *given)
     if not _TAG.search(text) and not _has_reference(text):
         return Part(Segment(text), spans, written)
-    inline = _Reader(text).inline
-    return Part(inline.segment, spans, partial(_render, text, written)) if inline.is_translatable else None
+    inline = _Reader(text, ignore_tags).inline
+    return Part(inline.segment, spans, partial(_render, text, ignore_tags, written)) if inline.is_translatable else None
 
 
 def _has_reference(text: str) -> bool:
@@ -67,9 +74,11 @@ def _character(reference: str) -> str:
     return unescape(reference) if reference.startswith("&#") else html5.get(reference[1:], reference)
 
 
-def _render(text: str, write: Callable[[str], Sequence[str]], translation: str) -> Sequence[str]:
+def _render(
+    text: str, ignore_tags: Collection[str], write: Callable[[str], Sequence[str]], translation: str
+) -> Sequence[str]:
     """Renders the translation of a text with tags, which is read again: its items would take memory until then."""
-    reader = _Reader(text)
+    reader = _Reader(text, ignore_tags)
     return write(reader.inline.render(translation, reader.escape))
 
 
@@ -80,13 +89,14 @@ class _Reader:
         inline: the text.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, ignore_tags: Collection[str]) -> None:
         """Reads the text.
 
         Raises:
             DocumentError: if it has too many tags.
         """
         self._text = text
+        self._ignore_tags = _UNTRANSLATED.union(map(str.lower, ignore_tags))
         # How the text writes characters, and those that it has without references.
         self._written = dict[str, str]()
         self._bare = set[str]()
@@ -122,7 +132,7 @@ class _Reader:
             yield from self._read_text(position, tag.start())
             position = tag.end()
             raw, name = tag[0], (tag["NAME"] or "").lower()
-            last = _end_of_kept(tag, ends) if name and not tag["CLOSE"] and not tag["EMPTY"] else None
+            last = self._end_of_kept(tag, ends) if name and not tag["CLOSE"] and not tag["EMPTY"] else None
             if last is not None:
                 raw = self._text[tag.start() : last[1]]
                 yield Item(ItemKind.KEPT, raw, unescape(_TAG.sub("", self._text[position : last[0]])))
@@ -134,6 +144,13 @@ class _Reader:
             else:
                 yield Item(ItemKind.CLOSE if tag["CLOSE"] else ItemKind.OPEN, raw, name)
         yield from self._read_text(position, end)
+
+    def _end_of_kept(self, tag: re.Match[str], ends: ElementEnds) -> Span | None:
+        """Returns the characters of the tag that ends an element without translation; None: it is none."""
+        name = tag["NAME"]
+        if name.lower() not in self._ignore_tags and read_translate(tag[0]) is not False:
+            return None
+        return ends.find(name, tag.end())
 
     def _read_text(self, start: int, end: int) -> Iterator[Item]:
         """Yields the text and the placeholders of a part without tags."""
@@ -161,11 +178,3 @@ class _Reader:
 
         self._bare.update(reference.sub("", text))
         return reference.sub(read, text)
-
-
-def _end_of_kept(tag: re.Match[str], ends: ElementEnds) -> Span | None:
-    """Returns the characters of the tag that ends an element without translation; None: it is none."""
-    name = tag["NAME"]
-    if name.lower() not in _UNTRANSLATED and read_translate(tag[0]) is not False:
-        return None
-    return ends.find(name, tag.end())

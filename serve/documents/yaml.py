@@ -48,7 +48,7 @@ def _parts(text: str, request: DocumentRequest, edits: list[Edit]) -> Iterator[P
     roots = list[yaml.ScalarEvent]()
     try:
         for event in _values(text.replace("\ufeff", " ", 1), roots):
-            part = _part(text, event)
+            part = _part(text, event, request)
             if part is not None:
                 yield part
     except (yaml.YAMLError, RecursionError) as error:
@@ -105,11 +105,11 @@ def _resolves_to_text(value: str, implicit: tuple[bool, bool]) -> bool:
     return tag == _TEXT
 
 
-def _part(text: str, event: yaml.ScalarEvent) -> Part | None:
+def _part(text: str, event: yaml.ScalarEvent, request: DocumentRequest) -> Part | None:
     if not _is_text(event):
         return None
     start, end = _span(text, event)
-    return value_part(event.value, ((start, end),), _render, text[start:end])
+    return value_part(event.value, ((start, end),), request.ignore_tags, _render, text[start:end])
 
 
 def _span(text: str, event: yaml.ScalarEvent) -> Span:

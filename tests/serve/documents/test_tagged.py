@@ -185,3 +185,18 @@ def test_values_for_programs_stay(value: str) -> None:
 )
 def test_values_for_people_are_texts(value: str) -> None:
     assert segments(value) == [value]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", '["A <Mark>dog</Mark> runs"]'),
+        ("a.yaml", "a: A <Mark>dog</Mark> runs\n"),
+        ("a.po", 'msgid "A <Mark>dog</Mark> runs"\nmsgstr ""\n'),
+    ],
+)
+def test_elements_of_the_request_stay(name: str, content: str) -> None:
+    document = parse_document(name, content.encode(), DocumentRequest("en", "de", ignore_tags=("mark",)))
+    (segment,) = document.segments
+    assert segment.text == 'A <k id="1">dog</k> runs'
+    assert b"<Mark>dog</Mark>" in document.write([segment.text])
