@@ -226,7 +226,7 @@ def _run(name: str, command: type[BaseSettings], arguments: list[str]) -> None:
         formatter_class=HelpFormatter,
     )
     arrange_help(parser.root_parser, command)
-    suggest_options(parser.root_parser, [f"{name} {word}" for word in _subcommands(name)])
+    suggest_options(parser.root_parser, arguments, [f"{name} {word}" for word in _subcommands(name)])
     env_prefix = command.model_config.get("env_prefix", "")
     try:
         CliApp.run(command, cli_args=arguments, cli_settings_source=parser)

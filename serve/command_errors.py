@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any, NoReturn
 
 
@@ -23,13 +24,19 @@ def _key(text: str) -> str:
     return re.sub(r"[-_ ]", "", text.casefold())
 
 
-def suggest_options(parser: argparse.ArgumentParser, subcommands: Sequence[str]) -> None:
-    """Makes a parser name similar options and subcommands when it refuses an argument."""
+def suggest_options(parser: argparse.ArgumentParser, arguments: Sequence[str], subcommands: Sequence[str]) -> None:
+    """Makes a parser name similar options and subcommands when it refuses an argument.
+
+    An unknown option comes before missing arguments, which the parser would name alone.
+    """
     refuse = parser.error
     label = "unrecognized arguments: "
 
     def error(message: str) -> NoReturn:
         unknown = message.partition(label)[2].split()
+        if not unknown and message.startswith("the following arguments are required: "):
+            unknown = _unknown_options(parser, arguments)
+            message = f"{label}{' '.join(unknown)}" if unknown else message
         for argument in unknown:
             name = argument.partition("=")[0]
             hint = suggest(name, _names(parser) if name.startswith("-") else subcommands)
@@ -38,6 +45,12 @@ def suggest_options(parser: argparse.ArgumentParser, subcommands: Sequence[str])
         refuse(message)
 
     parser.error = error  # type: ignore[method-assign]
+
+
+def _unknown_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    known = parser._option_string_actions  # noqa: SLF001 - argparse has no public access
+    names = (argument.partition("=")[0] for argument in takewhile("--".__ne__, arguments))
+    return [name for name in names if name.startswith("--") and name not in known]
 
 
 def _names(parser: argparse.ArgumentParser) -> list[str]:

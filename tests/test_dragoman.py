@@ -139,6 +139,8 @@ def test_the_first_word_of_several_commands_lists_them(call: Call) -> None:
         (["translate", "--beam_size=4"], "--beam-size"),
         (["translate", "--options.beamsize", "4"], "--options.beam-size"),
         (["serve", "--http-prot", "1"], "--http-port"),
+        (["verify", "--hlep"], "--help"),
+        (["remove", "--hlep=x", "--", "--names"], "--help"),
         (["train", "--data", "x", "--out", "y", "--training.precison", "8"], "--training.precision"),
         (["serve", "--log-format", "jsn"], "json"),
         (["translate", "--format", "htm"], "html"),
