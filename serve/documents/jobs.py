@@ -11,6 +11,7 @@ from serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
 from serve.documents.job_store import JobStore
 from serve.documents.reader import DocumentReader
 from serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooLargeError
+from serve.languages.names import language_tag
 from serve.threads import DOCUMENTS
 
 MOST_NAME_CHARACTERS = 200
@@ -49,8 +50,8 @@ class DocumentJobs:
         Args:
             name: of the file; its end names the format.
             data: the file.
-            source_language: ISO 639-1 code, or `auto`.
-            target_language: ISO 639-1 code.
+            source_language: code or English name, or `auto`.
+            target_language: code or English name; files and names of results state it as a code.
             options: of the translation.
             account: id of the client's API key, whose limits apply; empty: none is required.
             owner: what counts as one client, and has a share of the store.
@@ -72,8 +73,9 @@ class DocumentJobs:
         if len(data) > self.limits.document_bytes:
             raise RequestTooLargeError(f"file: {len(data)} bytes, expected at most {self.limits.document_bytes}")
         await self._reader.check()
+        source, target = language_tag(source_language), language_tag(target_language)
         job = await DOCUMENTS.run(
-            self._store.add, name, data, source_language, target_language, options, account=account, owner=owner
+            self._store.add, name, data, source, target, options, account=account, owner=owner
         )
         self.created.set()
         return job

@@ -1,5 +1,7 @@
 """English names of languages by ISO 639-1 code, and regional codes."""
 
+import re
+
 _TABLE = """
 aa Afar|ab Abkhazian|af Afrikaans|am Amharic|ar Arabic|as Assamese|ay Aymara|az Azerbaijani|ba Bashkir|be Belarusian
 bg Bulgarian|bi Bislama|bm Bambara|bn Bengali|bo Tibetan|br Breton|bs Bosnian|ca Catalan|ceb Cebuano|co Corsican
@@ -31,11 +33,22 @@ _REGIONAL = {
     "zh-sg": ("zh",),
     "zh-tw": ("zt", "zh-hant"),
 }
+# Language, script and region.
+_TAG = re.compile(r"([a-z]{2,3})((?:[-_][a-z]{4})?)((?:[-_](?:[a-z]{2}|[0-9]{3}))?)", re.IGNORECASE | re.ASCII)
 
 
 def language_name(code: str) -> str:
     """Returns the English name of a language; for an unknown one, its code."""
     return _NAMES.get(code, code)
+
+
+def language_tag(name: str) -> str:
+    """Returns how a file names a language: `de` for `DE` and `German`, `de-AT` for `de-at`; another text stays."""
+    text = name.strip()
+    if text.lower() in _CODES:
+        return _CODES[text.lower()]
+    match = _TAG.fullmatch(text)
+    return text if match is None else f"{match[1].lower()}{match[2].title()}{match[3].upper()}"
 
 
 def served_codes(name: str) -> tuple[str, ...]:

@@ -126,6 +126,19 @@ async def test_a_document_is_translated_with_progress(bench: Bench) -> None:
     await stop(working)
 
 
+@pytest.mark.parametrize("target", ["DE", "German", " de "])
+async def test_a_document_names_its_language_by_the_code(target: str, bench: Bench) -> None:
+    working = bench.start()
+    bench.translator.gate.set()
+    job = await bench.jobs.create("a.arb", b'{"@@locale": "en", "b": "c"}', "English", target)
+    assert (job.source_language, job.target_language) == ("en", "de")
+    await bench.wait(job, *FINAL)
+    result = await bench.jobs.result(job.id)
+    with result.file as file:
+        assert (result.name, file.read()) == ("a.de.arb", b'{"@@locale": "de", "b": "C"}')
+    await stop(working)
+
+
 async def test_a_document_of_one_long_text_has_progress(bench: Bench) -> None:
     working = bench.start()
     bench.translator.gate.set()
