@@ -1,5 +1,6 @@
 """`dragoman export`: converts a training run or an imported model to a bundle."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -99,7 +100,7 @@ class ExportCommand(BaseSettings):
         """Exports the model and prints the size of the bundle."""
         if self.out.exists():
             raise SystemExit(f"dragoman export: out: {self.out}: exists, expected the name of a new folder")
-        name = self.name or self.out.resolve().name
+        name = self.name or Path(os.path.realpath(self.out)).name
         if not is_model_name(name):
             raise SystemExit(f"dragoman export: name: {name!r}: expected {MODEL_NAMES}")
         given = {origin: getattr(self, origin) for origin in ORIGINS if getattr(self, origin) is not None}

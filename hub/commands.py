@@ -1,5 +1,6 @@
 """The commands `dragoman pull`, `models` and `remove`."""
 
+import os
 from pathlib import Path
 
 from pydantic import Field
@@ -46,7 +47,7 @@ class PullCommand(BaseSettings):
                 installed = install(store, name, languages, update=True)
                 folder = store.bundle(installed.key)
                 if self.to is not None:
-                    with store.lock(str(self.to.resolve() / installed.model)):
+                    with store.lock(os.path.realpath(self.to / installed.model)):
                         folder = copy_bundle(folder, self.to / installed.model)
                 print(f"{installed.name}: {folder}")
 

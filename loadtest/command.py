@@ -34,7 +34,7 @@ from loadtest.scenario import (
 from loadtest.session import LiveView, LoadSession
 from loadtest.tables import format_capacity, format_runs
 from model.provenance import Provenance, command_line
-from serve.clients.options import ConnectionOptions
+from serve.clients.options import ConnectionOptions, check_address
 from serve.files import FileError
 
 INTERRUPTED = 130
@@ -124,6 +124,7 @@ class LoadCommand(ConnectionOptions):
         """The addresses and the security settings."""
         scheme = _scheme_of(self.rest_url)
         security = self.connection(self.rest_url)
+        check_address("grpc-target", self.grpc_target)
         # A https:// REST URL turns on TLS for gRPC too, so that no API key is sent in the clear.
         security = replace(security, tls=security.tls or scheme == "https")
         return Targets(self.grpc_target, self.rest_url, security=security)

@@ -98,6 +98,7 @@ KINDS: dict[StatusCode, type[CallError]] = {
 # By a part of gRPC's message.
 _WRONG_ADDRESS = {
     "Failed parsing HTTP/2": "no gRPC port, it may be the server's REST port; expected its gRPC port (default: 8001)",
+    "WRONG_VERSION_NUMBER": "the port has no TLS: omit --tls and the TLS files, or check the port",
     "errors resolving http": "expected HOST:PORT without http://, the address of the gRPC port",
     "Failed to parse port": "expected HOST:PORT with a number as port",
 }
@@ -120,6 +121,7 @@ def call_error(error: Any) -> CallError:
 def _explained(details: str) -> str:
     """Returns what a client does about a wrong address before the words of gRPC."""
     advice = next((advice for sign, advice in _WRONG_ADDRESS.items() if sign in details), None)
+    details = " ".join(details.split())
     return details if advice is None else f"{advice} ({details})"
 
 

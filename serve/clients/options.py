@@ -19,6 +19,21 @@ API_KEY, TLS = "api-key", "tls"
 CA, CERTIFICATE, KEY = "tls-ca-file", "tls-certificate-file", "tls-key-file"
 # Characters of a header value.
 _SENDABLE = re.compile(r"[!-~]+")
+_MAX_PORT = 65_535
+
+
+def check_address(option: str, address: str) -> None:
+    """Checks the address of a gRPC port, unless it is a URI, such as `dns:///HOST:PORT` or `unix:PATH`.
+
+    Raises:
+        FileError: if it has another form; gRPC would connect to a port that nobody named.
+    """
+    if "/" in address or address.startswith("unix"):
+        return
+    match = re.fullmatch(r"\S+:([0-9]{1,5})", address, re.ASCII)
+    if match is None or not 1 <= int(match[1]) <= _MAX_PORT:
+        problem = f"{address[:64]!r}, expected HOST:PORT with a number as port, 1 to {_MAX_PORT}"
+        raise FileError(f"--{option}: {problem}")
 
 
 class ConnectionOptions(BaseSettings):

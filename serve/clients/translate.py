@@ -22,16 +22,19 @@ from serve.clients.aio import AsyncTranslationClient
 from serve.clients.errors import NotTranslatedError
 from serve.clients.local import LocalTranslator
 from serve.clients.messages import Wanted
-from serve.clients.options import ConnectionOptions
+from serve.clients.options import ConnectionOptions, check_address
 from serve.clients.translate_files import DocumentFileError, output_paths, read_document, read_terms, translate_document
 from serve.documents.document import DocumentRequest, Segment
 from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
 from serve.files import FileError
+from serve.languages.names import language_tag
 from serve.translation.blank import is_blank
 from serve.translation.fields import SearchFields
 from serve.translation.response import Translation, TranslationDelta, TranslationResponse
 
 MAX_LINE_BYTES = 1 << 20
+# gRPC takes a deadline of years as passed.
+MAX_TIMEOUT_SECONDS = 86_400.0
 _CHUNK_BYTES = 1 << 16
 
 T = TypeVar("T")
@@ -228,7 +231,7 @@ class TranslateCommand(ConnectionOptions):
         False, description="Write each translation as it grows, one line at a time; ignores --in-flight."
     )
     in_flight: int = Field(64, ge=1, description="Maximum number of concurrent lines.")
-    timeout_seconds: float = Field(60.0, gt=0, description="Timeout of one line.")
+    timeout_seconds: float = Field(60.0, gt=0, le=MAX_TIMEOUT_SECONDS, description="Timeout of one line.")
 
     def cli_cmd(self) -> None:
         """Translates until the input ends; a closed output or Ctrl-C ends the command without a message."""
@@ -265,10 +268,9 @@ class TranslateCommand(ConnectionOptions):
                         bar.update(piece.endswith("\n"))
 
     async def _translate_files(self) -> None:
-        outputs = output_paths(self.files, self.out, self.target_language)
-        request = DocumentRequest(
-            self.source_language, self.target_language, self.retranslate, ignore_tags=self.ignore_tags
-        )
+        source, target = language_tag(self.source_language), language_tag(self.target_language)
+        outputs = output_paths(self.files, self.out, target)
+        request = DocumentRequest(source, target, self.retranslate, ignore_tags=self.ignore_tags)
         documents = [read_document(file, request) for file in self.files]
         markup = any(segment.format != "text" for document in documents for segment in document.segments)
         common = self._wanted | {"ignore_tags": ()}
@@ -300,6 +302,7 @@ class TranslateCommand(ConnectionOptions):
             return LocalTranslator.open(
                 self.bundle, self.in_flight, self.timeout_seconds, self.options, aligned=aligned
             )
+        check_address("server", str(self.server))
         return AsyncTranslationClient.open(str(self.server), self.connection(timeout_seconds=self.timeout_seconds))
 
     def _output(

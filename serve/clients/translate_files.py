@@ -27,17 +27,21 @@ def output_paths(files: Sequence[Path], out: Path | None, target_language: str) 
     """Returns where the translations of files go: into a folder, or next to each file with the language in its name.
 
     Raises:
-        DocumentFileError: if two files have the same path, it is that of a source, or a path has no name.
+        DocumentFileError: if two files have the same path, it is that of a source, a path has no name, or the language
+            cannot be part of one.
     """
+    if out is None and "/" in target_language:
+        raise DocumentFileError(f"--target-language: {target_language!r}, expected the code or name of a language")
     if folder := next((file for file in files if not file.name), None):
         raise DocumentFileError(f"{folder}: expected a file")
     paths = [
         file.with_name(f"{file.stem}.{target_language}{file.suffix}") if out is None else out / file.name
         for file in files
     ]
-    sources, taken = {file.resolve() for file in files}, set[Path]()
+    # Path.resolve fails at links in a circle; reading or writing such a file names it.
+    sources, taken = set(map(os.path.realpath, files)), set[str]()
     for file, path in zip(files, paths, strict=True):
-        if (resolved := path.resolve()) in sources | taken:
+        if (resolved := os.path.realpath(path)) in sources | taken:
             raise DocumentFileError(f"{file}: its translation would overwrite {path}")
         taken.add(resolved)
     return paths

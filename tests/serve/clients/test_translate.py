@@ -188,7 +188,7 @@ def test_named_tags_of_a_file_stay(server: str, servicer: CapitalsServicer, tmp_
 )
 def test_an_invalid_file_of_terms_is_named(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
     (tmp_path / name).write_bytes(content)
-    status, output, error = translate(b"one\n", "--server", "none", "--terms", str(tmp_path / name))
+    status, output, error = translate(b"one\n", "--server", "localhost:1", "--terms", str(tmp_path / name))
     assert (status, output) == (1, b"")
     assert error.startswith(f"dragoman translate: --terms: {tmp_path / name}: ")
     assert problem in error
@@ -258,11 +258,33 @@ def test_the_port_of_rest_is_named_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "expected"), [("http://127.0.0.1:1", "HOST:PORT without http://"), ("localhost:x", "a number as port")]
+    ("address", "expected"),
+    [
+        ("http://127.0.0.1:1", "HOST:PORT without http://"),
+        ("localhost:x", "a number as port"),
+        ("localhost", "--server: 'localhost', expected HOST:PORT"),
+        ("localhost:0", "--server: 'localhost:0', expected HOST:PORT"),
+        ("localhost:65537", "--server: 'localhost:65537', expected HOST:PORT"),
+        ("", "--server: '', expected HOST:PORT"),
+        (":1", "--server: ':1', expected HOST:PORT"),
+    ],
 )
 def test_an_address_of_another_form_is_named_with_what_is_expected(address: str, expected: str) -> None:
     status, _, errors = translate(b"one\n", "--server", address)
     assert (status, expected in errors) == (1, True)
+
+
+def test_a_port_without_tls_is_named_with_what_to_do(server: str) -> None:
+    status, _, errors = translate(b"one\n", "--server", server, "--tls")
+    assert status == 1
+    # gRPC logs lines before it.
+    assert errors.splitlines()[-1].startswith("dragoman translate: line 1: UNAVAILABLE: the port has no TLS: ")
+
+
+@pytest.mark.parametrize("seconds", ["1e300", "1e400", "nan", "0"])
+def test_a_timeout_without_end_is_refused(server: str, seconds: str) -> None:
+    status, _, errors = translate(b"one\n", "--server", server, "--timeout-seconds", seconds)
+    assert (status, "--timeout-seconds" in errors) == (2, True)
 
 
 def test_text_is_utf_8_in_any_locale(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,3 +52,20 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
 def test_a_path_without_a_name_is_refused(path: str) -> None:
     with pytest.raises(DocumentFileError, match=f"^{path}: expected a file$"):
         output_paths([Path(path)], None, "de")
+
+
+def test_links_in_a_circle_are_named(tmp_path: Path) -> None:
+    loop, source = tmp_path / "loop", tmp_path / "a.txt"
+    loop.symlink_to(loop)
+    source.write_text("one\n", encoding="utf-8")
+    document = read_document(source, DocumentRequest("en", "de"))
+    (path,) = output_paths([source], loop, "de")
+    with pytest.raises(DocumentFileError, match=f"^{loop}: "):
+        asyncio.run(translate_document(source, document, path, capitals, 4))
+    with pytest.raises(DocumentFileError, match=f"^{loop}: "):
+        read_document(loop, DocumentRequest())
+
+
+def test_a_language_that_cannot_be_part_of_a_name_is_refused() -> None:
+    with pytest.raises(DocumentFileError, match=r"^--target-language: 'de/\.\./x', "):
+        output_paths([Path("a.txt")], None, "de/../x")
