@@ -266,7 +266,7 @@ async def receive(access: HubAccess, response: "httpx.Response", take: Callable[
                     stall.reschedule(loop.time() + STALL_SECONDS)
     except TimeoutError as error:
         problem = (
-            f"{_address(response.request.url)}: stalls: less than {MIN_WINDOW_BYTES:,} bytes in {STALL_SECONDS:g} s"
+            f"{address_of(response.request.url)}: stalls: less than {MIN_WINDOW_BYTES:,} bytes in {STALL_SECONDS:g} s"
         )
         raise TemporaryError(access, problem, is_silence=True) from error
 
@@ -296,7 +296,7 @@ async def _read_whole(access: HubAccess, client: "httpx.AsyncClient", url: str) 
 
 
 def _check_status(access: HubAccess, response: "httpx.Response") -> None:
-    status, url = response.status_code, _address(response.request.url)
+    status, url = response.status_code, address_of(response.request.url)
     if status in TEMPORARY:
         wait_seconds = retry_after_seconds(response.headers.get("retry-after", ""))
         raise TemporaryError(access, f"{url}: answers with status {status}", wait_seconds=wait_seconds)
@@ -340,10 +340,10 @@ def _described(error: Exception) -> str:
     """Returns kind, text and address of an error; some have no text."""
     import httpx  # noqa: PLC0415 - the library takes long to import
 
-    address = f" ({_address(error.request.url)})" if isinstance(error, httpx.RequestError) else ""
+    address = f" ({address_of(error.request.url)})" if isinstance(error, httpx.RequestError) else ""
     return f"{type(error).__name__}{f': {error}' if str(error) else ''}{address}"
 
 
-def _address(url: "httpx.URL") -> str:
+def address_of(url: "httpx.URL") -> str:
     """Returns an address without what may be secret: user, password and the signature of a redirect."""
     return str(url.copy_with(userinfo=b"", query=None, fragment=None))

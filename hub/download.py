@@ -23,6 +23,7 @@ from hub.connection import (
     HubAccess,
     StatusError,
     TemporaryError,
+    address_of,
     in_session,
     receive,
     responding,
@@ -205,7 +206,8 @@ def _start(access: HubAccess, response: "httpx.Response", part: Path) -> int:
     given = re.match(r"bytes ([0-9]{1,18})-", response.headers.get("content-range", ""))
     if given is None or int(given[1]) != _size_of(part):
         _remove(part)
-        raise TemporaryError(access, f"{response.request.url}: answers with another range than the requested one")
+        address = address_of(response.request.url)
+        raise TemporaryError(access, f"{address}: answers with another range than the requested one")
     return _size_of(part)
 
 
