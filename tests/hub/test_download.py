@@ -178,3 +178,14 @@ def test_a_file_without_content_is_complete(server: ScriptedServer, part: Path) 
 def test_an_impossible_size_is_refused(size: int) -> None:
     with pytest.raises(HubError, match=r"^file .*: the hub states a size of "):
         RemoteFile("file", "http://127.0.0.1:9/file", size)
+
+
+def test_a_message_about_a_range_leaves_out_the_signature_of_a_redirect(
+    server: ScriptedServer, part: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part.write_bytes(CONTENT[:1000])
+    redirect = reply(status=302, location=f"{server.address}/other?signature=secret")
+    wrong = reply(CONTENT[500:], 206, content_range="nonsense")
+    assert fetch(server, part.parent, redirect, wrong, reply(CONTENT)) == CONTENT
+    told = capsys.readouterr().out
+    assert (f"{server.address}/other: answers with another range" in told, "secret" in told) == (True, False)
