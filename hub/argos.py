@@ -17,6 +17,8 @@ VARIABLE = "ARGOS_PACKAGE_INDEX"
 INDEX = "https://raw.githubusercontent.com/argosopentech/argospm-index/main"
 SUFFIX = ".argosmodel"
 WEB = ("http", "https")
+# File systems take names of 255 bytes, with the suffix of a part.
+MAX_NAME_CHARACTERS = 60
 
 
 class IndexEntry(BaseModel):
@@ -71,8 +73,9 @@ def find_package(reference: ArgosModel) -> Package:
         advice = "choose another model, `dragoman models --remote` lists some"
         raise HubError(f"{reference}: {address} has no package for these languages: {advice}")
     name = PurePosixPath(urlsplit(links[0]).path).name
-    if not name.endswith(SUFFIX):
-        raise HubError(f"{reference}: {links[0]}: expected a file with the suffix {SUFFIX}")
+    if not name.endswith(SUFFIX) or len(name) > MAX_NAME_CHARACTERS:
+        problem = f"expected a file with the suffix {SUFFIX} and at most {MAX_NAME_CHARACTERS} characters"
+        raise HubError(f"{reference}: {links[0]}: {problem}")
     return Package(access, RemoteFile(name, links[0], read_size(access, links[0])))
 
 

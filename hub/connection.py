@@ -330,7 +330,7 @@ def _temporary_errors(access: HubAccess) -> Iterator[None]:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
         raise TemporaryError(access, f"no connection: {_described(error)}", is_silence=True) from error
-    except (httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.InvalidURL) as error:
+    except (httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.InvalidURL, UnicodeError) as error:
         raise HubError(f"{access.model}: {_described(error)}: check {access.settings}") from error
     except httpx.HTTPError as error:
         raise TemporaryError(access, f"the connection broke: {_described(error)}") from error

@@ -18,7 +18,7 @@ from export.imports.shards import WEIGHT_FILES, is_index, read_index
 from hub.connection import HubAccess, StatusError, read_answer
 from hub.download import RemoteFile, describe_size, download
 from hub.names import HubError, RepositoryModel
-from serve.bundle.files import read_json
+from serve.bundle.files import one_line, read_json
 
 Kind = Literal["marian", "multilingual", "t5", "ctranslate2"]
 
@@ -175,7 +175,7 @@ def find_snapshot(reference: RepositoryModel) -> Snapshot:
 def _license(card: Mapping[str, Any]) -> str | None:
     """Returns the name of a license outside the hub's list, else its identifier, from the metadata of a model card."""
     stated = card.get("license_name") or card.get("license")
-    return stated if isinstance(stated, str) else None
+    return one_line(stated) if isinstance(stated, str) else None
 
 
 def _kind(reference: RepositoryModel, names: Collection[str]) -> Kind:

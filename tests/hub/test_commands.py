@@ -55,6 +55,13 @@ def keep(store: Store, record: Installed) -> Installed:
     return record
 
 
+def test_a_license_of_many_lines_is_one_line(hub: FakeHub, call: Call) -> None:
+    hub.repositories[NAME].license = "a\nb\x1b[31m" * 1000
+    lines = call("pull", NAME).splitlines()
+    assert lines[0].startswith(f"{NAME}: license: a b?[31m")
+    assert lines[1].startswith(f"{NAME}: downloads ")
+
+
 def test_a_pull_shows_the_license_before_the_download(hub: FakeHub, call: Call) -> None:
     hub.repositories[NAME].license = "cc-by-nc-4.0"
     lines = call("pull", "en-de").splitlines()

@@ -193,6 +193,10 @@ def test_redirects_without_end_are_refused(server: ScriptedServer) -> None:
     assert "TooManyRedirects" in refusal(server, reply(status=302, location="/api"))
 
 
+def test_a_redirect_to_a_host_with_an_impossible_name_is_refused(server: ScriptedServer) -> None:
+    assert "IDNAError" in refusal(server, reply(status=302, location="http://xn--0.invalid/"))
+
+
 def test_a_redirect_to_another_host_loses_the_token(server: ScriptedServer) -> None:
     with run_scripted_server() as other:
         other.answers.append(GOOD)

@@ -310,6 +310,11 @@ def test_a_ctranslate2_model_of_the_hub_is_pulled_with_the_languages_in_its_name
     assert other.directions == ("cs-fr",)
 
 
+def test_an_argos_package_with_a_name_that_no_disk_takes_is_refused(fake_hub: FakeHub, store: Store) -> None:
+    fake_hub.packages[f"translate-en_de-1_{'0' * 300}.argosmodel"] = b"no package"
+    assert "at most 60 characters" in refusal(store, "argos:en-de")
+
+
 def test_an_argos_package_is_pulled(fake_hub: FakeHub, store: Store, tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = random_model(7, tokenizer.vocabulary_size, d_model=64, heads=4, encoder_layers=2, decoder_layers=2)
     spec = ctranslate2_system.spec_of(model, tokenizer.source_pieces)
