@@ -154,7 +154,10 @@ class SelfTestCommand(BaseSettings):
 def _run_server() -> Iterator[tuple[int, str]]:
     """Runs the instant server until the block ends; yields its process id and base URL."""
     command = [sys.executable, "-m", "loadtest.self_test"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own command line
+    # In a session of its own, the server gets no Ctrl-C: the command ends it.
+    with subprocess.Popen(  # noqa: S603 - our own command line
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         if process.stdout is None:
             raise AssertionError("stdout is a pipe")
         try:

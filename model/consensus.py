@@ -4,9 +4,11 @@ This is minimum Bayes risk decoding (Kumar and Byrne 2004, "Minimum Bayes-Risk D
 Translation") over the translations of several models, whose loss is 1 - sentence BLEU.
 """
 
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -50,12 +52,26 @@ class ConsensusCommand(BaseSettings):
                     f"got {len(lines):,}"
                 )
         # Not forked: a fork of a process with threads can wait forever for a lock of theirs.
-        with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
+        processes = ProcessPoolExecutor(mp_context=get_context("spawn"))
+        try:
             choose_line = partial(choose, language=self.language)
-            chosen = processes.map(choose_line, zip(*files, strict=True), chunksize=LINES_OF_TASK)
+            with _interrupts_blocked():
+                chosen = processes.map(choose_line, zip(*files, strict=True), chunksize=LINES_OF_TASK)
             progress = tqdm(chosen, "choosing", len(files[0]), unit=" lines", disable=None)
             text = "".join(f"{line}\n" for line in progress)
+        finally:
+            processes.shutdown(cancel_futures=True)
         self.output.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Delays Ctrl-C; processes that the block starts never get it, so that only the command itself answers it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def choose(translations: Sequence[str], language: str = "") -> str:
