@@ -12,26 +12,28 @@ import pytest
 DEADLINE_SECONDS = 120
 
 
-def wait_for_children(process: Popen[str], count: int) -> None:
-    """Waits until a process has children."""
+def wait_for_child(process: Popen[str], library: str) -> None:
+    """Waits until a child of a process has loaded a library."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     deadline_seconds = time.monotonic() + DEADLINE_SECONDS
-    while len(children.read_text(encoding="ascii").split()) < count:
+    while not any(
+        library in Path(f"/proc/{child}/maps").read_text(encoding="utf-8")
+        for child in children.read_text(encoding="ascii").split()
+    ):
         assert process.poll() is None
         assert time.monotonic() < deadline_seconds
         time.sleep(0.01)
 
 
-# The processes of `consensus` have another one that tracks their resources.
 @pytest.mark.parametrize(
-    ("arguments", "children"), [(["consensus", "a", "b", "--output", "c"], 2), (["load", "self-test"], 1)]
+    ("arguments", "library"), [(["consensus", "a", "b", "--output", "c"], "_regex"), (["load", "self-test"], "libc")]
 )
-def test_ctrl_c_ends_a_command_with_processes_in_silence(arguments: list[str], children: int, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command_with_processes_in_silence(arguments: list[str], library: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"{name} dog runs.\n" * 10_000, encoding="utf-8")
     command = [sys.executable, "-m", "dragoman", *arguments]
     with Popen(command, cwd=tmp_path, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as process:
-        wait_for_children(process, children)
+        wait_for_child(process, library)
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert (process.returncode, errors) == (130, "")
