@@ -1,20 +1,32 @@
-"""The parsers of documents in the sandbox. They keep nothing: to write a translation, a document is parsed again."""
+"""The parsers of documents in the sandbox.
 
+To write a translation, a document is parsed again, unless it is small and the process that has parsed it still has it.
+"""
+
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from serve.documents.distinct import DistinctSegments
 from serve.documents.document import DocumentError, DocumentRequest
 from serve.documents.formats import parse_document
 from serve.sandbox.frames import Item
-from serve.sandbox.worker import Parser, Refusal
+from serve.sandbox.worker import MAX_SMALL_INPUT_BYTES, Parser, Refusal
 
 PARSE, WRITE = "documents.parse", "documents.write"
+# Small documents that wait for their translations: those that a process of the server translates at once.
+MAX_KEPT_DOCUMENTS = 4
+_Source = tuple[str, DocumentRequest, bytes]
+_kept = OrderedDict[_Source, DistinctSegments]()
 
 
 def _parse(items: list[Item]) -> Iterator[Item]:
     """Yields the numbers of parts and characters, then text and format of each different segment."""
-    name, request, data = items
-    document = _read(name, request, data)
+    source = _source(*items)
+    document = _read(source)
+    if len(source[-1]) <= MAX_SMALL_INPUT_BYTES:
+        _kept[source] = document
+        if len(_kept) > MAX_KEPT_DOCUMENTS:
+            _kept.popitem(last=False)
     yield document.parts
     yield document.characters
     for segment in document.segments:
@@ -24,18 +36,23 @@ def _parse(items: list[Item]) -> Iterator[Item]:
 def _write(items: list[Item]) -> Iterator[Item]:
     """Yields the translated document."""
     name, request, data, *translations = items
-    document = _read(name, request, data)
+    source = _source(name, request, data)
+    document = _kept.pop(source, None) or _read(source)
     try:
         yield document.write(translations)
     except DocumentError as error:
         raise Refusal(str(error)) from error
 
 
-def _read(name: str, request: dict[str, Item], data: bytes) -> DistinctSegments:
+def _source(name: str, request: dict[str, Item], data: bytes) -> _Source:
+    # JSON has no tuples.
+    return name, DocumentRequest(**{**request, "ignore_tags": tuple(request["ignore_tags"])}), data
+
+
+def _read(source: _Source) -> DistinctSegments:
+    name, request, data = source
     try:
-        # JSON has no tuples.
-        values = {**request, "ignore_tags": tuple(request["ignore_tags"])}
-        return DistinctSegments(parse_document(name, data, DocumentRequest(**values)))
+        return DistinctSegments(parse_document(name, data, request))
     except DocumentError as error:
         raise Refusal(str(error)) from error
 

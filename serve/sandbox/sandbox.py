@@ -198,6 +198,9 @@ class _Call:
             if size > self._limits.output_bytes:
                 raise _excess(f"a result of more than {self._limits.output_bytes // MEBIBYTE} MiB")
             content = await reader.readexactly(length)
+            if kind in (END, REFUSAL, FAILURE):
+                with suppress(OSError):
+                    await reader.read(1)  # the worker closes the socket when it can take a further call
             if kind == END:
                 return result
             if kind in (REFUSAL, FAILURE):

@@ -1,8 +1,9 @@
-"""The template: a process with one thread that has imported the parsers and forks a worker for each call.
+"""The template: a process with one thread that has imported the parsers and forks workers, which take the calls.
 
 A call comes as a message with two descriptors: the socket of items, which the worker gets, and a socket for the status,
 on which the template reports how the worker ended. If the server closes its end of the status, the worker is killed.
-One worker waits for the next call, so that no call waits for a fork.
+One worker waits for the next call, so that few calls wait for a fork: one that has just answered a small call, or a
+new one.
 """
 
 import gc
@@ -22,21 +23,28 @@ from importlib import import_module
 from pathlib import Path
 
 from serve.sandbox.limits import Limits
-from serve.sandbox.worker import MAX_REQUEST_BYTES, PROBE, Parser, confine, end_with_parent, work
+from serve.sandbox.worker import MAX_REQUEST_BYTES, PROBE, READY, Parser, confine, end_with_parent, work
 
 # Each has a dictionary PARSERS. Names, because this package imports nothing above it.
 PARSER_MODULES = ("serve.documents.parsers", "serve.glossaries.parsers", "serve.api.form_parser")
-# The next worker is forked when no call has come for this time: a fork takes the CPU of the worker that has just begun.
+# A worker is forked in advance when no call has run for this time: a fork takes the CPU of a worker that runs.
 IDLE_SECONDS = 0.02
+MAX_CALLS_PER_WORKER = 100
 EMPTY_FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")  # noqa: S108 - a new folder in one of them, removed at once
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A forked worker; `control` reads as ended when the process has ended."""
+    """A forked worker.
+
+    Attributes:
+        control: it has a message when the worker can take a further call, and has ended when the process has.
+        calls: that it has taken.
+    """
 
     process_id: int
     control: socket.socket
+    calls: int = 0
 
 
 @dataclass(slots=True)
@@ -67,7 +75,7 @@ class Template:
         self._waiting: defaultdict[str, deque[_Call]] = defaultdict(deque)
         self._running = dict[str, _Call]()  # by purpose
         self._spare: _Worker | None = None
-        self._needs_spare = True
+        self._can_fork_spare = True
 
     def run(self) -> None:
         """Answers calls until no server is left."""
@@ -81,9 +89,13 @@ class Template:
                     key.data()
             self._end_late_calls()
             if not events and self._needs_spare:
-                self._needs_spare = False
+                self._can_fork_spare = False
                 with suppress(OSError):  # the next call tries again
                     self._spare = self._fork()
+
+    @property
+    def _needs_spare(self) -> bool:
+        return self._spare is None and not self._running and self._can_fork_spare
 
     def _pause_seconds(self) -> float | None:
         """Returns the time until there is something to do without an event."""
@@ -137,7 +149,7 @@ class Template:
         """
         message = json.dumps([call.parser, asdict(call.limits)]).encode()
         worker = self._spare or self._fork()
-        self._spare, self._needs_spare = None, True
+        self._spare, self._can_fork_spare = None, True
         try:
             socket.send_fds(worker.control, [message], [call.end])
         except BrokenPipeError:  # the spare worker was killed
@@ -145,10 +157,11 @@ class Template:
             worker = self._fork()
             socket.send_fds(worker.control, [message], [call.end])
         os.close(call.end)
+        worker.calls += 1
         call.worker = worker
         call.ends_seconds = time.monotonic() + call.limits.wall_seconds
         self._running[call.purpose] = call
-        self._selector.modify(worker.control, selectors.EVENT_READ, lambda: self._finish(call))
+        self._selector.modify(worker.control, selectors.EVENT_READ, lambda: self._hear(call))
 
     def _fork(self) -> _Worker:
         control, worker_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -171,8 +184,23 @@ class Template:
         return worker
 
     def _lose_spare(self, worker: _Worker) -> None:
-        self._spare, self._needs_spare = None, True
+        self._spare, self._can_fork_spare = None, True
         self._reap(worker)
+
+    def _hear(self, call: _Call) -> None:
+        """Keeps a worker that can take a further call; else ends it."""
+        worker = call.worker
+        if worker is None:
+            return
+        with suppress(ConnectionResetError):
+            is_ready = worker.control.recv(len(READY)) == READY
+            if is_ready and self._spare is None and worker.calls < MAX_CALLS_PER_WORKER:
+                del self._running[call.purpose]
+                self._forget(call.status)
+                self._spare = worker
+                self._selector.modify(worker.control, selectors.EVENT_READ, lambda: self._lose_spare(worker))
+                return
+        self._finish(call)
 
     def _finish(self, call: _Call, reason: str = "") -> None:
         """Reports how the worker of a call ended; `reason` if the template ended it."""

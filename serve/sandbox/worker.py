@@ -1,13 +1,14 @@
-"""A worker: a forked process that calls one parser once, with nothing that is worth to steal and limits of the kernel.
+"""A worker: a forked process that calls parsers, with nothing that is worth to steal and limits of the kernel.
 
 It has its control socket and the null device as its only files, no environment, and no way to write a file. It ends
-with the template.
+with the template, and after a call with a large input, with much memory, or with an error of the parser.
 """
 
 import contextlib
 import ctypes
 import gc
 import json
+import math
 import os
 import resource
 import signal
@@ -28,7 +29,7 @@ from serve.sandbox.frames import (
     frame,
     read_header,
 )
-from serve.sandbox.limits import Limits
+from serve.sandbox.limits import MEBIBYTE, Limits
 
 # Takes the items of the call, and yields those of the result.
 Parser = Callable[[list[Item]], Iterable[Item]]
@@ -40,6 +41,11 @@ MAX_REQUEST_BYTES = 4096
 NICENESS = 5
 MAX_OPEN_FILES = 64
 NEVER = (1 << 31) - 1
+# The message on the control socket of a worker that can take a further call.
+READY = b"ready"
+MAX_SMALL_INPUT_BYTES = 64 << 10
+# Address space that small calls may leave behind.
+MAX_KEPT_BYTES = 16 * MEBIBYTE
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 _LIBC = ctypes.CDLL(None)
 
@@ -80,28 +86,36 @@ def confine(control: int, parent: int) -> None:
 
 
 def work(control: socket.socket, parsers: dict[str, Parser]) -> NoReturn:
-    """Waits for one call, answers it and ends the process."""
-    request, files, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 1)
-    if not files:
-        os._exit(0)
-    name, limits = json.loads(request)
-    # The process is short-lived: full collections would traverse each text again and again.
+    """Answers one call after the other; ends the process after one that may leave traces."""
+    # During a call, full collections would traverse each text again and again.
     gc.set_threshold(*gc.get_threshold()[:2], NEVER)
-    _limit_call(Limits(**limits))
-    try:
-        with socket.socket(fileno=files[0]) as end:
-            _answer(end, parsers[name])
-    except MemoryError:
-        os._exit(MEMORY_STATUS)
-    except BaseException:  # noqa: BLE001 - the server has left; the status is enough
-        os._exit(1)
-    os._exit(0)
+    idle_bytes = _size_bytes()
+    while True:
+        request, files, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 1)
+        if not files:
+            os._exit(0)
+        name, limits = json.loads(request)
+        _limit_call(Limits(**limits))
+        try:
+            with socket.socket(fileno=files[0]) as end:
+                is_small = _answer(end, parsers[name])
+                if not is_small or _size_bytes() > idle_bytes + MAX_KEPT_BYTES:
+                    os._exit(0)
+                # Before the socket closes: then the server leaves, and the template kills a worker that is not ready.
+                control.send(READY)
+        except MemoryError:
+            os._exit(MEMORY_STATUS)
+        except BaseException:  # noqa: BLE001 - the server has left; the status is enough
+            os._exit(1)
+        gc.collect()
 
 
-def _answer(end: socket.socket, parse: Parser) -> None:
+def _answer(end: socket.socket, parse: Parser) -> bool:
+    """Returns whether the input was small and the parser made no error."""
+    items = _Items(end)
     try:
         # The server reads the result when it has sent everything.
-        for content in encode(parse(list(_read_items(end)))):
+        for content in encode(parse(list(items))):
             end.sendall(content)
     except (MemoryError, OSError):
         raise
@@ -112,6 +126,8 @@ def _answer(end: socket.socket, parse: Parser) -> None:
             end.sendall(frame(REFUSAL, encode_json(error.args)))
         else:
             end.sendall(frame(FAILURE, encode_json(_describe(error))))
+            return False
+    return items.size_bytes <= MAX_SMALL_INPUT_BYTES
 
 
 def _describe(error: Exception) -> str:
@@ -124,31 +140,55 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {', '.join(lines[-8:])}"
 
 
-def _read_items(end: socket.socket) -> Iterator[Item]:
-    decoder = Decoder()
-    with end.makefile("rb") as file:
-        while True:
-            header = file.read(HEADER_BYTES)
-            if len(header) < HEADER_BYTES:
-                raise ConnectionResetError
-            kind, length = read_header(header)
-            if kind == END:
-                return
-            content = file.read(length)
-            if len(content) < length:
-                raise ConnectionResetError
-            yield from decoder.decode(kind, content)
+class _Items:
+    """The items of a call.
+
+    Attributes:
+        size_bytes: of the frames that have been read.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self.size_bytes = 0
+
+    def __iter__(self) -> Iterator[Item]:
+        decoder = Decoder()
+        with self._end.makefile("rb") as file:
+            while True:
+                header = file.read(HEADER_BYTES)
+                if len(header) < HEADER_BYTES:
+                    raise ConnectionResetError
+                kind, length = read_header(header)
+                if kind == END:
+                    return
+                content = file.read(length)
+                if len(content) < length:
+                    raise ConnectionResetError
+                self.size_bytes += length
+                yield from decoder.decode(kind, content)
+
+
+def _size_bytes() -> int:
+    """Returns the size of the address space."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
 
 
 def _limit_call(limits: Limits) -> None:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.memory_bytes)
-    _limit(resource.RLIMIT_CPU, limits.cpu_seconds, spare=1)
+    """Sets the limits of a call in place of those of the last one."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _limit_softly(resource.RLIMIT_AS, _size_bytes() + limits.memory_bytes)
+    _limit_softly(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + limits.cpu_seconds)
 
 
-def _limit(what: int, most: int, spare: int = 0) -> None:
-    """Sets a limit; `spare` is what the kernel allows beyond it before it kills without a reason."""
+def _limit_softly(what: int, most: int) -> None:
+    """Sets a limit that this process can raise again."""
     _, hard = resource.getrlimit(what)
-    if hard != resource.RLIM_INFINITY:
-        most, spare = min(most, hard), min(spare, max(0, hard - most))
-    resource.setrlimit(what, (most, most + spare))
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _limit(what: int, most: int) -> None:
+    """Sets a limit that this process cannot raise."""
+    _, hard = resource.getrlimit(what)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (most, most))

@@ -10,6 +10,8 @@ from pathlib import Path
 from serve.sandbox.frames import Item
 from serve.sandbox.worker import Parser, Refusal
 
+_kept = list[bytes]()
+
 
 def _echo(items: list[Item]) -> Iterator[Item]:
     yield from items
@@ -63,6 +65,12 @@ def _wait(items: list[Item]) -> Iterator[Item]:
     yield "done"
 
 
+def _keep(items: list[Item]) -> Iterator[Item]:
+    """Keeps as many bytes as its second item says, and yields the id of its process."""
+    _kept.append(bytes(sum(items[1:])))
+    yield os.getpid()
+
+
 def _write_file(items: list[Item]) -> Iterator[Item]:
     (path,) = items
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -97,6 +105,7 @@ PARSERS: dict[str, Parser] = {
     "test.fail": _fail,
     "test.die": _die,
     "test.wait": _wait,
+    "test.process": _keep,
     "test.write": _write_file,
     "test.describe": _describe,
 }

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from serve.sandbox import host
 from serve.sandbox.frames import Item
 from serve.sandbox.limits import MEBIBYTE, Limits, Purpose
 from serve.sandbox.sandbox import MAX_TRIES, ParserUnavailableError, Sandbox
-from serve.sandbox.worker import Refusal
+from serve.sandbox.template import MAX_CALLS_PER_WORKER
+from serve.sandbox.worker import MAX_KEPT_BYTES, MAX_SMALL_INPUT_BYTES, Refusal
 from tests.support.live import eventually
 from tests.support.processes import children
 from tests.support.sandboxes import (
@@ -132,15 +133,49 @@ async def test_a_worker_writes_no_file(sandbox: Sandbox, tmp_path: Path) -> None
     assert await call(sandbox, "write", str(tmp_path / "file")) == ["File too large"]
 
 
-async def test_each_call_has_a_process_of_its_own(sandbox: Sandbox, tmp_path: Path) -> None:
-    process_ids = set[str]()
-    (tmp_path / "end").touch()
-    begun = make_pipe(tmp_path)
-    for _ in range(3):
-        calling = asyncio.create_task(call(sandbox, "wait", str(begun), str(tmp_path / "end")))
-        process_ids.add(await asyncio.to_thread(begun.read_text))
-        await calling
-    assert len(process_ids) == 3
+async def process_ids(sandbox: Sandbox, *calls: Sequence[Item], limits: Limits = LIMITS) -> list[Item]:
+    """Returns the processes of calls of a parser, one call after the other."""
+    return [(await call(sandbox, *items, limits=limits))[-1] for items in calls]
+
+
+async def test_small_calls_share_a_process_until_it_has_had_its_number(sandbox: Sandbox) -> None:
+    found = await process_ids(sandbox, *[("process", "a")] * (MAX_CALLS_PER_WORKER + 1))
+    assert len(set(found[:-1])) == 1
+    assert found[-1] != found[0]
+
+
+@pytest.mark.parametrize("items", [("a" * (MAX_SMALL_INPUT_BYTES + 1),), ("a", 2 * MAX_KEPT_BYTES)])
+async def test_a_call_with_a_large_input_or_memory_has_the_last_use_of_its_process(
+    sandbox: Sandbox, items: tuple[Item, ...]
+) -> None:
+    first, second, third = await process_ids(sandbox, ("process", "a"), ("process", *items), ("process", "a"))
+    assert first == second != third
+
+
+async def test_a_parser_with_an_error_has_the_last_use_of_its_process(sandbox: Sandbox) -> None:
+    (first,) = await process_ids(sandbox, ("process", "a"))
+    with pytest.raises(InternalError):
+        await call(sandbox, "fail")
+    assert await process_ids(sandbox, ("process", "a")) != [first]
+
+
+async def test_a_refusal_is_no_error_of_its_process(sandbox: Sandbox) -> None:
+    (first,) = await process_ids(sandbox, ("process", "a"))
+    with pytest.raises(Refusal):
+        await call(sandbox, "refuse")
+    assert await process_ids(sandbox, ("process", "a")) == [first]
+
+
+async def test_each_call_of_a_process_has_its_own_limits(sandbox: Sandbox) -> None:
+    small = replace(LIMITS, memory_bytes=8 * MEBIBYTE, cpu_seconds=1)
+    await process_ids(sandbox, *[("process", "a")] * 2, limits=small)
+    assert await call(sandbox, "allocate", 48 * MEBIBYTE) == [48 * MEBIBYTE]
+    await process_ids(sandbox, ("process", "a"))
+    with pytest.raises(RequestTooLargeError, match="8 MiB of memory"):
+        await call(sandbox, "allocate", 48 * MEBIBYTE, limits=small)
+    await process_ids(sandbox, ("process", "a"))
+    with pytest.raises(RequestTooLargeError, match="1 s of CPU time"):
+        await call(sandbox, "spin", limits=small)
 
 
 async def test_a_parser_that_dies_each_time_is_called_three_times(sandbox: Sandbox) -> None:

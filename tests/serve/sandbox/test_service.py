@@ -61,7 +61,7 @@ def test_others_are_answered_while_parsers_compute(live: LiveService, monkeypatc
     with ThreadPoolExecutor(len(SENDERS)) as pool:
         sent: list[Future[httpx.Response]] = [pool.submit(send, live) for send in SENDERS]
         template = _template(children_of_this_process())
-        eventually(lambda: len(children(template)) >= 4)  # a document, a glossary, a form, and the spare worker
+        eventually(lambda: len(children(template)) >= 3)  # a document, a glossary, a form
         assert live.post({"text": "alpha beta."}).status_code == 200
         for path in ("/metrics", "/healthz", "/v1/models", "/v1/glossaries", "/"):
             assert live.get(path).status_code == 200
@@ -111,10 +111,11 @@ def test_a_deleted_document_ends_its_parser(live: LiveService, monkeypatch: pyte
     document = send_document(live)
     eventually(lambda: status_of(live, document) == "translating")
     template = _template(children_of_this_process())
-    eventually(lambda: len(children(template)) == 2)
+    eventually(lambda: len(children(template)) == 1)
+    (parser,) = children(template)
     with live.http() as client:
         assert client.delete(document.headers["location"]).status_code == 204
-    eventually(lambda: len(children(template)) == 1)
+    eventually(lambda: not is_running(parser))
 
 
 @pytest.mark.parametrize("send", [send_document, *SENDERS])
