@@ -2,7 +2,7 @@
 
 limits    what a parser may use
 frames    how arguments and results travel: JSON and bytes, never pickles
-worker    a process that calls one parser once: no secrets, no files, limits of the kernel
+worker    a process that calls parsers: no secrets, no files, limits of the kernel
 template  the process that forks the workers, ends them and reports how they ended
 host      starts the template again if it ends; one process of the service owns it
 sandbox   calls a parser from the event loop
