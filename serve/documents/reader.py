@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from serve.documents.document import DocumentError, DocumentRequest, Segment
+from serve.documents.document import DocumentError, DocumentRequest, Segment, SegmentFormat
 from serve.documents.job import JobLimits
 from serve.documents.parsers import PARSE, WRITE
 from serve.sandbox.frames import Item
@@ -21,6 +21,8 @@ _MIN_DOCUMENT_BYTES = 4 * MEBIBYTE
 _BASE_SECONDS = 6
 # Index of the document among the items.
 _DATA = 2
+# Each segment would have its own copy of the name, as long as many texts.
+_FORMATS: dict[str, SegmentFormat] = {"text": "text", "xml": "xml"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +91,7 @@ class DocumentReader:
 
 def _result(item: Item) -> Item:
     """Returns a segment in place of its text and format."""
-    return Segment(*item) if isinstance(item, list) else item
+    if not isinstance(item, list):
+        return item
+    text, name = item
+    return Segment(text, _FORMATS[name])
