@@ -74,9 +74,7 @@ class DocumentJobs:
             raise RequestTooLargeError(f"file: {len(data)} bytes, expected at most {self.limits.document_bytes}")
         await self._reader.check()
         source, target = language_tag(source_language), language_tag(target_language)
-        job = await DOCUMENTS.run(
-            self._store.add, name, data, source, target, options, account=account, owner=owner
-        )
+        job = await DOCUMENTS.run(self._store.add, name, data, source, target, options, account=account, owner=owner)
         self.created.set()
         return job
 
