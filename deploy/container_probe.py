@@ -9,11 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
+from zipfile import ZipFile
 
 import grpc
 
@@ -32,9 +34,20 @@ LATE_REQUESTS = 20
 # Of training and installation; `dragoman pull` needs onnx.
 ABSENT_MODULES = ("torch", "onnxscript", "pip")
 START_SECONDS = 60.0
+DOCUMENT_SECONDS = 60.0
+# The smallest Word document: a package of two parts.
+WORD_TYPES = (
+    '<Types><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.'
+    'wordprocessingml.document.main+xml"/></Types>'
+)
+WORD_PART = "word/document.xml"
+WORD_TEXT = (
+    '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>{}'
+    "</w:t></w:r></w:p></w:body></w:document>"
+)
 # The process of the container (Linux).
 INIT = Path("/proc/1")
-MEBIBYTE = 1 << 20
+KIBIBYTES_PER_MEBIBYTE = 1 << 10
 
 open_url = build_opener(ProxyHandler({})).open
 
@@ -116,10 +129,61 @@ def call(texts: list[str]) -> list[str]:
         return [translation.text for translation in response.translations]
 
 
-def memory_mebibytes(field: str) -> int:
-    """Returns the current (VmRSS) or largest (VmHWM) memory of the server."""
-    (line,) = (line for line in (INIT / "status").read_text().splitlines() if line.startswith(f"{field}:"))
-    return int(line.split()[1]) * 1024 // MEBIBYTE
+def translate_document(name: str, content: bytes) -> bytes:
+    """Translates a file over REST.
+
+    Raises:
+        SystemExit: if it is not translated within `DOCUMENT_SECONDS`.
+    """
+    fields = f"source_language={SOURCE_LANGUAGE}&target_language={TARGET_LANGUAGE}"
+    disposition = f'content-disposition: form-data; name="file"; filename="{name}"'
+    form = b"--limit\r\n%b\r\n\r\n%b\r\n--limit--\r\n" % (disposition.encode(), content)
+    headers = {"content-type": "multipart/form-data; boundary=limit"}
+    request = Request(f"{REST}/v1/documents?{fields}", form, headers)  # noqa: S310 - the scheme is http
+    deadline_seconds = time.monotonic() + DOCUMENT_SECONDS
+    with open_url(request, timeout=DOCUMENT_SECONDS) as response:
+        document = json.load(response)
+    while document["status"] != "done":
+        require(document["status"] != "failed", f"{name} is translated: {document['error']}")
+        require(time.monotonic() < deadline_seconds, f"{name} is translated in time: {document}")
+        time.sleep(0.05)
+        with open_url(f"{REST}/v1/documents/{document['id']}", timeout=DOCUMENT_SECONDS) as response:
+            document = json.load(response)
+    with open_url(f"{REST}/v1/documents/{document['id']}/result", timeout=DOCUMENT_SECONDS) as response:
+        result: bytes = response.read()
+    return result
+
+
+def pack_word(text: str) -> bytes:
+    """Returns a Word document with one paragraph."""
+    packed = BytesIO()
+    with ZipFile(packed, "w") as package:
+        package.writestr("[Content_Types].xml", WORD_TYPES)
+        package.writestr(WORD_PART, WORD_TEXT.format(text))
+    return packed.getvalue()
+
+
+def check_documents(translation: str) -> None:
+    """Checks that processes of the container parse a form, a Markdown and a Word document.
+
+    Raises:
+        SystemExit: with the violated rule.
+    """
+    markdown = translate_document("page.md", f"# {SENTENCE}\n".encode()).decode()
+    require(markdown == f"# {translation}\n", f"a Markdown document is translated: {markdown}")
+    word = ZipFile(BytesIO(translate_document("page.docx", pack_word(SENTENCE)))).read(WORD_PART).decode()
+    require(f">{translation}</w:t>" in word, f"a Word document is translated: {word}")
+
+
+def memory_mebibytes() -> int:
+    """Returns the memory of all processes of the server; what they share counts once."""
+    kibibytes = 0
+    for process in INIT.parent.glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            if process.name != str(os.getpid()):
+                rollup = (process / "smaps_rollup").read_text()
+                kibibytes += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return kibibytes // KIBIBYTES_PER_MEBIBYTE
 
 
 @contextmanager
@@ -131,13 +195,16 @@ def timed(figures: dict[str, object], name: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Checks and measures; with the argument `stop`, sends requests while the server stops."""
+    """Checks and measures.
+
+    The argument `documents` also translates documents; `stop` only sends requests while the server stops.
+    """
     if sys.argv[1:] == ["stop"]:
         print(send_until_stopping())
         return
     wait_ready()
     check_isolation()
-    figures: dict[str, object] = {"idle_mebibytes": memory_mebibytes("VmRSS")}
+    figures: dict[str, object] = {"idle_mebibytes": memory_mebibytes()}
     with timed(figures, "first_rest_seconds"):
         (translation,) = post([SENTENCE])
     with timed(figures, "first_grpc_seconds"):
@@ -146,7 +213,11 @@ def main() -> None:
     with timed(figures, "load_seconds"):
         for _ in range(LOAD_REQUESTS):
             require(set(post([SENTENCE] * LOAD_TEXTS)) == {translation}, "the translation is the same in any company")
-    figures |= {"load_texts": LOAD_TEXTS * LOAD_REQUESTS, "load_mebibytes": memory_mebibytes("VmHWM")}
+    figures |= {"load_texts": LOAD_TEXTS * LOAD_REQUESTS, "load_mebibytes": memory_mebibytes()}
+    if sys.argv[1:] == ["documents"]:
+        with timed(figures, "documents_seconds"):
+            check_documents(translation)
+        figures["documents_mebibytes"] = memory_mebibytes()
     print(json.dumps(figures, ensure_ascii=False))
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the serving image with a bundle and tests the container: no root, no write, no network, no torch; REST and gRPC
-# translate; engines follow the CPUs of the container; after SIGTERM, process 1 serves as a lame duck and ends with 0.
+# translate; engines follow the CPUs of the container; with a folder for their state, one and two processes translate
+# documents; after SIGTERM, the server is a lame duck, and process 1 ends with 0.
 #
 #   deploy/container_test.sh [FOLDER [NAME]]     the bundle is FOLDER/NAME, demo/bundle without arguments
 #
@@ -14,6 +15,7 @@ name=${2:-bundle}
 image=localhost/dragoman:container-test
 container=dragoman-container-test-$$
 memory=512m
+state="--tmpfs /state:mode=1777"
 
 fail() {
   echo "violated: $1" >&2
@@ -26,11 +28,12 @@ remove() {
 }
 trap remove EXIT
 
+# start CPUS OPTIONS [ARGUMENTS]: the options are of the engine, the arguments of the image.
 start() {
   remove
   # shellcheck disable=SC2086 # several options in one variable
   "$engine" run --detach --name "$container" --network none --read-only --cap-drop ALL \
-    --security-opt no-new-privileges --cpus "$1" --memory "$memory" ${RUN_OPTIONS:-} "$image" "${@:2}" >/dev/null
+    --security-opt no-new-privileges --cpus "$1" --memory "$memory" $2 ${RUN_OPTIONS:-} "$image" "${@:3}" >/dev/null
 }
 
 probe() {
@@ -46,13 +49,29 @@ healthy() {
   "$engine" exec "$container" python -m serve.health >/dev/null 2>&1
 }
 
+stop_between_requests() {
+  local answers code killed
+  answers=$(mktemp)
+  probe stop >"$answers" &
+  until grep --quiet sending "$answers"; do
+    kill -0 $! 2>/dev/null || fail "no request succeeded before the stop"
+    sleep 0.1
+  done
+  "$engine" kill --signal TERM "$container" >/dev/null
+  wait $! || fail "a request failed while the server stopped"
+  code=$("$engine" wait "$container")
+  killed=$("$engine" inspect --format '{{.State.OOMKilled}}' "$container")
+  [ "$code" = 0 ] && [ "$killed" = false ] || fail "exit code $code, out of memory: $killed"
+  echo "SIGTERM between requests: all $(tail -1 "$answers") answered, the last 20 after it; exit code 0; never over $memory"
+}
+
 # shellcheck disable=SC2086
 "$engine" build --target cpu --build-arg BUNDLES="$folder" --build-arg BUNDLE="$name" ${BUILD_OPTIONS:-} \
   --tag "$image" .
 echo "image: $(($("$engine" image inspect --format '{{.Size}}' "$image") / 1000000)) MB"
 
 for cpus in 1 2; do
-  start "$cpus"
+  start "$cpus" ""
   figures=$(probe) || fail "probe: $figures"
   # Caches of old builders ignore a changed argument.
   [ "$(ready_field bundle)" = "\"/bundles/$name\"" ] || fail "it does not serve $name; try BUILD_OPTIONS=--no-cache"
@@ -68,16 +87,16 @@ alone=$("$engine" run --rm --network none ${RUN_OPTIONS:-} --entrypoint python "
 grep --quiet "no port" <<<"$alone" || fail "the health check does not run: $alone"
 echo "health check: finds the server, and misses one that is not there"
 
-answers=$(mktemp)
-probe stop >"$answers" &
-until grep --quiet sending "$answers"; do sleep 0.1; done
-"$engine" kill --signal TERM "$container" >/dev/null
-wait $! || fail "a request failed while the server stopped"
-code=$("$engine" wait "$container")
-killed=$("$engine" inspect --format '{{.State.OOMKilled}}' "$container")
-[ "$code" = 0 ] && [ "$killed" = false ] || fail "exit code $code, out of memory: $killed"
-echo "SIGTERM between requests: all $(tail -1 "$answers") answered, the last 20 after it; exit code 0; never over $memory"
+stop_between_requests
 
-start 1 serve /nowhere
+for processes in 1 2; do
+  start 2 "$state" serve --state-dir /state --processes "$processes"
+  figures=$(probe documents) || fail "probe: $figures"
+  healthy || fail "the health check does not find $processes processes"
+  echo "$processes processes with documents: $figures"
+  stop_between_requests
+done
+
+start 1 "" serve /nowhere
 [ "$("$engine" wait "$container")" != 0 ] || fail "a server without a bundle ends with 0"
 echo "without a bundle: $("$engine" logs "$container" 2>&1 | tail -1)"
