@@ -31,7 +31,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
 from model.data.cleaning import read_training_data
 from model.data.corpus import CorpusError, Specifications
-from model.errors import RunError, first_problem, reason_of
+from model.errors import RunError, describe_os_error, first_problem, reason_of
 from model.run import RunFolder, write_whole
 from model.text_table import format_table
 from model.training.initial import differing_options
@@ -72,7 +72,9 @@ class Plan(Section):
         for name in self.runs:
             try:
                 RunConfig.model_validate({"directions": _ANY_DIRECTION, **self.options(name)})
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                raise ValueError(f"runs: {name}: {describe_os_error(error)}") from error
+            except ValueError as error:
                 raise ValueError(f"runs: {name}: {reason_of(error)}") from error
         return self
 
