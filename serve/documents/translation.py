@@ -14,7 +14,10 @@ from serve.documents.document import Segment, is_translatable
 # Of a part of a segment. A sentence is cut only if it is longer.
 PART_CHARACTERS = 1000
 PART_SENTENCES = 10
+# One search for the end of a sentence holds the event loop: it reads at most so many characters.
+SEARCH_CHARACTERS = 64 * PART_CHARACTERS
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f])\s*")
+_BLANKS = re.compile(r"\s*")
 _START = rf"[^\s\0].{{0,{PART_CHARACTERS - 2}}}"
 _WORD_END = re.compile(rf"{_START}(?<=\S)(?=\s|\Z)|{_START}(?!\0)", re.DOTALL)
 _TAG = re.compile(r"(?P<OPEN><g [^<>]*>)|(?P<CLOSE></g>)|<[bx] [^<>]*>|<k [^<>]*>[^<]*</k>")
@@ -138,11 +141,35 @@ def split_text(text: str, hidden: str = "") -> Iterator[tuple[str, bool]]:
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
     """Yields the characters of each sentence, and of the pieces of those that are too long."""
-    ends = (found.span() for found in _SENTENCE_END.finditer(text))
     first = 0
-    for last, following in chain(ends, ((len(text), len(text)),)):
+    for last, following in chain(_sentence_ends(text), ((len(text), len(text)),)):
         if last - first <= PART_CHARACTERS:
             yield first, last
         else:
             yield from (found.span() for found in _WORD_END.finditer(text, first, last))
         first = following
+
+
+def _sentence_ends(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the white space after each sentence, and where a sentence as long as a search is cut."""
+    start = 0
+    while start + SEARCH_CHARACTERS < len(text):
+        end = start + SEARCH_CHARACTERS
+        spans = [span for span in _end_spans(text, start, end) if span[1] < end] or [_cut(text, start, end)]
+        yield from spans
+        start = spans[-1][1]
+    yield from _end_spans(text, start, len(text))
+
+
+def _end_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    return (found.span() for found in _SENTENCE_END.finditer(text, start, end))
+
+
+def _cut(text: str, start: int, end: int) -> tuple[int, int]:
+    """Returns the white space at which a sentence is cut, or the first character after a hidden element."""
+    blank = text.rfind(" ", start + 1, end)
+    if blank > 0:
+        return blank, _BLANKS.match(text, blank).end()  # type: ignore[union-attr] # it matches the blank
+    while text[end : end + 1] == "\0":
+        end += 1
+    return end, end

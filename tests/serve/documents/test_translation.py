@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -23,6 +24,10 @@ LONG = "A man runs. " * 200
 @example([LONG])
 @example(["x" * 5000])
 @example(["word " * 1000])
+@example(["word  " * 30_000])
+@example(["x" * 200_000])
+@example(["A man runs. " * 20_000])
+@example(["one" + " " * 200_000 + "why? one"])
 def test_parts_are_short_and_together_the_text(pieces: list[str]) -> None:
     text = "".join(pieces).strip()
     parts = list(split_text(text))
@@ -34,6 +39,20 @@ def test_parts_are_short_and_together_the_text(pieces: list[str]) -> None:
             assert len(re.findall(r"[.?]\s|。", part)) <= PART_SENTENCES
         else:
             assert not part.strip()
+
+
+@pytest.mark.parametrize("piece", ["word ", "x", "\u4e00"])
+def test_the_first_part_of_a_long_text_takes_as_long_as_that_of_a_short_one(piece: str) -> None:
+    def seconds(count: int) -> float:
+        text = piece * count
+        times = []
+        for _ in range(5):
+            begun_seconds = time.process_time()
+            next(split_text(text))
+            times.append(time.process_time() - begun_seconds)
+        return min(times)
+
+    assert seconds(5_000_000) < 10 * seconds(100_000)
 
 
 class Shouted:
