@@ -208,7 +208,8 @@ def run(name: str, arguments: list[str]) -> None:
     try:
         with _missing_library_explained(name):
             _run(name, load_command(name), arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a process without standard streams has none
+            sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -201,8 +201,8 @@ class StorageFullError(NotReadyError):
     http_status = HTTPStatus.INSUFFICIENT_STORAGE
     retry_after_seconds = 60
 
-    def __init__(self) -> None:
-        super().__init__("the storage of the server is full: retry later")
+    def __init__(self, problem: str = "the storage of the server is full: retry later") -> None:
+        super().__init__(problem)
 
 
 class DrainingError(ServiceError):

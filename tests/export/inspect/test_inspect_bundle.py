@@ -90,7 +90,7 @@ def test_an_unwritable_output_is_reported(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "write_bytes", refuse)
-    with pytest.raises(SystemExit, match=r"^dragoman inspect: .*Permission denied: .*figures\.json"):
+    with pytest.raises(SystemExit, match=r"^dragoman inspect: .*figures\.json: Permission denied"):
         dragoman.run("inspect", [str(recurrent_bundle.folder), "--json", str(tmp_path / "figures.json")])
 
 
