@@ -10,7 +10,7 @@ from serve.sandbox.worker import Refusal
 
 # The most entries of the longest terms are one part of the memory, the text is the other.
 _BASE_BYTES = 28 * MEBIBYTE
-_MEMORY_PER_BYTE = 4
+_MEMORY_PER_BYTE = 8
 _BASE_SECONDS = 5
 # An entry repeats no text of the file more than that, also in TBX, where the terms of a concept share their targets.
 _OUTPUT_BYTES = 24 * MEBIBYTE

@@ -36,7 +36,7 @@ _EXPRESSIONS: dict[PlaceholderKind, str] = {
     # $t(key, {"count": {{n}}}), ${name}, #{name}, %{name}, $name, $(name), %name%, :name, and @:key of Vue
     "interpolation": (
         rf"\$t\((?:[^(){{}}]|{_BRACES})*+\)|[$#%]\{{(?:[^{{}}]|\{{[^{{}}]*+\}})*+\}}|\$\([\w. ]*+\)|\$[A-Za-z_]\w*+"
-        r"|(?<![\d%])%[A-Za-z_][\w.-]*\w%(?!%)|(?<![\w:/.)\]]):[A-Za-z_]\w*+:?+"
+        r"|(?<![\d%])%[A-Za-z_][\w.-]*\w%(?![\w%])|(?<![\w:/.)\]]):[A-Za-z_]\w*+:?+"
         r"|(?<!\w)@(?:\.\w++)?:(?:\([\w.]++\)|\w+(?:\.\w+)*+)"
     ),
     # {}, {0}, {name!r:>5}, {0,10:N2}, {$name}, {'@'}, {0, number, #.##}, and the number of a plural, also as an ordinal

@@ -72,6 +72,10 @@ def test_ordinary_text_has_no_placeholder(text: str) -> None:
     assert FINDER.texts(text) == []
 
 
+def test_a_name_between_percent_signs_ends_before_no_letter() -> None:
+    assert FINDER.texts("%dx%d pixels of %name%.") == ["%d", "%d", "%name%"]
+
+
 @pytest.mark.parametrize(
     "part",
     [
