@@ -74,7 +74,7 @@ GROUPS = {
     "evaluate": "Measure",
 }
 NOTES = ("`dragoman help COMMAND` lists the options of a command.", "`dragoman version` prints the version.")
-# Of the name of a command.
+# The name of a command has at most this number of words.
 MAX_WORDS = 2
 # Modules whose commands start processes or write into temporary folders.
 NEED_CLEANUP = ("export.", "hub.commands:", "loadtest.", "benchmarks.", "serve.demo:")

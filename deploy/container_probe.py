@@ -31,7 +31,7 @@ TARGET_LANGUAGE = "de"
 LOAD_TEXTS = 64
 LOAD_REQUESTS = 20
 LATE_REQUESTS = 20
-# Of training and installation; `dragoman pull` needs onnx.
+# Training and installation need these; `dragoman pull` needs onnx, so it may be there.
 ABSENT_MODULES = ("torch", "onnxscript", "pip")
 START_SECONDS = 60.0
 DOCUMENT_SECONDS = 60.0

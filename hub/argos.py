@@ -59,7 +59,7 @@ def find_package(reference: ArgosModel) -> Package:
     """Returns the newest package for a pair of languages.
 
     Raises:
-        HubError: if the index cannot be read or has no such package; OfflineError if it must not be asked.
+        HubError: if the index cannot be read or has no such package; OfflineError if HF_HUB_OFFLINE is set.
     """
     access = HubAccess(str(reference), f"the network and {VARIABLE}")
     address = f"{os.environ.get(VARIABLE) or INDEX}/index.json"

@@ -51,7 +51,7 @@ FIRST_PAUSE_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
 TEMPORARY = (408, 429, 500, 502, 503, 504)
 REFUSED = (401, 403)
-# Of servers that know no HEAD.
+# Servers without HEAD answer with these.
 NO_HEAD = (405, 501)
 # More is no time of waiting but an error of the hub.
 MAX_RETRY_AFTER_SECONDS = 1e9
@@ -73,7 +73,7 @@ class HubAccess:
 
 
 class OfflineError(HubError):
-    """The hub was not asked, because HF_HUB_OFFLINE is set."""
+    """HF_HUB_OFFLINE is set, which forbids requests to hubs."""
 
 
 class StatusError(HubError):
@@ -120,7 +120,7 @@ def read_answer(access: HubAccess, url: str, adapter: TypeAdapter[T]) -> T:
 
     Raises:
         HubError: if the hub does not answer, or with something else; StatusError if it rejects the request;
-            OfflineError if it must not be asked.
+            OfflineError if HF_HUB_OFFLINE is set.
     """
 
     async def read(client: "httpx.AsyncClient") -> bytes:
@@ -159,8 +159,8 @@ def in_session(access: HubAccess, function: Callable[["httpx.AsyncClient"], Awai
     """Returns the result of a function that sends requests.
 
     Raises:
-        HubError: as the function, or if the settings of proxies or certificates are wrong; OfflineError if no hub must
-            be asked.
+        HubError: as the function, or if the settings of proxies or certificates are wrong; OfflineError if
+            HF_HUB_OFFLINE is set.
     """
     import httpx  # noqa: PLC0415 - the library takes long to import
     from huggingface_hub import constants  # noqa: PLC0415

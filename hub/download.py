@@ -40,7 +40,7 @@ PART = ".part"
 SPACE_FACTOR = 2
 # No model has such a file.
 MAX_FILE_BYTES = 1 << 40
-# Of a file whose size no hub and no header states.
+# Limit of a file whose size no hub and no header states.
 MAX_UNSTATED_BYTES = 4 << 30
 
 
@@ -81,7 +81,7 @@ def download(access: HubAccess, files: Sequence[RemoteFile], folder: Path) -> No
 
     Raises:
         HubError: if there is too little space, the hub does not answer, or a size or hash differs.
-        KeyboardInterrupt: after a line that says what is kept.
+        KeyboardInterrupt: after a line that names the partial file.
     """
     missing = [file for file in files if not (folder / file.name).exists()]
     if not missing:

@@ -154,7 +154,7 @@ class SelfTestCommand(BaseSettings):
 def _run_server() -> Iterator[tuple[int, str]]:
     """Runs the instant server until the block ends; yields its process id and base URL."""
     command = [sys.executable, "-m", "loadtest.self_test"]
-    # In a session of its own, the server gets no Ctrl-C: the command ends it.
+    # The server has a session of its own and gets no Ctrl-C: the command ends it.
     with subprocess.Popen(  # noqa: S603 - our own command line
         command, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

@@ -49,7 +49,7 @@ CROWDED_LOOK_SHARE = 0.2
 # process that stood still did not accept either: between two looks, at most so much time counts.
 STALLED_SECONDS = 20.0
 MAX_LOOK_SECONDS = 1.0
-# In which gRPC accepts a connection that the system has completed.
+# gRPC accepts a connection that the system has completed within this time.
 CLOSE_STEP_SECONDS = 0.01
 
 _log = structlog.get_logger("dragoman")

@@ -29,7 +29,7 @@ class Waits:
     """The current waits of one kind. Belongs to the event loop's thread."""
 
     def __init__(self, awaited: str, limit: int, seconds: float, *, idle: bool = True) -> None:
-        """Bounds each wait by `seconds` and their number by `limit`; errors name what is `awaited`.
+        """Bounds each wait by `seconds` and their number by `limit`; errors name the message in `awaited`.
 
         `idle`: a call that waits does nothing else, so that its connection may be closed.
         """

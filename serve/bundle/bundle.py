@@ -54,7 +54,7 @@ def damage_explained(path: Path, *known: type[Exception]) -> Iterator[None]:
         raise BundleError(f"{path}: cannot be used: {type(error).__name__}: {error}") from error
 
 
-# A load translates all of them: so many take seconds. An exported bundle has a few per direction.
+# A load translates all golden sentences: this number takes seconds. An exported bundle has a few per direction.
 MAX_GOLDEN_SENTENCES = 4096
 _GOLDEN = TypeAdapter(Annotated[tuple[GoldenSentence, ...], Field(max_length=MAX_GOLDEN_SENTENCES)])
 
