@@ -28,6 +28,7 @@ import httpx
 import uvloop
 from hyperframe.frame import SettingsFrame
 
+from benchmarks.harness.process import peak_bytes
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
 from serve.server_process import HOST, ServerProcess, reserve_ports
@@ -250,15 +251,10 @@ def fuzz(command: list[str], folder: Path, seconds: float, seed: int) -> tuple[F
         with ServerProcess.run([*command, *flags], http_port, log) as server:
             server.wait_until_ready(READY_SECONDS)
             uvloop.run(_attack((http_port, grpc_port), found, seconds, seed))
-            peak_bytes = _peak_bytes(server.process_id)
+            memory_bytes = peak_bytes(server.process_id)
     for line in ERROR.finditer(log.read_text("utf-8", "replace")):
         found.problems[f"log: {line[0]}"] += 1
-    return found, peak_bytes
-
-
-def _peak_bytes(process_id: int) -> int:
-    lines = Path(f"/proc/{process_id}/status").read_text("ascii").splitlines()
-    return int(dict(line.split(":", 1) for line in lines)["VmHWM"].split()[0]) * 1024
+    return found, memory_bytes
 
 
 def _main() -> None:
@@ -270,11 +266,11 @@ def _main() -> None:
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "dragoman", "serve", str(arguments.bundle)]
-        found, peak_bytes = fuzz(command, Path(folder), arguments.seconds, arguments.seed)
+        found, memory_bytes = fuzz(command, Path(folder), arguments.seconds, arguments.seed)
         if arguments.log is not None:
             shutil.copy(Path(folder) / "log", arguments.log)
     print(json.dumps({"answers": dict(sorted(found.answers.items()))}, indent=1))
-    counts = {"requests": found.answers.total(), "problems": found.problems, "peak_bytes": peak_bytes}
+    counts = {"requests": found.answers.total(), "problems": found.problems, "peak_bytes": memory_bytes}
     print(json.dumps({**counts, "slowest_seconds": found.slowest_seconds}, indent=1))
     sys.exit(1 if found.problems else 0)
 

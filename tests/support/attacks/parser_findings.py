@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import io
 import os
-import sys
 import time
 import zipfile
 from collections.abc import Awaitable, Callable
@@ -25,7 +24,7 @@ import uvloop
 
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.server_process import HOST, ServerProcess, reserve_ports
+from serve.server_process import HOST, ServerProcess, reserve_ports, server_command
 from tests.support.attacks.findings import environment
 from tests.support.processes import children
 
@@ -184,9 +183,7 @@ def _main() -> None:
     arguments = parser.parse_args()
     for number, name in enumerate(name for name in (*DOCUMENTS, *GLOSSARIES) if arguments.only in name):
         with TemporaryDirectory() as folder, reserve_ports(0, 0) as ports:
-            options = {"host": HOST, "http-port": ports[0], "grpc-port": ports[1], "state-dir": f"{folder}/state"}
-            flags = [f"--{option}={value}" for option, value in options.items()]
-            command = [sys.executable, "-m", "dragoman", "serve", str(arguments.bundle.resolve()), *flags]
+            command = [*server_command(arguments.bundle.resolve(), ports[0], ports[1]), f"--state-dir={folder}/state"]
             server = ServerProcess(command, ports[0], Path(folder) / "log", environment(arguments.tree.resolve()))
             server.start()
             try:
