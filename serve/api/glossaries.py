@@ -18,7 +18,7 @@ from serve.errors import GlossaryNotFoundError, InvalidRequestError
 from serve.glossaries.entry import Entry, EntryError, check_entries
 from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, write_entries
 from serve.glossaries.reader import GlossaryReader
-from serve.glossaries.store import MOST_DICTIONARIES, Dictionary, Glossaries, Glossary, GlossaryStore
+from serve.glossaries.store import Dictionary, Glossaries, Glossary, GlossaryStore, check_dictionary_count
 from serve.observability.logs import RequestRecord
 from serve.threads import GLOSSARIES as GLOSSARY_THREADS
 from serve.translation.fields import Fields, shown
@@ -154,9 +154,7 @@ class HttpGlossaries:
         data, deadline_seconds = await self._reader.read(request)
         self._enabled()
         body = await self._parser.parse(data, GlossaryBody, deadline_seconds)
-        if len(body.dictionaries) > MOST_DICTIONARIES:
-            problem = f"{len(body.dictionaries)} dictionaries, expected at most {MOST_DICTIONARIES}"
-            raise InvalidRequestError("dictionaries", problem)
+        check_dictionary_count(len(body.dictionaries))
         read = [
             await self._read(each, f"dictionaries[{index}]", deadline_seconds)
             for index, each in enumerate(body.dictionaries)

@@ -205,11 +205,13 @@ class Connections:
     def _make_room(self, sockets: AcceptedSockets) -> int:
         """Closes idle connections beyond their number; returns how many."""
         idle = {each: number for number, each in self._by_socket.items() if each.idle and not each.ignored}
-        closed = choose_idle(idle, len(idle) - self._max_idle)
-        if closed:
-            _log.warning("grpc_connections_closed", count=len(closed), networks=len({each.network for each in closed}))
-            sockets.shut_down({idle[each] for each in closed})
-        return len(closed)
+        excess = len(idle) - self._max_idle
+        if excess <= 0:
+            return 0
+        closed = choose_idle(idle, excess)
+        _log.warning("grpc_connections_closed", count=excess, networks=len({each.network for each in closed}))
+        sockets.shut_down({idle[each] for each in closed})
+        return excess
 
     def _look(self, sockets: AcceptedSockets, seconds: float) -> bool:
         """Ignores the connections beyond their limits; returns whether others are ignored than before."""

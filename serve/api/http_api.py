@@ -24,6 +24,7 @@ from serve.api.client_address import network_of
 from serve.api.cross_site import CrossSiteGuard
 from serve.api.deepl.http import DeepLHttp
 from serve.api.documents.http import HttpDocuments
+from serve.api.form_parser import media_type_of
 from serve.api.glossaries import HttpGlossaries
 from serve.api.http_body import (
     AttentionBody,
@@ -459,7 +460,7 @@ class HttpApi:
 
 
 def _check_content_type(request: Request) -> None:
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = media_type_of(request.headers.get("content-type", ""))
     if media_type != "application/json":
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "content-type: expected application/json")
 

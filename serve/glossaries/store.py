@@ -334,8 +334,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    if len(pairs) > MOST_DICTIONARIES:
-        raise InvalidRequestError("dictionaries", f"{len(pairs)} dictionaries, expected at most {MOST_DICTIONARIES}")
+    check_dictionary_count(len(pairs))
     if len(set(pairs)) < len(pairs):
         raise InvalidRequestError("dictionaries", "expected one dictionary per pair of languages")
     for source, target in pairs:
@@ -409,3 +408,13 @@ def _content(entries: Iterable[Entry]) -> dict[str, object]:
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
     size_bytes = len(text.encode())
     return {"revision": str(uuid.uuid4()), "entry_count": len(checked), "entries": text, "entry_bytes": size_bytes}
+
+
+def check_dictionary_count(count: int) -> None:
+    """Checks the number of dictionaries of a glossary, also before their files are read.
+
+    Raises:
+        InvalidRequestError: if there are too many.
+    """
+    if count > MOST_DICTIONARIES:
+        raise InvalidRequestError("dictionaries", f"{count} dictionaries, expected at most {MOST_DICTIONARIES}")

@@ -12,11 +12,18 @@ from serve.api.deepl.request import checked_glossary_id, refuse, unsupported
 from serve.api.interface import Routes
 from serve.api.parameters import Parameters, Receive
 from serve.api.served_languages import ServedLanguages
-from serve.errors import GlossaryNotFoundError, InvalidRequestError
+from serve.errors import GlossaryNotFoundError
 from serve.glossaries.entry import Entry, EntryError
 from serve.glossaries.files import EntriesFormat
 from serve.glossaries.reader import GlossaryReader
-from serve.glossaries.store import MOST_DICTIONARIES, Dictionary, DictionarySummary, Glossaries, Glossary, GlossaryStore
+from serve.glossaries.store import (
+    Dictionary,
+    DictionarySummary,
+    Glossaries,
+    Glossary,
+    GlossaryStore,
+    check_dictionary_count,
+)
 from serve.observability.logs import RequestRecord
 from serve.threads import GLOSSARIES as GLOSSARY_THREADS
 
@@ -207,9 +214,7 @@ class DeepLGlossaries:
         values = parameters.all("dictionaries")
         if not all(isinstance(each, dict) for each in values):
             raise unsupported("dictionaries")
-        if len(values) > MOST_DICTIONARIES:
-            problem = f"{len(values)} dictionaries, expected at most {MOST_DICTIONARIES}"
-            raise InvalidRequestError("dictionaries", problem)
+        check_dictionary_count(len(values))
         return [await self._dictionary(each, deadline_seconds) for each in values if isinstance(each, dict)]
 
     async def _dictionary(self, values: dict[str, Any], deadline_seconds: float) -> Dictionary:

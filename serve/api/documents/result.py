@@ -3,7 +3,6 @@
 A client that does not read thus costs the memory of a piece.
 """
 
-import asyncio
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -11,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from serve.api.http_connection import FLOW, TRANSPORT
 from serve.documents.job import TranslatedDocument
+from serve.threads import DOCUMENTS
 
 PIECE_BYTES = 128 << 10
 
@@ -33,7 +33,7 @@ class DocumentAnswer(Response):
         with self._document.file as file:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             while True:
-                piece = await asyncio.to_thread(file.read, PIECE_BYTES)
+                piece = await DOCUMENTS.run(file.read, PIECE_BYTES)
                 left_bytes -= len(piece)
                 more = bool(piece) and left_bytes > 0
                 await send({"type": "http.response.body", "body": piece, "more_body": more})
