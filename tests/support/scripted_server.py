@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Event
+
+from tests.support.http_serving import serving
 
 # Writes an answer; the event is set when the test ends.
 Answer = Callable[["Handler"], None]
@@ -121,14 +123,8 @@ def run_scripted_server() -> Iterator[ScriptedServer]:
     """Runs a server without answers."""
     script = ScriptedServer()
     handler = type("ScriptedHandler", (Handler,), {"server_of_test": script})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        script.address = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with serving(handler) as script.address:
         try:
             yield script
         finally:
             script.ended.set()
-            server.shutdown()
-            thread.join()
