@@ -100,10 +100,16 @@ def served_code(name: str, offers: Offers, more: Collection[str] = ()) -> str | 
         offers: None is returned for a language that they do not have.
         more: codes to try last, in lower case.
     """
-    lower = name.lower()
-    known = (language_code(name).lower(), language_code(lower).lower(), *served_codes(name), *more)
+    known = chain(_known_codes(name), more)
     codes = (directions.codes.get(code) for code in known for directions in offers.values())
     return next(filter(None, codes), None)
+
+
+def _known_codes(name: str) -> Iterator[str]:
+    # Most names are codes: the first one ends the search.
+    yield language_code(name).lower()
+    yield language_code(name.lower()).lower()
+    yield from served_codes(name)
 
 
 def _languages(request: TranslateRequest | ScoreRequest, offers: Offers) -> tuple[str, str]:
