@@ -203,8 +203,8 @@ class TranslateRequest(_message.Message):
     @_builtins.property
     def placeholders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Kinds of placeholders that a translation must have as often as its text: "all", or "tag", "url", "email",
-        "mustache", "interpolation", "brace", "printf", "path", "mention", "hashtag". Empty: none. Requires a server with
-        alignments; excludes target_prefix and options.alignments.
+        "mustache", "interpolation", "brace", "printf", "path", "mention", "hashtag". Empty: none. "auto": all if the model
+        has alignments. The others require a server with alignments. Excludes target_prefix and options.alignments.
         """
 
     @_builtins.property

@@ -33,7 +33,13 @@ class LocalTranslator:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, bundle: Path, in_flight: int, timeout_seconds: float, options: SearchFields, *, aligned: bool = False
+        cls,
+        bundle: Path,
+        in_flight: int,
+        timeout_seconds: float,
+        options: SearchFields,
+        *,
+        aligned: bool | None = False,
     ) -> AsyncIterator[Self]:
         """Starts the engines and stops them. Never sheds up to `in_flight` concurrent texts.
 
@@ -42,7 +48,7 @@ class LocalTranslator:
             in_flight: maximum number of concurrent texts.
             timeout_seconds: timeout of each text.
             options: search options of all texts.
-            aligned: whether texts have markup, placeholders or formatting.
+            aligned: whether texts have markup, placeholders or formatting; None: if the bundle can place them.
 
         Raises:
             BundleError: if the bundle cannot be served.
@@ -53,7 +59,7 @@ class LocalTranslator:
         settings = ServeSettings(
             bundle=bundle,
             queue_limit=in_flight * options.rows,
-            alignments=aligned or options.attended,
+            alignments=options.attended or aligned,
             max_text_characters=MAX_TEXT_CHARACTERS,
         )
         async with open_dispatcher(settings) as dispatcher:

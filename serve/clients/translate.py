@@ -26,6 +26,7 @@ from serve.clients.options import ConnectionOptions, check_address
 from serve.clients.translate_files import DocumentFileError, output_paths, read_document, read_terms, translate_document
 from serve.documents.document import DocumentRequest, Segment
 from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
+from serve.documents.kept import kept_placeholders
 from serve.files import FileError
 from serve.languages.names import language_tag
 from serve.translation.blank import is_blank
@@ -276,18 +277,23 @@ class TranslateCommand(ConnectionOptions):
         common = self._wanted | {"ignore_tags": ()}
         async with self._open_translator(markup=markup) as translator:
 
-            async def translate(segment: Segment) -> str:
+            async def translate(placeholders: tuple[str, ...], segment: Segment) -> str:
                 tags = {
                     "ignore_tags": IGNORE_TAGS,
                     "splitting_tags": SPLITTING_TAGS,
                     "non_splitting_tags": NON_SPLITTING_TAGS,
                 }
-                wanted = common | {"format": segment.format} | (tags if segment.format == "xml" else {})
+                wanted = (
+                    common
+                    | {"format": segment.format, "placeholders": placeholders}
+                    | (tags if segment.format == "xml" else {})
+                )
                 (translation,) = (await translator.translate(segment.text, **cast("Wanted", wanted))).translations
                 return translation.text
 
             for file, document, output in zip(self.files, documents, outputs, strict=True):
-                await translate_document(file, document, output, translate, self.in_flight)
+                kinds = kept_placeholders(file.name, self.placeholders)
+                await translate_document(file, document, output, partial(translate, kinds), self.in_flight)
 
     @property
     def _wanted(self) -> dict[str, Any]:
@@ -298,7 +304,9 @@ class TranslateCommand(ConnectionOptions):
         self, *, markup: bool
     ) -> AbstractAsyncContextManager[AsyncTranslationClient | LocalTranslator]:
         if self.bundle is not None:
-            aligned = markup or bool(self.placeholders) or self.preserve_formatting or self.terms is not None
+            needed = markup or bool(self.placeholders) or self.preserve_formatting or self.terms is not None
+            # A file of messages keeps its placeholders if the bundle can place them.
+            aligned = needed or (None if self.files else False)
             return LocalTranslator.open(
                 self.bundle, self.in_flight, self.timeout_seconds, self.options, aligned=aligned
             )

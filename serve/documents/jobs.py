@@ -9,6 +9,7 @@ from pathlib import PurePath
 from serve.documents.formats import FORMATS
 from serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
 from serve.documents.job_store import JobStore
+from serve.documents.kept import kept_placeholders
 from serve.documents.reader import DocumentReader
 from serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooLargeError
 from serve.languages.names import language_tag
@@ -73,6 +74,8 @@ class DocumentJobs:
         if len(data) > self.limits.document_bytes:
             raise RequestTooLargeError(f"file: {len(data)} bytes, expected at most {self.limits.document_bytes}")
         await self._reader.check()
+        kinds = kept_placeholders(name, options.placeholders)
+        options = options.model_copy(update={"placeholders": kinds})
         source, target = language_tag(source_language), language_tag(target_language)
         job = await DOCUMENTS.run(self._store.add, name, data, source, target, options, account=account, owner=owner)
         self.created.set()

@@ -29,6 +29,8 @@ TAG_FIELDS = ("ignore_tags", "splitting_tags", "non_splitting_tags")
 _FORMATS = get_args(MarkupFormat)
 # Every kind of placeholder.
 ALL = "all"
+# All kinds, where the model has alignments; otherwise none.
+AUTO = "auto"
 _TAG_NAME = re.compile(r"[^\s<>&\"'/=]{1,128}")
 
 
@@ -60,16 +62,22 @@ class Reading:
         return MessageEscaper(escaper, doubled="''" in text) if self.has_branches(text) else escaper
 
 
-def read_placeholders(names: Sequence[str]) -> frozenset[PlaceholderKind]:
+def read_placeholders(names: Sequence[str], *, aligned: bool) -> frozenset[PlaceholderKind]:
     """Returns kinds of placeholders.
+
+    Args:
+        names: of kinds; `AUTO` among them means none without alignments.
+        aligned: whether the model has alignments.
 
     Raises:
         InvalidRequestError: naming the first invalid kind.
     """
     for index, name in enumerate(names):
-        if name not in (*KINDS, ALL):
-            raise InvalidRequestError(f"placeholders[{index}]", f"{shown(name)}, expected {ALL} or {', '.join(KINDS)}")
-    return frozenset(kind for kind in KINDS if kind in names or ALL in names)
+        if name not in (*KINDS, ALL, AUTO):
+            expected = ", ".join((ALL, AUTO, *KINDS[:-1]))
+            raise InvalidRequestError(f"placeholders[{index}]", f"{shown(name)}, expected {expected} or {KINDS[-1]}")
+    every = ALL in names or (AUTO in names and aligned)
+    return frozenset(kind for kind in KINDS if kind in names or every)
 
 
 def read_markup(text_format: str, tags: Mapping[str, Sequence[str]]) -> MarkupOptions:

@@ -282,7 +282,7 @@ class RequestLimits:
         if _is_plain(request):
             return None
         markup = read_markup(request.format, {name: getattr(request, name) for name in TAG_FIELDS})
-        placeholders = read_placeholders(request.placeholders)
+        placeholders = read_placeholders(request.placeholders, aligned=self.search.aligned)
         given: list[tuple[str, object, str]] = []
         if markup.format != PLAIN:
             given.append(("format", request.format, PLAIN))

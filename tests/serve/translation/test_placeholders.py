@@ -9,7 +9,7 @@ import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
 from serve.registry.engine_models import load_engines
-from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service
+from tests.support.live import LiveService, direction, eventually, load_fakes, put_bundle, run_service
 from tests.support.paths import ROOT
 from tests.support.wire import refusal_of_both, translate_over_both
 
@@ -61,6 +61,31 @@ def test_a_pivot_lists_the_repairs_of_both_translations(tokenizer: Tokenizer, tm
         (first,) = translate_over_both(live, {**request, "target_language": "en", "source_language": "fr"})
     assert translation["text"].count("%s") == first["text"].count("%s") == 1
     assert translation["repairs"][: len(first["repairs"])] == first["repairs"]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.yaml", "a.txt"])
+def test_files_of_messages_keep_their_placeholders_unless_told_otherwise(
+    tokenizer: Tokenizer, tmp_path: Path, name: str
+) -> None:
+    put_bundle(tmp_path / "model", tokenizer, direction("en-de", 9), aligned=True)
+    query = {"name": name, "source_language": "en", "target_language": "de"}
+    message = b'{"en": "red %s house in {city}"}'
+    with run_service(tmp_path / "model", load=load_fakes, alignments=True, state_dir=tmp_path / "state") as live:
+        path = f"/v1/documents/{live.post(path='/v1/documents', content=message, params=query).json()['id']}"
+        eventually(lambda: live.get(path).json()["status"] == "done")
+        text = live.get(f"{path}/result").text
+    assert [text.count(each) for each in ("%s", "{city}")] == [int(name != "a.txt")] * 2
+
+
+def test_automatic_placeholders_are_all_kinds_with_alignments_and_none_without(
+    letters_live: LiveService, bundle_path: Path
+) -> None:
+    request = {"text": ["ab {0} ba"], "options": OPTIONS}
+    automatic, every = ({**request, "placeholders": [kind]} for kind in ("auto", "all"))
+    assert translate_over_both(letters_live, automatic) == translate_over_both(letters_live, every)
+    with run_service(bundle_path, alignments=False) as live:
+        assert translate_over_both(live, automatic) == translate_over_both(live, request)
+        assert "placeholders" in str(refusal_of_both(live, every)[0])
 
 
 def test_formatting_follows_the_text(letters_live: LiveService) -> None:
