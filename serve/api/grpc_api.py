@@ -20,6 +20,7 @@ from protos.translation_pb2 import (
 )
 from serve.api.arrivals import GRPC_TURNS, Arrivals
 from serve.api.auth import Authenticator, Tls
+from serve.api.grpc_answers import write_score_message, write_stream_message, write_translation_message
 from serve.api.grpc_call import Context, RecordedCall, answer, call_headers, send
 from serve.api.grpc_connections import Connections
 from serve.api.grpc_guard import RequestGuard
@@ -38,7 +39,6 @@ from serve.api.grpc_reflection import Reflection
 from serve.api.grpc_server import GrpcServer
 from serve.api.grpc_waits import idle_streams
 from serve.api.http_server import ListenError
-from serve.api.large_answers import write_score_message, write_stream_message, write_translation_message
 from serve.api.load_shedding import LoadShedder
 from serve.api.open_inference.grpc import METHODS as INFERENCE_METHODS
 from serve.api.open_inference.grpc import SERVICE as INFERENCE_SERVICE

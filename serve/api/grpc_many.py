@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from serve.api.grpc_answers import write_translation_message
 from serve.api.grpc_call import REQUEST_ID_KEY, Context, abort, answer, answering, recorded, rich_status, send, trailers
 from serve.api.grpc_messages import Item
 from serve.api.grpc_waits import Waits
-from serve.api.large_answers import write_translation_message
 from serve.errors import CancelledError, DrainingError, InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord, choose_request_id
 from serve.observability.metrics import ServiceMetrics

@@ -1,34 +1,19 @@
-"""Writes answers: small ones at once, large ones in pieces between which the event loop runs.
+"""Writes the JSON of answers: small ones at once, large ones in pieces between which the event loop runs.
 
 A request for the scores of all tokens of many hypotheses takes a second to write, one for alignments several.
 """
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from protos import translation_pb2
 from serve.alignment import Alignment
-from serve.api.grpc_messages import (
-    alternative_message,
-    delta_message,
-    score_message,
-    score_response,
-    translate_response,
-    translation_message,
-)
 from serve.translation.attention import AttentionResponse, PairAttention
-from serve.translation.response import (
-    Alternative,
-    ScoreResponse,
-    TranslationDelta,
-    TranslationResponse,
-    TranslationScore,
-)
+from serve.translation.response import Alternative, ScoreResponse, TranslationResponse, TranslationScore
 from serve.translation.turns import Pace
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, AttentionResponse)
@@ -41,7 +26,7 @@ LARGE_VALUES = 1000
 
 async def write_json(response: AnyResponse, adapter: TypeAdapter[AnyResponse]) -> bytes:
     """Returns the JSON of a response, as the adapter writes it without None."""
-    if _values(response) <= LARGE_VALUES:
+    if count_values(response) <= LARGE_VALUES:
         return adapter.serializer.to_json(response, exclude_none=True)
     pieces, pace = list[bytes](), Pace()
     for piece in _pieces(response):
@@ -67,42 +52,7 @@ def _pieces(value: object) -> Iterator[bytes]:
         yield to_json(value.tolist() if isinstance(value, array) else value, exclude_none=True)
 
 
-async def write_translation_message(response: TranslationResponse) -> translation_pb2.TranslateResponse:
-    """Returns the message of a response."""
-    if _values(response) <= LARGE_VALUES:
-        return translate_response(response)
-    message, pace = translate_response(replace(response, translations=())), Pace()
-    for translation in response.translations:
-        written = message.translations.add()
-        written.MergeFrom(translation_message(replace(translation, alternatives=())))
-        await pace.keep()
-        for alternative in translation.alternatives:
-            written.alternatives.append(alternative_message(alternative))
-            await pace.keep()
-    return message
-
-
-async def write_stream_message(
-    event: TranslationDelta | TranslationResponse,
-) -> translation_pb2.TranslateStreamResponse:
-    """Returns the message of one event of a stream."""
-    if isinstance(event, TranslationResponse):
-        return translation_pb2.TranslateStreamResponse(result=await write_translation_message(event))
-    return translation_pb2.TranslateStreamResponse(delta=delta_message(event))
-
-
-async def write_score_message(response: ScoreResponse) -> translation_pb2.ScoreResponse:
-    """Returns the message of a response."""
-    if _values(response) <= LARGE_VALUES:
-        return score_response(response)
-    message, pace = score_response(replace(response, scores=())), Pace()
-    for score in response.scores:
-        message.scores.append(score_message(score))
-        await pace.keep()
-    return message
-
-
-def _values(response: TranslationResponse | ScoreResponse | AttentionResponse) -> int:
+def count_values(response: TranslationResponse | ScoreResponse | AttentionResponse) -> int:
     """Returns the number of token scores and weights of alignments."""
     if isinstance(response, AttentionResponse):
         return sum(_weights_of(each.alignment) for each in response.attentions)

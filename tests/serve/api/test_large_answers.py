@@ -8,14 +8,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from serve.alignment import Alignment, Link, Span
+from serve.api.grpc_answers import write_score_message, write_stream_message, write_translation_message
 from serve.api.grpc_messages import score_response, translate_response
-from serve.api.large_answers import (
-    LARGE_VALUES,
-    write_json,
-    write_score_message,
-    write_stream_message,
-    write_translation_message,
-)
+from serve.api.large_answers import LARGE_VALUES, write_json
 from serve.observability.usage import Timings
 from serve.search.hypothesis import FinishReason
 from serve.translation.response import (
