@@ -195,8 +195,13 @@ class Service:
             page=settings.page,
         )
         self.http_app = http_api.build()
+        tls = self._security.tls
         self._http = HttpServer(
-            self.http_app, metrics.http_connections, limits, self._security.tls, shared=worker is not None
+            self.http_app,
+            metrics.http_connections,
+            limits,
+            None if tls is None else tls.http_context(),
+            shared=worker is not None,
         )
         self._started_seconds = time.monotonic()
         self.http_port = 0

@@ -7,13 +7,13 @@ connections nor TLS handshakes. At the limit, a new connection gets 503 and is c
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable
 from http import HTTPStatus
 
 import structlog
 from starlette.types import ASGIApp
 
-from serve.api.auth import Tls
 from serve.api.http_connection import Connection
 from serve.api.http_limits import Connections, HttpLimits
 from serve.api.http_problem import raw_problem
@@ -164,14 +164,14 @@ class HttpServer:
         app: ASGIApp,
         metrics: ConnectionMetrics,
         limits: HttpLimits,
-        tls: Tls | None = None,
+        tls: ssl.SSLContext | None = None,
         *,
         shared: bool = False,
     ) -> None:
         """Builds the server; `shared`: other processes accept from the same sockets."""
         self._app = app
         self._shared = shared
-        self._tls = None if tls is None else tls.http_context()
+        self._tls = tls
         self._connections = Connections(limits, metrics)
 
     def listen(self, listening: socket.socket) -> None:
