@@ -38,13 +38,7 @@ from serve.api.http_description import describe_models, describe_probes, describ
 from serve.api.http_documentation import Documentation
 from serve.api.http_headers import headers_of
 from serve.api.http_keys import KEYS_PATH, HttpKeys
-from serve.api.http_problem import (
-    REQUEST_ID_HEADER,
-    TIMINGS_HEADER,
-    TimedResponse,
-    http_problem,
-    service_problem,
-)
+from serve.api.http_problem import TIMINGS_HEADER, TimedResponse, service_problem
 from serve.api.http_reader import TIMEOUT_HEADER, RequestReader, unless_disconnected
 from serve.api.http_routes import Routes
 from serve.api.interface import Interface
@@ -53,6 +47,7 @@ from serve.api.libretranslate.http import LibreTranslateHttp
 from serve.api.load_shedding import ADMISSION, LoadShedder
 from serve.api.open_inference import http as open_inference_http
 from serve.api.open_inference.http import OpenInferenceHttp
+from serve.api.problem_document import REQUEST_ID_HEADER, http_problem
 from serve.api.retry_after import RETRY_AFTER_HEADER
 from serve.api.route_table import HIDDEN, MODELS, OPERATION, Route, RouteGroup, described_by_name
 from serve.api.sse import TRANSLATION_EVENTS, EventStream

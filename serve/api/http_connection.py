@@ -19,8 +19,8 @@ from serve.api.http_exchange import Exchange, make_scope
 from serve.api.http_limits import Connections, Wait
 from serve.api.http_output import Output
 from serve.api.http_parser import MAX_PIPELINED, BoundedParser, HttpRefusalError, Part
-from serve.api.http_problem import raw_problem
 from serve.api.http_tls import ANY_TLS_WRITE, ANY_WRITE, TlsLayer
+from serve.api.problem_document import raw_problem
 from serve.api.tcp_sockets import count_unread_bytes
 from serve.observability.connections import CloseReason
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from serve.api.http_connection import Connection
 from serve.api.http_limits import Connections, HttpLimits
-from serve.api.http_problem import raw_problem
+from serve.api.problem_document import raw_problem
 from serve.api.tcp_sockets import begin_no_connection
 from serve.observability.connections import ConnectionMetrics
 from serve.system import return_memory, run_in_daemon_thread

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
 from serve.api.grpc_guard import KEY_METADATA
-from serve.api.http_problem import REQUEST_ID_HEADER
+from serve.api.problem_document import REQUEST_ID_HEADER
 from serve.app import configure_logs_and_traces, open_service
 from serve.ray_serve.settings import ROWS_RUNNING, SEQUENCES_WAITING, SLOTS, RaySettings
 from serve.service import Service
