@@ -141,7 +141,7 @@ class Service:
             dispatcher,
             models,
             metrics,
-            OpenInferenceGrpc(open_inference, metrics, values),
+            [OpenInferenceGrpc(open_inference, metrics, values)],
             authenticator=self._security.authenticator,
             load_shedder=self._load_shedder,
             options=channel_options(settings, shared=worker is not None),

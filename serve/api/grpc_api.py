@@ -1,7 +1,7 @@
-"""The gRPC server: translation service, Open Inference Protocol, health checks and reflection."""
+"""The gRPC server: translation service, health checks, reflection, and further services."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -37,12 +37,10 @@ from serve.api.grpc_messages import (
 )
 from serve.api.grpc_reflection import Reflection
 from serve.api.grpc_server import GrpcServer
+from serve.api.grpc_service import GrpcService
 from serve.api.grpc_waits import idle_streams
 from serve.api.http_server import ListenError
 from serve.api.load_shedding import LoadShedder
-from serve.api.open_inference.grpc import METHODS as INFERENCE_METHODS
-from serve.api.open_inference.grpc import SERVICE as INFERENCE_SERVICE
-from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.server import ChannelOptions, max_idle_connections
 from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord
@@ -59,7 +57,6 @@ METHODS: dict[str, Method] = {
     f"/{SERVICE}/TranslateStream": "translate_stream",
     f"/{SERVICE}/TranslateMany": "translate_many",
     f"/{SERVICE}/Score": "score",
-    **INFERENCE_METHODS,
 }
 # After this time without a read, a stream no longer counts among the requests in flight.
 UNREAD_SECONDS = 0.05
@@ -68,14 +65,14 @@ AnyRequest = TypeVar("AnyRequest", bound=Message)
 
 
 class GrpcApi:
-    """A gRPC server with the translation service, the Open Inference Protocol, `grpc.health.v1` and reflection."""
+    """A gRPC server with the translation service, further services, `grpc.health.v1` and reflection."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         models: ModelRegistry,
         metrics: ServiceMetrics,
-        open_inference: OpenInferenceGrpc,
+        further: Collection[GrpcService],
         *,
         authenticator: Authenticator,
         load_shedder: LoadShedder,
@@ -108,7 +105,13 @@ class GrpcApi:
         self._watching: asyncio.Task[None] | None = None
         self._arrivals = Arrivals(GRPC_TURNS, lambda: load_shedder.busy)
         self._guard = RequestGuard(
-            authenticator, load_shedder, metrics, METHODS, connections=self._connections, arrivals=self._arrivals
+            authenticator,
+            load_shedder,
+            metrics,
+            METHODS | {path: label for each in further for path, label in each.methods.items()},
+            probes=frozenset().union(*(each.probes for each in further)),
+            connections=self._connections,
+            arrivals=self._arrivals,
         )
         self._handlers = {
             "Translate": self._handler("translate", TranslateRequest, self._answer_texts),
@@ -121,7 +124,7 @@ class GrpcApi:
         }
         services = {
             SERVICE: self._handlers,
-            INFERENCE_SERVICE: open_inference.handlers(self._handler),
+            **{each.name: each.handlers(self._handler) for each in further},
             HEALTH_SERVICE: self._health.handlers(),
         }
         services[reflection.SERVICE_NAME] = Reflection((*services, reflection.SERVICE_NAME)).handlers()

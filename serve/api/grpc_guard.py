@@ -5,7 +5,7 @@ would delay admitted calls: it is counted but not logged, except for a missing k
 flow control slows them down.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from serve.api.grpc_connections import CONNECTION, Connection, Connections
 from serve.api.grpc_unread import UnreadResponses
 from serve.api.grpc_waits import Waits
 from serve.api.load_shedding import REFUSAL, LoadShedder
-from serve.api.open_inference.grpc import PROBES
 from serve.errors import InvalidRequestError, QueueFullError, ServiceError, UnauthorizedError
 from serve.observability.logs import caller_of, choose_request_id
 from serve.observability.metrics import ServiceMetrics
@@ -43,6 +42,7 @@ class RequestGuard:
         metrics: ServiceMetrics,
         methods: Mapping[str, Method],
         *,
+        probes: Container[str],
         connections: Connections,
         arrivals: Arrivals,
     ) -> None:
@@ -53,6 +53,7 @@ class RequestGuard:
             load_shedder: admits unary calls.
             metrics: counts refused calls.
             methods: metrics labels of the paths of shed methods; other paths are `other`.
+            probes: paths of methods that need no key, besides health checks.
             connections: count the calls and their messages.
             arrivals: counts the calls and their messages, so that new ones come first.
         """
@@ -60,6 +61,7 @@ class RequestGuard:
         self._load_shedder = load_shedder
         self._metrics = metrics
         self._methods = methods
+        self._probes = probes
         self._connections = connections
         self._arrivals = arrivals
         self._messages = Waits("message of the call", WAITING_CALLS, MESSAGE_SECONDS)
@@ -89,7 +91,7 @@ class RequestGuard:
         To gRPC, every method reads a stream: it would wait for the message of a unary method without a limit.
         """
         serve, method = getattr(handler, _kind(handler)), self._methods.get(path, "other")
-        is_open = path in PROBES or path.startswith(f"/{HEALTH_SERVICE}/")
+        is_open = path in self._probes or path.startswith(f"/{HEALTH_SERVICE}/")
 
         async def guarded(messages: object, context: Context) -> Any:
             self._arrivals.note()

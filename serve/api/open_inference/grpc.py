@@ -10,11 +10,11 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc.aio
-from google.protobuf.message import Message
 
 from protos import inference_pb2 as messages
 from serve.api.grpc_call import Context, DeadlineScope, answering, call_headers, recorded, send
 from serve.api.grpc_messages import RequestParser
+from serve.api.grpc_service import MakeHandler
 from serve.api.grpc_waits import idle_streams
 from serve.api.open_inference.protocol import (
     EXTENSIONS,
@@ -55,12 +55,14 @@ _EMPTY_FINAL = "triton_enable_empty_final_response"
 _DATA_TYPES = {"BYTES": messages.TYPE_STRING, "FP64": messages.TYPE_FP64, "INT64": messages.TYPE_INT64}
 
 Parsed = messages.ModelInferRequest | InvalidRequestError
-# Arguments: metrics label, class of the request, method to call.
-MakeHandler = Callable[[Method, type[Any], Callable[..., Awaitable[Message]]], Any]
 
 
 class OpenInferenceGrpc:
     """Methods of the service."""
+
+    name = SERVICE
+    methods = METHODS
+    probes = PROBES
 
     def __init__(self, open_inference: OpenInference, metrics: ServiceMetrics, most_values: int) -> None:
         """Requests have at most `most_values` values."""
