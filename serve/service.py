@@ -30,6 +30,7 @@ from serve.api.documents.parts import DocumentParts
 from serve.api.documents.translator import SegmentTranslator
 from serve.api.glossaries import HttpGlossaries
 from serve.api.grpc_api import GrpcApi
+from serve.api.grpc_options import channel_options
 from serve.api.http_api import HttpApi
 from serve.api.http_keys import HttpKeys
 from serve.api.http_limits import HttpLimits, affordable_connections
@@ -42,12 +43,12 @@ from serve.api.open_inference.grpc import OpenInferenceGrpc
 from serve.api.open_inference.http import OpenInferenceHttp
 from serve.api.open_inference.protocol import OpenInference
 from serve.api.parameters import ParameterReader
-from serve.api.server import channel_options, write_metrics
 from serve.api.value_limit import most_values
 from serve.files import FileError
 from serve.glossaries.reader import GlossaryReader
 from serve.glossaries.store import GlossaryStore
 from serve.keys.accounts import KeyMetrics
+from serve.observability.exposition import write_metrics
 from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.dispatcher import Dispatcher

@@ -35,13 +35,13 @@ from serve.api.grpc_messages import (
     read_score_request,
     read_translate_request,
 )
+from serve.api.grpc_options import ChannelOptions, max_idle_connections
 from serve.api.grpc_reflection import Reflection
 from serve.api.grpc_server import GrpcServer
 from serve.api.grpc_service import GrpcService
 from serve.api.grpc_waits import idle_streams
 from serve.api.http_server import ListenError
 from serve.api.load_shedding import LoadShedder
-from serve.api.server import ChannelOptions, max_idle_connections
 from serve.errors import InvalidRequestError, ServiceError
 from serve.observability.logs import RequestRecord
 from serve.observability.metrics import ServiceMetrics

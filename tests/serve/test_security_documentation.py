@@ -10,13 +10,13 @@ from serve.api import (
     grpc_connections,
     grpc_guard,
     grpc_health,
+    grpc_options,
     grpc_pace,
     grpc_reflection,
     grpc_unread,
     grpc_waits,
     http_limits,
     http_parser,
-    server,
 )
 from serve.api.body_coding import SMALL_CONTENT_BYTES
 from serve.api.grpc_call import SEND_TIMEOUT_SECONDS
@@ -40,6 +40,7 @@ SECURITY = (DOCS / "security.md").read_text(encoding="utf-8")
 # Of Docker.
 FOREIGN_OPTIONS = {"--stop-timeout"}
 SHARES = {0.25: "a quarter", 0.125: "an eighth"}
+CONNECTIONS_SHARE = SHARES[grpc_options.CONNECTIONS_PER_FILE]
 
 
 def glossary_statements() -> Iterator[tuple[str, str]]:
@@ -57,16 +58,16 @@ def statements() -> Iterator[tuple[str, str]]:
     http = HttpLimits()
     yield "security", f"{settings['max_body_bytes'] >> 20} MiB, also after decompression"
     yield "security", f"{settings['load_timeout_seconds']:g} s each"
-    yield "security", f"handshake and first frame | {server.HANDSHAKE_SECONDS:g} s |"
+    yield "security", f"handshake and first frame | {grpc_options.HANDSHAKE_SECONDS:g} s |"
     yield from (
-        (
-            "security",
-            f"connections | {server.MAX_CONNECTIONS:,}, at most {SHARES[server.CONNECTIONS_PER_FILE]} of the open",
-        ),
-        ("security", f"idle connections | {server.MAX_IDLE_CONNECTIONS:,}, at most half of the connections |"),
+        ("security", f"connections | {grpc_options.MAX_CONNECTIONS:,}, at most {CONNECTIONS_SHARE} of the open"),
+        ("security", f"idle connections | {grpc_options.MAX_IDLE_CONNECTIONS:,}, at most half of the connections |"),
     )
-    yield "security", f"concurrent calls of a connection | {server.MAX_STREAMS} |"
-    yield "security", f"| {server.MAX_PENDING_CALLS:,}, or {server.PENDING_CALLS_PER_ROW} for each row if more"
+    yield "security", f"concurrent calls of a connection | {grpc_options.MAX_STREAMS} |"
+    yield (
+        "security",
+        f"| {grpc_options.MAX_PENDING_CALLS:,}, or {grpc_options.PENDING_CALLS_PER_ROW} for each row if more",
+    )
     yield "security", f"message of a unary call | {grpc_guard.MESSAGE_SECONDS:g} s; {grpc_guard.WAITING_CALLS:,} calls"
     paced = f"{grpc_pace.REFUSALS_AT_ONCE} at once, then {grpc_pace.REFUSALS_PER_SECOND:g} per second"
     yield "security", f"{paced} | an error is sent late, by at most {grpc_pace.LONGEST_SECONDS:g} s |"

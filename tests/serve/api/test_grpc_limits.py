@@ -173,7 +173,7 @@ def test_many_calls_cost_little_memory(
 
 
 def test_connections_are_bounded(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.api.server.MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("serve.api.grpc_options.MAX_CONNECTIONS", 2)
     monkeypatch.setattr("serve.api.grpc_api.max_idle_connections", lambda: 2)
     with serve(bundle_path, transport) as server:
         with ExitStack() as stack:
@@ -222,7 +222,7 @@ def test_a_connection_without_settings_is_closed(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or without a TLS handshake; gRPC would wait for two minutes."""
-    monkeypatch.setattr("serve.api.server.HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr("serve.api.grpc_options.HANDSHAKE_SECONDS", 0.2)
 
     async def wait_for_end(port: int) -> None:
         link = await Link.open(Target(port), http2.Http2Answers(Counter()))

@@ -1,4 +1,4 @@
-"""The ports: binding, idle connections, gRPC channel options seen by raw HTTP/2 frames (RFC 9113), and metrics."""
+"""The ports: binding, idle connections, and gRPC channel options seen by raw HTTP/2 frames (RFC 9113)."""
 
 import socket
 import struct
@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 from grpc import StatusCode
-from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from protos.translation_pb2 import TranslateRequest
+from serve.api.grpc_options import MAX_STREAMS, channel_options
 from serve.api.http_limits import HttpLimits
 from serve.api.http_server import ListenError, open_port
-from serve.api.server import MAX_STREAMS, PAUSE_SECONDS, channel_options, write_metrics
-from serve.observability.metrics import ServiceMetrics
 from serve.settings import ServeSettings
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 
@@ -126,25 +124,3 @@ def test_by_default_a_connection_lasts_five_minutes_and_its_calls_half_a_minute_
     options = dict(channel_options(ServeSettings()))
     assert options["grpc.max_connection_age_ms"] == 300_000
     assert options["grpc.max_connection_age_grace_ms"] == 360_000
-
-
-def test_the_metrics_are_those_of_the_library_and_written_with_pauses() -> None:
-    service, pauses = ServiceMetrics(), list[float]()
-    service.of_model("a").observe_step("decode", 3, 0.002)
-    service.of_model("b")
-    assert write_metrics(service.registry, pauses.append) == generate_latest(service.registry)
-    assert pauses == [PAUSE_SECONDS] * len(list(service.registry.collect()))
-
-
-def test_counts_during_the_writing_of_metrics_are_not_included() -> None:
-    """Otherwise a total could differ from the sum of its parts."""
-    registry = CollectorRegistry()
-    counters = [Counter(name, name, registry=registry) for name in ("first", "second")]
-
-    def count(_: float) -> None:
-        for counter in counters:
-            counter.inc()
-
-    text = write_metrics(registry, count).decode()
-    assert "first_total 0.0" in text
-    assert "second_total 0.0" in text

@@ -1,16 +1,6 @@
-"""gRPC channel options, and the text format of the metrics.
-
-Metrics are written in pieces with pauses, because one piece would hold the interpreter lock for ten milliseconds.
-`docs/clients.md` describes how the channel options affect clients.
-"""
+"""The gRPC channel options of the server; `docs/clients.md` describes how they affect clients."""
 
 import math
-import time
-from collections.abc import Callable, Iterator
-
-from prometheus_client import generate_latest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from serve.settings import ServeSettings
 from serve.system import most_open_files
@@ -83,30 +73,3 @@ def max_idle_connections() -> int:
 
 def _milliseconds(seconds: float) -> int:
     return min(math.ceil(seconds * 1000), MAX_MILLISECONDS)
-
-
-# Longer than the wake-up of another thread; short compared with the scrape interval.
-PAUSE_SECONDS = 0.001
-
-
-class _SingleFamily(Collector):
-    """Collects a single metric family."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields the family."""
-        yield self._family
-
-
-def write_metrics(metrics: Collector, pause: Callable[[float], object] = time.sleep) -> bytes:
-    """Returns the metrics in Prometheus text format, like `prometheus_client.generate_latest`.
-
-    Collects all metrics at once; calls `pause` after writing each family.
-    """
-    pieces = []
-    for family in list(metrics.collect()):
-        pieces.append(generate_latest(_SingleFamily(family)))
-        pause(PAUSE_SECONDS)
-    return b"".join(pieces)
