@@ -21,8 +21,9 @@ from serve.alignment import Alignment, align_tokens
 from serve.bundle.bundle import Bundle
 from serve.markup.elements import MarkupOptions
 from tests.support.markup import Translate, translate_markup, whole
+from tests.support.paths import ROOT
 
-BUNDLE = Path(__file__).parents[3] / "bundles" / "multi30k"
+BUNDLE = ROOT / "bundles" / "multi30k"
 SENTENCES = Path(__file__).with_name("tagged.tsv")
 HTML = MarkupOptions("html")
 TAG = re.compile(r"<(/?)([a-z])>")
