@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
 
 from model.errors import describe_os_error
-from serve.command_errors import explain_problem, suggest, suggest_options
-from serve.command_help import HelpFormatter, arrange_help
+from serve.commands.errors import explain_problem, suggest, suggest_options
+from serve.commands.help import HelpFormatter, arrange_help
 
 if TYPE_CHECKING:
     from serve.clients.aio import AsyncTranslationClient
@@ -41,18 +41,18 @@ COMMANDS = {
     "models": ("hub.commands:ModelsCommand", "list installed models, or those of the catalog"),
     "remove": ("hub.commands:RemoveCommand", "remove installed models"),
     "serve": ("hub.serve_command:ServeModelsCommand", "serve models, by name or bundle, over gRPC and REST"),
-    "keys create": ("serve.keys_command:CreateKeyCommand", "create an API key with limits"),
-    "keys list": ("serve.keys_command:ListKeysCommand", "list the API keys"),
-    "keys show": ("serve.keys_command:ShowKeyCommand", "show an API key without its secret"),
-    "keys change": ("serve.keys_command:ChangeKeyCommand", "change limits of an API key"),
-    "keys revoke": ("serve.keys_command:RevokeKeyCommand", "revoke an API key"),
-    "keys usage": ("serve.keys_command:KeyUsageCommand", "show the used characters of an API key"),
-    "glossaries create": ("serve.glossaries_command:CreateGlossaryCommand", "store a glossary from a file of terms"),
-    "glossaries list": ("serve.glossaries_command:ListGlossariesCommand", "list the stored glossaries"),
-    "glossaries show": ("serve.glossaries_command:ShowGlossaryCommand", "show a glossary or its entries"),
-    "glossaries delete": ("serve.glossaries_command:DeleteGlossaryCommand", "delete a glossary"),
-    "suggestions": ("serve.suggestions_command:SuggestionsCommand", "print the translations that clients suggested"),
-    "demo": ("serve.demo:DemoCommand", "serve a bundle and translate a few sentences"),
+    "keys create": ("serve.commands.keys:CreateKeyCommand", "create an API key with limits"),
+    "keys list": ("serve.commands.keys:ListKeysCommand", "list the API keys"),
+    "keys show": ("serve.commands.keys:ShowKeyCommand", "show an API key without its secret"),
+    "keys change": ("serve.commands.keys:ChangeKeyCommand", "change limits of an API key"),
+    "keys revoke": ("serve.commands.keys:RevokeKeyCommand", "revoke an API key"),
+    "keys usage": ("serve.commands.keys:KeyUsageCommand", "show the used characters of an API key"),
+    "glossaries create": ("serve.commands.glossaries:CreateGlossaryCommand", "store a glossary from a file of terms"),
+    "glossaries list": ("serve.commands.glossaries:ListGlossariesCommand", "list the stored glossaries"),
+    "glossaries show": ("serve.commands.glossaries:ShowGlossaryCommand", "show a glossary or its entries"),
+    "glossaries delete": ("serve.commands.glossaries:DeleteGlossaryCommand", "delete a glossary"),
+    "suggestions": ("serve.commands.suggestions:SuggestionsCommand", "print the translations that clients suggested"),
+    "demo": ("serve.commands.demo:DemoCommand", "serve a bundle and translate a few sentences"),
     "translate": ("hub.translate_command:TranslateByNameCommand", "translate files, or standard input line by line"),
     "align": ("export.align:AlignCommand", "link words by attention; measure the alignment error rate"),
     "evaluate": ("export.evaluate.command:EvaluateCommand", "measure translation quality: BLEU, chrF, significance"),
@@ -77,7 +77,7 @@ NOTES = ("`dragoman help COMMAND` lists the options of a command.", "`dragoman v
 # The name of a command has at most this number of words.
 MAX_WORDS = 2
 # Modules whose commands start processes or write into temporary folders.
-NEED_CLEANUP = ("export.", "hub.commands:", "loadtest.", "benchmarks.", "serve.demo:")
+NEED_CLEANUP = ("export.", "hub.commands:", "loadtest.", "benchmarks.", "serve.commands.demo:")
 # The exit status of shells after SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
 INTERRUPTED = 128 + signal.SIGINT

@@ -23,8 +23,8 @@ from benchmarks.systems.translating import Batching, SourceSentence, Translator
 from loadtest.clients import TRANSLATE_PATH
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import DESCRIPTOR, TranslateRequest, TranslateResponse, Translation
-from serve import event_loop
-from serve.server_process import HOST
+from serve.host import event_loop
+from serve.host.server_process import HOST
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
 

@@ -18,7 +18,7 @@ from model.provenance import Provenance, command_line
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import BundleError
 from serve.errors import ServiceError
-from serve.server_process import ServerProcessError
+from serve.host.server_process import ServerProcessError
 
 FAILURES = (
     BenchmarkError,

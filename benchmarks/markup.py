@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.harness.feature import open_service, service_options_of, show, translate
 from model.data.corpus import read_corpus
-from serve.alignment import Alignment
-from serve.markup.elements import MarkupOptions
-from serve.markup.sentences import read_document
-from serve.markup.tags import place_tags
+from serve.protect.alignment import Alignment
+from serve.protect.markup.elements import MarkupOptions
+from serve.protect.markup.sentences import read_document
+from serve.protect.markup.tags import place_tags
 
 _ROUNDS = 5
 

@@ -26,7 +26,7 @@ from benchmarks.systems.engine_system import ENGINES
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
 from model.scoring import score
 from serve.bundle.manifest import GraphVariant, Precision
-from serve.system import available_cpus
+from serve.host.system import available_cpus
 
 # Precisions and devices of the baselines.
 KINDS: dict[Maker, tuple[str, ...]] = {

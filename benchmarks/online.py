@@ -52,7 +52,7 @@ from model.data.corpus import Corpus, read_corpus
 from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.manifest import BundleDirection, Precision
 from serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
-from serve.server_process import server_command
+from serve.host.server_process import server_command
 from serve.settings import QUEUE_PER_SLOT
 
 DRAGOMAN = "dragoman"

@@ -28,9 +28,9 @@ from benchmarks.systems.translating import SEARCHES, SourceSentence
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import Precision
 from serve.engine.native.model import open_model
+from serve.host.system import available_cpus
 from serve.native.loop import LoopModel
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
-from serve.system import available_cpus
 
 Part = Literal["prefill", "head-of-line", "work-conservation"]
 # Target tokens of a burst's sequences.

@@ -34,7 +34,7 @@ from model.tokenizer.tokenizer import TextTokenizer
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import BundleDirection
 from serve.bundle.tokenizer import load_tokenizer
-from serve.server_process import server_command
+from serve.host.server_process import server_command
 from serve.translation.segments import SegmentedText
 
 Interface = Literal["grpc", "rest", "grpc-many"]

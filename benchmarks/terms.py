@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.feature import open_service, service_options_of, show, translate
 from model.data.corpus import read_corpus
-from serve.glossaries.entry import Entry
-from serve.glossaries.matching import TermIndex, UnitText, find_form, find_terms
+from serve.protect.terms.entry import Entry
+from serve.protect.terms.matching import TermIndex, UnitText, find_form, find_terms
+from serve.protect.terms.sentence_terms import TermWay
 from serve.registry.dispatcher import Dispatcher
-from serve.translation.terms import TermWay
 
 Way = Literal["none", "terms", "replaced"]
 WAYS: tuple[Way, ...] = ("none", "terms", "replaced")

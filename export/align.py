@@ -8,13 +8,13 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from export.origin import read_origin
 from export.source_model import find_direction
-from model.alignment.attention import AlignedModel, Head
 from model.alignment.links import (
     AlignmentQuality,
     ReferenceLinks,
     alignment_quality,
     format_links,
 )
+from model.attention_alignment import AlignedModel, Head
 from model.data.corpus import Corpus, CorpusError, read_corpus, read_lines, read_links
 from model.errors import RunError
 from model.output_file import check_output

@@ -39,7 +39,7 @@ from serve.bundle.manifest import (
 )
 from serve.bundle.tokenizer import write_tokenizer
 from serve.bundle.tokenizer_spec import TokenizerSpec
-from serve.system import available_cpus
+from serve.host.system import available_cpus
 
 if TYPE_CHECKING:
     from export.graph_decoder import GraphDecoder

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
-from serve.command import ServeCommand
+from serve.commands.serve import ServeCommand
 from serve.settings import SHIPPED_BUNDLE
 
 DEMO_NOTE = """The included model translates captions of photographs only. For a real one, give its name or languages:

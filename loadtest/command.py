@@ -35,7 +35,7 @@ from loadtest.session import LiveView, LoadSession
 from loadtest.tables import format_capacity, format_runs
 from model.provenance import Provenance, command_line
 from serve.clients.options import ConnectionOptions, check_address
-from serve.files import FileError
+from serve.host.files import FileError
 
 INTERRUPTED = 130
 LIBRARIES = ("grpcio", "aiohttp", "numpy")

@@ -19,7 +19,7 @@ from loadtest.results import DOCUMENTS, LoadDocument, RunResult
 from loadtest.scenario import describe_errors
 from loadtest.tables import curve_table, kind_table, run_table, summary, warnings
 from model.errors import reason_of
-from serve.files import FileError
+from serve.host.files import FileError
 
 
 class _Plot(NamedTuple):

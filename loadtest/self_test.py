@@ -32,7 +32,7 @@ from loadtest.results import why_void
 from loadtest.samples import Samples, percentile
 from loadtest.scenario import ConstantPhase, RequestKind, Scenario, read_sentences
 from loadtest.tables import milliseconds
-from serve.server_process import HOST
+from serve.host.server_process import HOST
 
 # Largest relative deviation of the measured percentile from the expected one.
 TOLERANCE = 0.1

@@ -10,11 +10,13 @@ from typing import Any
 
 import structlog
 
-from serve import event_loop
-from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
 from serve.engine.native.engine import NativeEngine
-from serve.files import FileError
+from serve.host import event_loop
+from serve.host.files import FileError
+from serve.host.state import StateError
+from serve.host.system import open_standard_descriptors, raise_most_open_files
+from serve.http.server import ListenError
 from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER, unblock
 from serve.observability.logs import configure_logs
 from serve.observability.metrics import ServiceMetrics
@@ -26,8 +28,6 @@ from serve.registry.loader import LoadModels, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
-from serve.state import StateError
-from serve.system import open_standard_descriptors, raise_most_open_files
 from serve.worker import Worker, WorkerPlace
 
 # Expected reasons why a service cannot start.

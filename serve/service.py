@@ -20,33 +20,32 @@ from typing import Any
 import structlog
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
-from serve.api.arrivals import HTTP_TURNS, Arrivals
-from serve.api.auth import Security
-from serve.api.body_parser import BodyParser
-from serve.api.deepl.http import DeepLHttp
-from serve.api.documents.background import BackgroundDocuments
-from serve.api.documents.http import HttpDocuments
-from serve.api.documents.parts import DocumentParts
-from serve.api.documents.translator import SegmentTranslator
-from serve.api.glossaries import HttpGlossaries
-from serve.api.grpc_api import GrpcApi
-from serve.api.grpc_options import channel_options
-from serve.api.http_api import HttpApi
-from serve.api.http_keys import HttpKeys
-from serve.api.http_limits import HttpLimits, affordable_connections
-from serve.api.http_reader import RequestReader
-from serve.api.http_server import HttpServer, ListenError, open_port
-from serve.api.libretranslate.http import LibreTranslateHttp
-from serve.api.libretranslate.suggestions import SuggestionStore
-from serve.api.load_shedding import LoadShedder, Processor
-from serve.api.open_inference.grpc import OpenInferenceGrpc
-from serve.api.open_inference.http import OpenInferenceHttp
-from serve.api.open_inference.protocol import OpenInference
-from serve.api.parameters import ParameterReader
-from serve.api.value_limit import most_values
-from serve.files import FileError
+from serve.compat.deepl.http import DeepLHttp
+from serve.compat.libretranslate.http import LibreTranslateHttp
+from serve.compat.libretranslate.suggestions import SuggestionStore
+from serve.compat.open_inference.grpc import OpenInferenceGrpc
+from serve.compat.open_inference.http import OpenInferenceHttp
+from serve.compat.open_inference.protocol import OpenInference
+from serve.documents_api.background import BackgroundDocuments
+from serve.documents_api.http import HttpDocuments
+from serve.documents_api.parts import DocumentParts
+from serve.documents_api.translator import SegmentTranslator
+from serve.edge.arrivals import HTTP_TURNS, Arrivals
+from serve.edge.auth import Security
+from serve.edge.body_parser import BodyParser
+from serve.edge.load_shedding import LoadShedder, Processor
+from serve.edge.parameters import ParameterReader
+from serve.edge.reader import RequestReader
+from serve.edge.value_limit import most_values
 from serve.glossaries.reader import GlossaryReader
 from serve.glossaries.store import GlossaryStore
+from serve.grpc.api import GrpcApi
+from serve.grpc.options import channel_options
+from serve.host.files import FileError
+from serve.host.state import State
+from serve.host.system import trim_memory
+from serve.http.limits import HttpLimits, affordable_connections
+from serve.http.server import HttpServer, ListenError, open_port
 from serve.keys.accounts import KeyMetrics
 from serve.observability.exposition import write_metrics
 from serve.observability.log_writer import LOG_WRITER
@@ -57,11 +56,12 @@ from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.loader import ModelLoader
 from serve.registry.registry import ModelRegistry
 from serve.registry.reloader import Reloader
+from serve.rest.api import HttpApi
+from serve.rest.glossaries import HttpGlossaries
+from serve.rest.keys import HttpKeys
 from serve.runtime.cuda.driver import GpuCollector
 from serve.sandbox.sandbox import Sandbox
 from serve.settings import OFF, ServeSettings
-from serve.state import State
-from serve.system import trim_memory
 from serve.worker import Worker, WorkerState
 
 # Interval of health updates for clients of gRPC `Health.Watch`, and of checks for changed files.

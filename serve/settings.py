@@ -16,11 +16,11 @@ from pydantic_settings import (
 )
 
 from model.errors import reason_of
-from serve.config_file import ConfigFile, ConfigFileError
-from serve.system import DeviceChoice, available_cpus
+from serve.host.config_file import ConfigFile, ConfigFileError
+from serve.host.system import DeviceChoice, available_cpus
 
 if TYPE_CHECKING:
-    from serve.state import State
+    from serve.host.state import State
 
 
 class ConnectionSettings(BaseModel):
@@ -158,7 +158,7 @@ class StateSettings(BaseModel):
         Raises:
             StateError: if the directory or the database cannot be used.
         """
-        from serve.state import State, StateError  # noqa: PLC0415 - SQLAlchemy is slow and takes 14 MB
+        from serve.host.state import State, StateError  # noqa: PLC0415 - SQLAlchemy is slow and takes 14 MB
 
         if self.state_dir is None:
             if self.state_url is not None:

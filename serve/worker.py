@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from serve.errors import DrainingError
+from serve.host.process_link import LinkClosedError, ProcessLink
 from serve.observability.merged_metrics import Family, snapshot
 from serve.observability.metrics import ServiceMetrics
-from serve.process_link import LinkClosedError, ProcessLink
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.reloader import Reloader, ReloadReport
 

@@ -23,7 +23,7 @@ from model.scoring import Measure, Quality, bleu_metric, measure, measure_as_lit
 from model.text_table import format_table
 from model.versions import installed_versions
 from serve.clients.options import ConnectionOptions
-from serve.files import FileError
+from serve.host.files import FileError
 
 
 @dataclass(frozen=True, slots=True)

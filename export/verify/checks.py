@@ -23,10 +23,10 @@ from export.verify.stepper import Reader, References, Stepper, gap_of
 from export.verify.sync_engine import SyncEngine
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import GoldenSentence, StoredPrecision
+from serve.host.system import DeviceChoice
 from serve.runtime.placement import ModelSessions, open_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
-from serve.system import DeviceChoice
 
 
 @dataclass(frozen=True, slots=True)

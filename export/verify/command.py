@@ -21,7 +21,7 @@ from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import Bundle, BundleError, damage_explained
 from serve.bundle.manifest import StoredPrecision
-from serve.system import DeviceChoice
+from serve.host.system import DeviceChoice
 
 # 8-bit rounding changes some translations: the share of equal ones is reported, but required only on request.
 DEMANDS: dict[StoredPrecision, Demands] = {

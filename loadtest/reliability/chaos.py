@@ -29,7 +29,7 @@ from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, balanced_b
 from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError, read_sentences
 from loadtest.server_metrics import MetricsReader
 from model.errors import reason_of
-from serve.server_process import ServerProcessError, server_command
+from serve.host.server_process import ServerProcessError, server_command
 
 PROCESSES = 2
 FAULT_AT = 1 / 4

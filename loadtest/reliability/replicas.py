@@ -19,7 +19,7 @@ from loadtest.clients import Targets
 from loadtest.scenario import LoadProtocol
 from loadtest.server_metrics import MetricsReader, ServerState
 from serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
-from serve.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError, reserve_ports
+from serve.host.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError, reserve_ports
 
 PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
 # HTTP and gRPC ports in the configuration: nginx's own, then those of each replica.

@@ -28,7 +28,7 @@ from loadtest.reliability.chaos import BEAM, LATE, Findings, Load, ReliabilityCo
 from loadtest.reliability.replicas import Replicas, alone, start_replicas
 from loadtest.scenario import LoadProtocol
 from loadtest.session import LiveView
-from serve.server_process import server_command
+from serve.host.server_process import server_command
 
 ADMIN_KEY = "soak"
 RELOADS = "rest other ok"

@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypedDict
 from grpc import StatusCode
 
 from protos import translation_pb2
-from serve.api.message_mapper import message_reader
 from serve.clients.errors import TooLateError
-from serve.glossaries.entry import Entry
+from serve.grpc.message_mapper import message_reader
+from serve.protect.terms.entry import Entry
 from serve.translation.detection import DetectResponse
 from serve.translation.fields import SearchFields
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse

@@ -13,7 +13,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from serve.clients.channel import DEFAULTS, ClientSettings
-from serve.files import FileError, load_key, read_certificates
+from serve.host.files import FileError, load_key, read_certificates
 
 API_KEY, TLS = "api-key", "tls"
 CA, CERTIFICATE, KEY = "tls-ca-file", "tls-certificate-file", "tls-key-file"

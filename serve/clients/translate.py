@@ -27,7 +27,7 @@ from serve.clients.translate_files import DocumentFileError, output_paths, read_
 from serve.documents.document import DocumentRequest, Segment
 from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
 from serve.documents.kept import kept_placeholders
-from serve.files import FileError
+from serve.host.files import FileError
 from serve.languages.names import language_tag
 from serve.translation.blank import is_blank
 from serve.translation.fields import SearchFields

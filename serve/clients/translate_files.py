@@ -14,9 +14,9 @@ from serve.clients.errors import NotTranslatedError
 from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
 from serve.documents.translation import translate_segments
-from serve.files import FileError
-from serve.glossaries.entry import Entry
 from serve.glossaries.local_file import read_file
+from serve.host.files import FileError
+from serve.protect.terms.entry import Entry
 
 
 class DocumentFileError(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from serve.placeholders.patterns import Finder
+from serve.protect.placeholders.patterns import Finder
 
 _TAG = re.compile(r"<[^<>]*>")
 _ADDRESSES = Finder(("url", "email"))

@@ -9,10 +9,10 @@ from serve.documents.document import Document, DocumentError, DocumentRequest, S
 from serve.documents.encodings import encoding_of
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
-from serve.markup.blocks import SPACES, Block, BlockReader, MarkKind
-from serve.markup.elements import Element, MarkupOptions, build_tree
-from serve.markup.html import scan_html
-from serve.markup.tokens import MarkupError, Token, names
+from serve.protect.markup.blocks import SPACES, Block, BlockReader, MarkKind
+from serve.protect.markup.elements import Element, MarkupOptions, build_tree
+from serve.protect.markup.html import scan_html
+from serve.protect.markup.tokens import MarkupError, Token, names
 
 # Each takes about 300 bytes.
 MOST_TOKENS = 1_000_000

@@ -36,8 +36,8 @@ from sqlalchemy import (
 
 from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
 from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
-from serve.fair_share import largest_share
-from serve.state import Identifier, State, storing
+from serve.host.fair_share import largest_share
+from serve.host.state import Identifier, State, storing
 
 # A worker extends its claim about every second.
 CLAIM_SECONDS = 30.0

@@ -15,9 +15,9 @@ from serve.documents.jobs import DocumentJobs
 from serve.documents.reader import DocumentReader, DocumentText
 from serve.documents.translation import translate_segments
 from serve.errors import DrainingError, RateLimitedError, ServiceError
-from serve.fair_share import largest_share
+from serve.host.fair_share import largest_share
+from serve.host.threads import DOCUMENTS
 from serve.sandbox.sandbox import ParserUnavailableError
-from serve.threads import DOCUMENTS
 
 # Jobs of one process that are translated at once: small documents pass a large one.
 MAX_RUNNING = 4

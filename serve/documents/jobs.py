@@ -12,8 +12,8 @@ from serve.documents.job_store import JobStore
 from serve.documents.kept import kept_placeholders
 from serve.documents.reader import DocumentReader
 from serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooLargeError
+from serve.host.threads import DOCUMENTS
 from serve.languages.names import language_tag
-from serve.threads import DOCUMENTS
 
 MOST_NAME_CHARACTERS = 200
 JOB_ID_DIGITS = 32

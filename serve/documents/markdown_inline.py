@@ -12,7 +12,7 @@ from markdown_it.common.utils import normalizeReference
 from serve.documents.document import DocumentError
 from serve.documents.element_ends import ElementEnds
 from serve.documents.inline import Item, ItemKind
-from serve.markup.html import VOID, read_translate
+from serve.protect.markup.html import VOID, read_translate
 
 # In their order: the first form that matches at a place wins. Repetitions are possessive, or as good as that.
 _FORMS = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from serve.documents.document import Segment, is_translatable
 from serve.documents.splice import Part
 from serve.documents.xml import XmlText, escape, local
-from serve.markup.tokens import Kind, names
+from serve.protect.markup.tokens import Kind, names
 
 # Elements with copies of strings, in both kinds of charts. Numbers and formulas have others.
 _STRINGS = names("strCache strLit multiLvlStrCache strDim")

@@ -14,7 +14,7 @@ from serve.documents.office_runs import RunTags, stretch_part
 from serve.documents.splice import Part
 from serve.documents.stretches import Piece, Role, stretches
 from serve.documents.xml import XmlText, any_inside, local
-from serve.markup.tokens import Kind, names
+from serve.protect.markup.tokens import Kind, names
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from serve.documents.package import Package
 from serve.documents.splice import Part
 from serve.documents.stretches import Piece, Role, stretches
 from serve.documents.xml import XmlText, any_inside, escape
-from serve.markup.tokens import Kind, names
+from serve.protect.markup.tokens import Kind, names
 
 _CONTENT = "content.xml"
 # Headers and footers are in the styles.

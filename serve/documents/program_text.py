@@ -3,7 +3,7 @@
 import re
 
 from serve.documents.document import is_translatable, without
-from serve.placeholders.patterns import Finder
+from serve.protect.placeholders.patterns import Finder
 
 _PLACEHOLDERS = Finder(("url", "email", "mustache", "interpolation", "brace", "printf"))
 _FIELD = r"(?:y{2,4}|M{1,4}|d{1,2}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,3}|E{1,4}|a)"

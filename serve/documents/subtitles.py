@@ -15,7 +15,7 @@ from itertools import accumulate
 from serve.documents.document import Document, DocumentRequest
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.splice import Part, Span, SplicedDocument, decode
-from serve.markup.references import decode_references
+from serve.protect.markup.references import decode_references
 
 # The usual longest line, and the longest pause inside of a sentence.
 LINE_CHARACTERS = 42

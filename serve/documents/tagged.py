@@ -17,11 +17,11 @@ from serve.documents.element_ends import ElementEnds
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.program_text import is_code
 from serve.documents.splice import Part, Span
-from serve.markup.elements import BLOCKS
-from serve.markup.html import VOID, read_translate
-from serve.markup.tokens import names
-from serve.placeholders.icu import find_texts
-from serve.placeholders.patterns import Finder
+from serve.protect.markup.elements import BLOCKS
+from serve.protect.markup.html import VOID, read_translate
+from serve.protect.markup.tokens import names
+from serve.protect.placeholders.icu import find_texts
+from serve.protect.placeholders.patterns import Finder
 
 # Each takes about 300 bytes.
 MAX_ITEMS = 100_000

@@ -11,7 +11,7 @@ from serve.documents.document import Document, DocumentError, DocumentRequest
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.splice import Part, Span, SplicedDocument
 from serve.documents.xml import XmlText, decode_xml, escape, local
-from serve.markup.tokens import Kind, names
+from serve.protect.markup.tokens import Kind, names
 
 # Pairs of tags, pairs of elements, and elements without text of the document. Content of `bpt` and others is code.
 _PAIRS = names("g pc mrk")

@@ -13,8 +13,8 @@ from typing import overload
 
 from serve.documents.document import DocumentError
 from serve.documents.splice import decode, decode_as
-from serve.markup.tokens import Kind, MarkupError, Token
-from serve.markup.xml import check_xml, xml_tokens
+from serve.protect.markup.tokens import Kind, MarkupError, Token
+from serve.protect.markup.xml import check_xml, xml_tokens
 
 MOST_TOKENS = 1_000_000
 MOST_LEVELS = 200

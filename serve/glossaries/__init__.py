@@ -5,5 +5,5 @@
     files       entries as TSV, CSV and TBX: `files`, `tbx`
     store       glossaries that outlive the process: `store`
 
-Depends on no other part of the service but `serve.state` and `serve.alignment`.
+Depends on no other part of the service but `serve.host.state` and `serve.protect.alignment`.
 """

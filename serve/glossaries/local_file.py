@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from serve.files import FileError
-from serve.glossaries.entry import Entry, EntryError
 from serve.glossaries.files import FORMATS, read_entries
+from serve.host.files import FileError
+from serve.protect.terms.entry import Entry, EntryError
 
 
 def read_file(file: Path, source_language: str, target_language: str) -> tuple[Entry, ...]:

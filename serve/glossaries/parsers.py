@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from serve.glossaries.entry import EntryError
 from serve.glossaries.files import read_entries
+from serve.protect.terms.entry import EntryError
 from serve.sandbox.frames import Item
 from serve.sandbox.worker import Parser, Refusal
 

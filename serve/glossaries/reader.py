@@ -1,8 +1,8 @@
 """Reads the glossary files of clients in the sandbox."""
 
-from serve.glossaries.entry import Entry, EntryError
 from serve.glossaries.files import EntriesFormat
 from serve.glossaries.parsers import READ
+from serve.protect.terms.entry import Entry, EntryError
 from serve.sandbox.frames import Item
 from serve.sandbox.limits import MEBIBYTE, Limits
 from serve.sandbox.sandbox import Sandbox

@@ -34,11 +34,11 @@ from sqlalchemy import (
 )
 
 from serve.errors import ForbiddenError, GlossaryNotFoundError, GlossaryStoreFullError, InvalidRequestError
-from serve.fair_share import largest_share
-from serve.glossaries.entry import Entry, check_entries
 from serve.glossaries.index_cache import IndexCache
-from serve.glossaries.matching import TermIndex
-from serve.state import Identifier, State
+from serve.host.fair_share import largest_share
+from serve.host.state import Identifier, State
+from serve.protect.terms.entry import Entry, check_entries
+from serve.protect.terms.matching import TermIndex
 
 MOST_GLOSSARIES = 1000
 MOST_DICTIONARIES = 100

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from serve.glossaries.entry import MOST_ENTRIES, MOST_TARGETS, Entry, EntryError
+from serve.protect.terms.entry import MOST_ENTRIES, MOST_TARGETS, Entry, EntryError
 
 _CONCEPTS = frozenset({"termEntry", "conceptEntry"})
 _LANGUAGES = frozenset({"langSet", "langSec"})

@@ -10,10 +10,10 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from serve.errors import NotReadyError
+from serve.host.state import State
 from serve.keys.account import Account, ask
 from serve.keys.key import Key
 from serve.keys.usage import UsageStore
-from serve.state import State
 
 _log = structlog.get_logger("dragoman")
 

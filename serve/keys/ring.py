@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from model.errors import first_problem
-from serve.files import FileError, ReloadedValue, read_file
+from serve.host.files import FileError, ReloadedValue, read_file
 from serve.keys.account import Account, ask
 from serve.keys.accounts import Accounts
 from serve.keys.key import Key, digest_of, id_of

@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from serve.state import State
+from serve.host.state import State
 
 TABLES = MetaData()
 _USAGE = Table(

@@ -1,7 +1,7 @@
 """A replica under Ray Serve: the service of `dragoman serve` without ports.
 
 Ray Serve awaits the ASGI application, which is complete when the models are ready, and calls the methods that have the
-names of the gRPC methods. `ProxyCall` adapts a call of Ray Serve's proxy to the handlers of `serve.api.grpc_api`: the
+names of the gRPC methods. `ProxyCall` adapts a call of Ray Serve's proxy to the handlers of `serve.grpc.api`: the
 proxy passes metadata, takes status, details and trailers, and cancels the call if the client does. It passes no
 deadline.
 """
@@ -17,9 +17,9 @@ from grpc import StatusCode
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
-from serve.api.grpc_guard import KEY_METADATA
-from serve.api.problem_document import REQUEST_ID_HEADER
 from serve.app import configure_logs_and_traces, open_service
+from serve.grpc.guard import KEY_METADATA
+from serve.http.problem import REQUEST_ID_HEADER
 from serve.ray_serve.settings import ROWS_RUNNING, SEQUENCES_WAITING, SLOTS, RaySettings
 from serve.service import Service
 

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from serve.errors import ForbiddenError
-from serve.glossaries.matching import TermIndex
 from serve.glossaries.store import GlossaryStore
 from serve.keys.account import Account
 from serve.observability.logs import RequestRecord
 from serve.observability.request_metrics import NO_MODEL
+from serve.protect.terms.matching import TermIndex
+from serve.protect.terms.sentence_terms import TextTerms, follow_terms
 from serve.registry.detected import DetectedTexts
 from serve.registry.glossaries import find_indexes
 from serve.registry.lifecycle import Lifecycle
@@ -29,7 +30,6 @@ from serve.translation.detection import DetectResponse, best_guess, detect_langu
 from serve.translation.markup import PLAIN
 from serve.translation.request import AUTO, ModelRequest, RequestLimits, ScoreRequest, TranslateRequest
 from serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.terms import TextTerms, follow_terms
 from serve.translation.translator import Translator
 
 ReadResponse = TypeVar("ReadResponse", ScoreResponse, AttentionResponse)

@@ -1,10 +1,10 @@
 """The terms of a request: its own, and those of stored glossaries."""
 
 from serve.errors import InvalidRequestError
-from serve.glossaries.entry import EntryError, check_entries
-from serve.glossaries.matching import TermIndex
 from serve.glossaries.store import Glossaries
-from serve.threads import TERMS
+from serve.host.threads import TERMS
+from serve.protect.terms.entry import EntryError, check_entries
+from serve.protect.terms.matching import TermIndex
 from serve.translation.fields import shown
 from serve.translation.request import TranslateRequest
 

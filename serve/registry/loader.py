@@ -25,12 +25,12 @@ from serve.engine.engine import ENGINE_THREAD
 from serve.engine.engines import Models
 from serve.engine.native.model import runs_natively
 from serve.errors import ServiceError
+from serve.host.system import SIDE_THREAD, run_in_daemon_thread
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
 from serve.registry.registry import ServedModel
 from serve.runtime.placement import place
 from serve.settings import ServeSettings
-from serve.system import SIDE_THREAD, run_in_daemon_thread
 
 T = TypeVar("T")
 # For a single bundle whose manifest has no valid name; opening the bundle then reports the problem.

@@ -14,10 +14,10 @@ import structlog
 from serve.bundle.directions import start_tokens
 from serve.engine.engines import Models
 from serve.errors import NotReadyError, ServiceError
+from serve.host.system import run_in_daemon_thread
 from serve.registry.pipeline import GoldenMismatchError, Pipeline
 from serve.registry.route import Offers, check_model
 from serve.registry.uses import Uses
-from serve.system import run_in_daemon_thread
 
 
 class ModelState(StrEnum):

@@ -17,11 +17,11 @@ import structlog
 
 from serve.bundle.bundle import BundleError
 from serve.errors import DrainingError
+from serve.host.system import run_in_daemon_thread, trim_memory
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.lifecycle import Lifecycle, Stage
 from serve.registry.loader import FoundBundle, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
-from serve.system import run_in_daemon_thread, trim_memory
 
 # Stuck loads at which no further load starts.
 MOST_STUCK_LOADS = 2

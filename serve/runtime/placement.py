@@ -12,12 +12,12 @@ import structlog
 
 from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from serve.bundle.manifest import Manifest, StateSpec
+from serve.host.system import DeviceChoice
 from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
 from serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
 from serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
 from serve.runtime.model import Model
 from serve.runtime.sessions import load_sessions
-from serve.system import DeviceChoice
 
 FLOAT_BYTES = ELEMENT_BYTES[FLOAT]
 # Encoder and decoder each hold their weights. Tied embeddings are in both, and once more transposed.

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import structlog
 
 from serve.errors import DeadlineExceededError, InternalError, NotReadyError, RequestTooLargeError
+from serve.host.system import without_full_collections
 from serve.sandbox.frames import (
     END,
     FAILURE,
@@ -28,7 +29,6 @@ from serve.sandbox.frames import (
 from serve.sandbox.host import ParserHost
 from serve.sandbox.limits import MEBIBYTE, Limits, Purpose
 from serve.sandbox.worker import MEMORY_STATUS, PROBE, Refusal
-from serve.system import without_full_collections
 
 # Of a call whose worker dies for a reason that is none of the limits.
 MAX_TRIES = 3

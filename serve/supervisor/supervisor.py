@@ -15,10 +15,11 @@ from typing import Any
 
 import structlog
 
-from serve.api.http_server import ListenError, open_port, reserve_shared_port
 from serve.app import configure_logs_and_traces, serve_in_place
+from serve.host.process_link import LinkClosedError
+from serve.host.system import open_standard_descriptors, raise_most_open_files, trim_memory
+from serve.http.server import ListenError, open_port, reserve_shared_port
 from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER
-from serve.process_link import LinkClosedError
 from serve.registry.loader import LoadModels
 from serve.registry.reloader import ReloadReport
 from serve.sandbox.host import ParserHost
@@ -27,7 +28,6 @@ from serve.supervisor.cpus import share_of
 from serve.supervisor.joined_metrics import JoinedMetrics
 from serve.supervisor.reports import join_reports
 from serve.supervisor.worker_process import WorkerProcess, fork_worker
-from serve.system import open_standard_descriptors, raise_most_open_files, trim_memory
 from serve.worker import WorkerPlace, WorkerState
 
 # Pause before a worker that ended is replaced: the first, doubled with each further end, and the longest.

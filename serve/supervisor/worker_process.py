@@ -11,9 +11,9 @@ from typing import Any
 
 import structlog
 
+from serve.host.process_link import ProcessLink
+from serve.host.system import use_cpus
 from serve.observability.log_writer import LOG_WRITER
-from serve.process_link import ProcessLink
-from serve.system import use_cpus
 from serve.worker import WorkerPlace, WorkerState
 
 # Signals with handlers in the supervisor.

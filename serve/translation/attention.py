@@ -7,9 +7,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.alignment import Alignment
 from serve.errors import InvalidRequestError
 from serve.observability.usage import RequestUsage, Timings
+from serve.protect.alignment import Alignment
 from serve.translation.request import ScoreRequest
 
 NO_HEADS = "expected a model that runs on native CPU operators, on a server without --no-alignments"

@@ -20,8 +20,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from serve.alignment import AlignmentUnit
 from serve.errors import InvalidRequestError
+from serve.protect.alignment import AlignmentUnit
 from serve.search.options import MAX_SUPPRESSED_IDS
 from serve.search.patience import enough_hypotheses
 

@@ -5,19 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 
-from serve.alignment import Alignment, is_word
 from serve.errors import InvalidRequestError
-from serve.markup.elements import MarkupFormat, MarkupOptions
-from serve.markup.references import Escaper
-from serve.markup.sentences import MarkedSentence, has_letter_outside
-from serve.placeholders.bare import without_placeholders
-from serve.placeholders.check import Repair, forced_prefix, lost_nodes
-from serve.placeholders.icu import MessageEscaper, is_message
-from serve.placeholders.marks import Marker
-from serve.placeholders.patterns import KINDS, Finder, PlaceholderKind
-from serve.placeholders.render import Rendering
+from serve.protect.alignment import Alignment, is_word
+from serve.protect.markup.elements import MarkupFormat, MarkupOptions
+from serve.protect.markup.references import Escaper
+from serve.protect.markup.sentences import MarkedSentence, has_letter_outside
+from serve.protect.placeholders.bare import without_placeholders
+from serve.protect.placeholders.check import Repair, forced_prefix, lost_nodes
+from serve.protect.placeholders.icu import MessageEscaper, is_message
+from serve.protect.placeholders.marks import Marker
+from serve.protect.placeholders.patterns import KINDS, Finder, PlaceholderKind
+from serve.protect.placeholders.render import Rendering
+from serve.protect.terms.sentence_terms import AppliedTerm, Prefix, term_places
 from serve.translation.fields import shown
-from serve.translation.terms import AppliedTerm, Prefix, term_places
 
 PLAIN = "text"
 MOST_TAGS = 64

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from serve.alignment import Alignment, compose
 from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
+from serve.protect.alignment import Alignment, compose
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import SearchFields
 from serve.translation.request import TranslateRequest

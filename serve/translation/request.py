@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
-from serve.glossaries.entry import Entry
-from serve.placeholders.patterns import Finder
-from serve.placeholders.render import Rendering
+from serve.protect.placeholders.patterns import Finder
+from serve.protect.placeholders.render import Rendering
+from serve.protect.terms.entry import Entry
+from serve.protect.terms.sentence_terms import SentenceTerms, TextTerms
 from serve.scheduler.sequence import FairnessKey
 from serve.translation.blank import is_blank
 from serve.translation.fields import DEFAULT_SEARCH, SearchFields, shown
 from serve.translation.markup import PLAIN, TAG_FIELDS, Reading, SentenceMarkup, read_markup, read_placeholders
 from serve.translation.search_plan import ALIGNED, SearchLimits, SearchPlan, invalid_option
-from serve.translation.terms import SentenceTerms, TextTerms
 
 # The source language of a request whose texts each have their own, to be detected.
 AUTO = "auto"

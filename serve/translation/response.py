@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.tokenizer.tokenizer import TextTokenizer
-from serve.alignment import ALIGN, Alignment, AlignmentUnit
 from serve.observability.usage import RequestUsage, Timings
-from serve.placeholders.check import Repair
+from serve.protect.alignment import ALIGN, Alignment, AlignmentUnit
+from serve.protect.placeholders.check import Repair
+from serve.protect.terms.sentence_terms import AppliedTerm
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
 from serve.translation.attention import PairAttention
 from serve.translation.detection import DetectedLanguage
 from serve.translation.request import TextRequest
 from serve.translation.search_plan import SearchPlan, TargetVocabulary
-from serve.translation.terms import AppliedTerm
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from serve.alignment import AlignmentUnit
 from serve.errors import InvalidRequestError
+from serve.protect.alignment import AlignmentUnit
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFields, shown
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.errors import InvalidRequestError, QueueFullError
-from serve.placeholders.check import Repair, RepairWay
+from serve.protect.placeholders.check import Repair, RepairWay
+from serve.protect.terms.sentence_terms import Prefix
 from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.hypothesis import Hypothesis
 from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import Found, ResponseBuilder
 from serve.translation.submission import Submission
-from serve.translation.terms import Prefix
 from serve.translation.turns import Steps
 
 MOST_ROUNDS = 6

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 from sentencex import segment
 
-from serve.alignment import Alignment
 from serve.errors import InvalidRequestError
-from serve.markup.sentences import read_document
-from serve.markup.tokens import MarkupError
-from serve.placeholders.check import Repair, joined_repairs
+from serve.protect.alignment import Alignment
+from serve.protect.markup.sentences import read_document
+from serve.protect.markup.tokens import MarkupError
+from serve.protect.placeholders.check import Repair, joined_repairs
+from serve.protect.terms.sentence_terms import join_terms
 from serve.search.hypothesis import FinishReason
 from serve.translation.blank import BLANK_CHARACTERS, has_letter, is_blank
 from serve.translation.fields import OPTIONS
@@ -33,7 +34,6 @@ from serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, S
 from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import Alternative, Translation, TranslationDelta, TranslationResponse
 from serve.translation.search_plan import SearchPlan
-from serve.translation.terms import join_terms
 
 # Blank lines, or a line.
 LINE = re.compile(rf"[{BLANK_CHARACTERS}]*[\r\n]|[^\r\n]+")

@@ -17,12 +17,12 @@ import pytest
 from loadtest.reliability.replicas import Replicas, ServedProcess, behind_nginx, find_nginx
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.api.http_limits import HttpLimits
 from serve.clients.channel import ClientSettings
 from serve.clients.client import TranslationClient
-from serve.server_process import is_ready, reserve_ports
+from serve.host.server_process import is_ready, reserve_ports
+from serve.http.limits import HttpLimits
 from serve.settings import ServeSettings
-from tests.serve.api.test_event_stream import read_events
+from tests.serve.edge.test_events import read_events
 from tests.support.live import LONG_TEXT, NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually
 from tests.support.paths import ROOT
 

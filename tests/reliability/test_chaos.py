@@ -18,7 +18,7 @@ from loadtest.clients import OK
 from loadtest.reliability.chaos import FAULTS, LOST_CONNECTION, Fault, Findings, Load, run_round
 from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, start_replicas
 from loadtest.scenario import RequestKind
-from serve.server_process import ServerProcessError
+from serve.host.server_process import ServerProcessError
 from tests.support import served_fakes
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.server_process import HOST, is_ready, reserve_ports
+from serve.host.server_process import HOST, is_ready, reserve_ports
 from tests.support.live import LONG_TEXT, WAIT_SECONDS, eventually
 from tests.support.processes import start_process
 

@@ -15,7 +15,7 @@ from loadtest.reliability.chaos import ANSWERED, LOST_CONNECTION, Fault, Load, r
 from loadtest.reliability.replicas import START_SECONDS, Replicas, alone, start_replicas
 from loadtest.reliability.soak import ADMIN_KEY, replace_model
 from loadtest.scenario import RequestKind
-from serve.server_process import server_command
+from serve.host.server_process import server_command
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT
 from tests.support.processes import children

@@ -14,11 +14,11 @@ import grpc
 import pytest
 
 from protos.translation_pb2 import TranslateRequest, TranslateResponse
+from serve.host.state import State
 from serve.keys.account import PORTION
 from serve.keys.limits import KeyLimits, period_start
 from serve.keys.store import KeyStore
 from serve.keys.usage import UsageStore
-from serve.state import State
 from tests.support.live import TRANSLATE_METHOD, eventually
 from tests.support.paths import ROOT
 from tests.support.processes import children

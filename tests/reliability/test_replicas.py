@@ -22,7 +22,7 @@ from loadtest.reliability.replicas import (
     start_replicas,
 )
 from loadtest.scenario import RequestKind
-from serve.server_process import is_ready
+from serve.host.server_process import is_ready
 from tests.support import served_fakes
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT

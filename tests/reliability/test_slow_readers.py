@@ -13,7 +13,7 @@ import pytest
 
 from protos.inference_pb2 import ModelInferRequest
 from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateStreamResponse
-from serve.api.http_limits import HttpLimits
+from serve.http.limits import HttpLimits
 from tests.support.conversation import MANY_METHOD
 from tests.support.live import LONG_TEXT, STREAM_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
 from tests.support.raw_http import SMALL_BUFFER_BYTES, open_narrow_port
@@ -29,7 +29,7 @@ NARROW = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]
 @pytest.fixture
 def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
     """A service with a short timeout for slow readers."""
-    monkeypatch.setattr("serve.api.grpc_call.SEND_TIMEOUT_SECONDS", SEND_SECONDS)
+    monkeypatch.setattr("serve.grpc.call.SEND_TIMEOUT_SECONDS", SEND_SECONDS)
     monkeypatch.setattr("serve.service.open_port", open_narrow_port)
     limits = HttpLimits(send_seconds=SEND_SECONDS, sweep_seconds=0.1)
     with run_service(bundle_path, http_limits=limits, queue_limit=64) as service:

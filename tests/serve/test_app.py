@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
-from serve.api.http_server import ListenError
 from serve.bundle.bundle import BundleError
+from serve.host.server_process import reserve_ports
+from serve.http.server import ListenError
 from serve.registry.lifecycle import Stage
-from serve.server_process import reserve_ports
 from tests.support.fakes import FakeModel
 from tests.support.live import (
     LONG_TEXT,

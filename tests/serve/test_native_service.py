@@ -12,9 +12,9 @@ import pytest
 from export.make_bundle import BundleOptions
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
-from serve.api.load_shedding import LoadShedder
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import AttentionHead
+from serve.edge.load_shedding import LoadShedder
 from serve.engine.native.engine import NativeEngine
 from serve.registry.engine_models import load_engines, load_models
 from serve.runtime.onnx_runtime import why_no_kernels

@@ -6,29 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from serve.api import (
-    grpc_connections,
-    grpc_guard,
-    grpc_health,
-    grpc_options,
-    grpc_pace,
-    grpc_reflection,
-    grpc_unread,
-    grpc_waits,
-    http_limits,
-    http_parser,
-)
-from serve.api.body_coding import SMALL_CONTENT_BYTES
-from serve.api.grpc_call import SEND_TIMEOUT_SECONDS
-from serve.api.http_limits import HttpLimits
-from serve.api.http_reader import MAX_BODIES_SHARE, MAX_LARGEST_BODIES
-from serve.api.libretranslate.suggestions import MOST_SUGGESTIONS
-from serve.api.open_inference.grpc import PROBES
-from serve.api.value_limit import SPARE_VALUES, VALUES_PER_TEXT
-from serve.compression import COMPRESSED_FROM_BYTES
-from serve.glossaries.entry import MAX_DICTIONARY_BYTES, MOST_ENTRIES
+from serve.compat.libretranslate.suggestions import MOST_SUGGESTIONS
+from serve.compat.open_inference.grpc import PROBES
+from serve.edge.body_coding import SMALL_CONTENT_BYTES
+from serve.edge.reader import MAX_BODIES_SHARE, MAX_LARGEST_BODIES
+from serve.edge.value_limit import SPARE_VALUES, VALUES_PER_TEXT
 from serve.glossaries.index_cache import MAX_CLIENT_BYTES, MAX_INDEX_BYTES
 from serve.glossaries.store import MAX_STORED_BYTES, MAX_STORED_GLOSSARIES, MOST_DICTIONARIES, MOST_GLOSSARIES
+from serve.grpc import connections as grpc_connections
+from serve.grpc import guard as grpc_guard
+from serve.grpc import health as grpc_health
+from serve.grpc import options as grpc_options
+from serve.grpc import pace as grpc_pace
+from serve.grpc import reflection as grpc_reflection
+from serve.grpc import unread as grpc_unread
+from serve.grpc import waits as grpc_waits
+from serve.grpc.call import SEND_TIMEOUT_SECONDS
+from serve.http import limits as http_limits
+from serve.http import parser as http_parser
+from serve.http.compression import COMPRESSED_FROM_BYTES
+from serve.http.limits import HttpLimits
+from serve.protect.terms.entry import MAX_DICTIONARY_BYTES, MOST_ENTRIES
 from serve.service import MOST_LARGEST_DOCUMENTS
 from serve.settings import ServeSettings
 from serve.translation.turns import PERIODS, SMALL_TEXT_BYTES

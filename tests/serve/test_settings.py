@@ -8,8 +8,8 @@ from pydantic import SecretStr, ValidationError
 
 import dragoman
 from hub.serve_command import ServeModelsCommand
+from serve.host.system import available_cpus
 from serve.settings import ModelSettings, ServeSettings
-from serve.system import available_cpus
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from prometheus_client.registry import CollectorRegistry
 from protos.inference_pb2 import DESCRIPTOR as INFERENCE
 from protos.translation_pb2 import DESCRIPTOR as TRANSLATION
 from serve.bundle.manifest import Manifest
-from serve.command import ServeCommand
+from serve.commands.serve import ServeCommand
 from serve.errors import ERRORS
 from serve.runtime.cuda.driver import Gpu, GpuCollector
 from serve.settings import ModelSettings, ServeSettings

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import count
 
-from serve.api.form_parser import PARSE_FORM
 from serve.documents.parsers import PARSE
+from serve.edge.form_parser import PARSE_FORM
 from serve.glossaries.parsers import READ
 from serve.sandbox.frames import Item
 from serve.sandbox.worker import Parser

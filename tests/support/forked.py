@@ -107,7 +107,7 @@ def forked_servers() -> Iterator[None]:
     """Forks what `ServerProcess` starts."""
     with pytest.MonkeyPatch.context() as patch:
         forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedPopen})
-        patch.setattr("serve.server_process.subprocess", forking)
+        patch.setattr("serve.host.server_process.subprocess", forking)
         yield
 
 

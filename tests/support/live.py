@@ -30,9 +30,6 @@ from protos.translation_pb2 import (
     TranslateResponse,
     TranslateStreamResponse,
 )
-from serve import event_loop
-from serve.api import http_reader
-from serve.api.http_limits import HttpLimits
 from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     GRAPH_FILES,
@@ -43,7 +40,10 @@ from serve.bundle.bundle import (
     write_manifest,
 )
 from serve.bundle.manifest import AttentionHead, BundleDirection, GoldenSentence
+from serve.edge import reader as http_reader
 from serve.engine.engine import Engine
+from serve.host import event_loop
+from serve.http.limits import HttpLimits
 from serve.observability.batch import Batch
 from serve.observability.metrics import ServiceMetrics, _Merged
 from serve.registry.loader import LoadModels, ModelLoader

@@ -21,7 +21,7 @@ from benchmarks.harness.process import running_on
 from benchmarks.served import ServedSentence, command_of, read_sentences, serving
 from benchmarks.service import TIMEOUT_SECONDS, Answer, LoneClient, ServicePlan, lone_clients, measure_lone
 from serve.bundle.bundle import Bundle
-from serve.server_process import HOST, reserve_ports
+from serve.host.server_process import HOST, reserve_ports
 from tests.support.request_cost import MESSAGE, empty_service, read_answer, rest_request
 
 

@@ -8,10 +8,10 @@ from xml.etree import ElementTree as ET
 import numpy as np
 from hypothesis import strategies as st
 
-from serve.alignment import Alignment
-from serve.markup.elements import MarkupOptions
-from serve.markup.sentences import Split, read_document
-from serve.markup.tags import place_tags
+from serve.protect.alignment import Alignment
+from serve.protect.markup.elements import MarkupOptions
+from serve.protect.markup.sentences import Split, read_document
+from serve.protect.markup.tags import place_tags
 from serve.translation.segments import SegmentedText
 
 # Returns the translation of a sentence and its alignment, by tokens.

@@ -21,7 +21,7 @@ from itertools import cycle
 from pathlib import Path
 
 from serve.bundle.bundle import Bundle
-from serve.server_process import HOST, ServerProcess, reserve_ports, server_command
+from serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
 from tests.support.processes import children
 
 CALLS = 24

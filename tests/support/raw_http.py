@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from serve.api.http_limits import HttpLimits
-from serve.api.http_server import open_port
+from serve.http.limits import HttpLimits
+from serve.http.server import open_port
 from tests.support.certificates import Authority
 from tests.support.live import WAIT_SECONDS, LiveService, run_service
 

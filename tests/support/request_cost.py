@@ -25,8 +25,8 @@ from typing import Any
 import grpc.aio
 
 from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateResponse
-from serve import event_loop
-from serve.server_process import HOST, ServerProcess, reserve_ports, server_command
+from serve.host import event_loop
+from serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
 
 CALLS = 16
 WARM_UP = 500

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from serve.bundle.bundle import Bundle
+from serve.host.state import State
 from serve.observability.metrics import ServiceMetrics
 from serve.registry.loader import ModelLoader
 from serve.registry.registry import ModelRegistry
 from serve.service import Service
 from serve.settings import ServeSettings
-from serve.state import State
 from tests.support.fakes import FakeModel
 from tests.support.live import load_fakes
 

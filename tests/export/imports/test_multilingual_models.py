@@ -21,10 +21,10 @@ from serve.bundle.bundle import Bundle
 from serve.bundle.directions import directions_of
 from serve.bundle.manifest import BundleDirection
 from serve.bundle.tokenizer import load_tokenizer
+from serve.host.system import available_cpus
 from serve.runtime.sessions import load_sessions
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.options import SearchOptions
-from serve.system import available_cpus
 from tests.support.comparisons import ignore
 from tests.support.marian import make_texts
 from tests.support.multilingual import (

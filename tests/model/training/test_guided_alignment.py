@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from model.alignment.attention import AlignedModel, Head
 from model.alignment.links import ReferenceLinks, alignment_quality, format_links
+from model.attention_alignment import AlignedModel, Head
 from model.config import RunConfig, TransformerConfig
 from model.data.cleaning import TrainingData, clean
 from model.data.corpus import Corpus, read_corpus

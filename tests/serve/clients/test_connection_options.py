@@ -12,7 +12,7 @@ from loadtest.command import LoadCommand
 from loadtest.scenario import ScenarioError
 from serve.clients.options import ConnectionOptions
 from serve.clients.translate import TranslateCommand
-from serve.files import FileError
+from serve.host.files import FileError
 from tests.support.certificates import Authority
 
 KEY = "secret-key"

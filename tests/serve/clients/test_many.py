@@ -14,7 +14,6 @@ import grpc
 import pytest
 
 from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
-from serve.api.grpc_call import trailers
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.client import TranslationClient
 from serve.clients.errors import (
@@ -29,6 +28,7 @@ from serve.clients.errors import (
 from serve.clients.many import INVITED_RETRIES, ManyItem, Window
 from serve.clients.messages import Asking, Timing
 from serve.errors import InternalError
+from serve.grpc.call import trailers
 from serve.translation.fields import SearchFields
 from tests.serve.clients.test_translation_client import (
     IMPATIENT,

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
 from serve.documents.job_store import CLAIM_SECONDS, FOLDER, MOST_ATTEMPTS, Claim, JobStore, Progress
 from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError, StorageFullError
-from serve.state import State
+from serve.host.state import State
 from tests.support.full_disk import fill_database
 
 LIMITS = JobLimits(document_bytes=100, unpacked_bytes=100, jobs=20, store_bytes=10_000, keep_seconds=1000.0)

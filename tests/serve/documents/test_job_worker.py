@@ -20,9 +20,9 @@ from serve.documents.job_worker import JobWorker
 from serve.documents.jobs import DocumentJobs, safe_name
 from serve.documents.reader import DocumentReader, DocumentText
 from serve.errors import DrainingError, InvalidRequestError, RateLimitedError, RequestTooLargeError, ServiceError
+from serve.host.state import State
 from serve.sandbox import host
 from serve.sandbox.sandbox import MAX_TRIES, Sandbox
-from serve.state import State
 from tests.support.live import eventually
 
 LIMITS = JobLimits(document_bytes=10_000, unpacked_bytes=10_000, jobs=20, store_bytes=100_000, keep_seconds=1000.0)

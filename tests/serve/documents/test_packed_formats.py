@@ -20,7 +20,7 @@ from pptx.enum.chart import XL_CHART_TYPE
 
 from serve.documents.document import Document, DocumentRequest
 from serve.documents.formats import parse_document
-from serve.markup.xml import check_xml
+from serve.protect.markup.xml import check_xml
 
 WORD_NAMESPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 

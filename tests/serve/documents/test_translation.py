@@ -13,7 +13,7 @@ from serve.documents.distinct import DistinctSegments
 from serve.documents.document import Segment
 from serve.documents.inline import Inline, Item, ItemKind
 from serve.documents.translation import PART_CHARACTERS, PART_SENTENCES, split_text, translate_segments
-from serve.markup.xml import check_xml
+from serve.protect.markup.xml import check_xml
 
 pytestmark = pytest.mark.anyio
 LONG = "A man runs. " * 200

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve.glossaries.entry import MOST_ENTRIES, MOST_TARGETS, EntryError
 from serve.glossaries.files import MAX_COLUMNS, MAX_LINES, read_entries
 from serve.glossaries.reader import GlossaryReader
+from serve.protect.terms.entry import MOST_ENTRIES, MOST_TARGETS, EntryError
 from serve.sandbox.sandbox import Sandbox
 from tests.support.attacks.glossaries import Bomb, glossary_bombs
 

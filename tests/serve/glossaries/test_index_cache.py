@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from serve.glossaries import index_cache
-from serve.glossaries.entry import Entry
 from serve.glossaries.index_cache import IndexCache
-from serve.glossaries.matching import TermIndex
+from serve.protect.terms.entry import Entry
+from serve.protect.terms.matching import TermIndex
 
 
 def index(entries: int = 100) -> TermIndex:

@@ -14,10 +14,10 @@ from serve.errors import (
     InvalidRequestError,
     StorageFullError,
 )
-from serve.glossaries.entry import Entry, EntryError
-from serve.glossaries.matching import find_terms
 from serve.glossaries.store import SHARED, Dictionary, DictionarySummary, Glossaries, GlossaryStore
-from serve.state import State
+from serve.host.state import State
+from serve.protect.terms.entry import Entry, EntryError
+from serve.protect.terms.matching import find_terms
 from tests.support.full_disk import fill_database
 
 HOUSE = Entry("house", ("Haus", "Hauses"))

@@ -12,12 +12,12 @@ from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 from serve.errors import InternalError, NotReadyError, QuotaExceededError, RateLimitedError
+from serve.host.state import State
 from serve.keys.account import PORTION, Account
 from serve.keys.accounts import MOST_NAMES, OTHER_KEYS, Accounts, KeyMetrics
 from serve.keys.key import Key
 from serve.keys.limits import KeyLimits
 from serve.keys.usage import SLOTS, Counted, UsageStore
-from serve.state import State
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.files import FileError
+from serve.host.files import FileError
 from serve.keys.limits import KeyLimits
 from serve.keys.ring import read_keys
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from serve.host.state import State
 from serve.keys.usage import LOST_AFTER_SECONDS, Counted, UsageStore
-from serve.state import State
 
 KEY, START = "key", 0
 

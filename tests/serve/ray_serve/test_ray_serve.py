@@ -22,7 +22,7 @@ import yaml
 
 from protos.translation_pb2 import TranslateRequest, TranslateResponse, TranslateStreamResponse
 from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
-from serve.server_process import reserve_ports
+from serve.host.server_process import reserve_ports
 from tests.support.live import STREAM_METHOD, TRANSLATE_METHOD
 from tests.support.paths import ROOT
 from tests.support.served import WAIT_SECONDS, Server, serve

@@ -17,8 +17,8 @@ from protos.translation_pb2 import (
     Model,
     TranslateRequest,
 )
-from serve.alignment import Alignment, compose
 from serve.bundle.bundle import BundleError
+from serve.protect.alignment import Alignment, compose
 from tests.support.fakes import DESCRIPTION, EOS_ID, FakeModel, translate
 from tests.support.live import (
     LONG_TEXT,

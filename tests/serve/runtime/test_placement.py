@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import GraphVariant
+from serve.host.system import DeviceChoice
 from serve.runtime import onnx_runtime
 from serve.runtime.cuda import driver as cuda
 from serve.runtime.cuda.device import Device, DeviceTools, Memory
@@ -31,7 +32,6 @@ from serve.runtime.placement import (
     place,
     plan_memory,
 )
-from serve.system import DeviceChoice
 from tests.support.paths import ROOT
 
 CUDA_13 = "13.0"

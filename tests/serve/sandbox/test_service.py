@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serve.api import parameters
 from serve.documents import reader as documents
+from serve.edge import parameters
 from serve.glossaries import reader as glossaries
 from serve.sandbox import host, limits
 from tests.support.live import LiveService, eventually, run_service

@@ -9,7 +9,7 @@ from tests.support.paths import ROOT
 # Starts a service in this process, and prints the modules from before and those that it imported.
 _START = """
 import asyncio, json, sys
-import serve.command, serve.supervisor.supervisor
+import serve.commands.serve, serve.supervisor.supervisor
 from serve import app, settings
 
 before = set(sys.modules)

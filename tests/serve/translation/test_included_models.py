@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.alignment import is_word
-from serve.markup.sentences import has_letter_outside
-from serve.placeholders.patterns import KINDS, Finder
+from serve.protect.alignment import is_word
+from serve.protect.markup.sentences import has_letter_outside
+from serve.protect.placeholders.patterns import KINDS, Finder
 from serve.registry.engine_models import load_engines, load_models
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.alignment import Alignment
 from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
+from serve.protect.alignment import Alignment
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import SearchFields
 from serve.translation.pivot import LAST_OPTIONS, ask_last, explained, join, split_options

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.alignment import Alignment
 from serve.bundle.manifest import BundleDirection
 from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
+from serve.protect.alignment import Alignment
 from serve.search.hypothesis import FinishReason
 from serve.search.options import SearchOptions
 from serve.translation.blank import has_letter, is_blank

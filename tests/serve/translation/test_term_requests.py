@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
+from serve.protect.terms.sentence_terms import SentenceTerms
 from serve.translation import turns
-from serve.translation.terms import SentenceTerms
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service
 from tests.support.wire import refusal_of_both, translate_over_both

@@ -18,9 +18,12 @@ from unittest.mock import AsyncMock, patch
 
 import dragoman
 from serve import service
-from serve.api import body_parser, grpc_messages, grpc_unread, grpc_waits
-from serve.api.http_limits import Connections
-from serve.server_process import ServerProcess, reserve_ports, server_command
+from serve.edge import body_parser
+from serve.grpc import messages as grpc_messages
+from serve.grpc import unread as grpc_unread
+from serve.grpc import waits as grpc_waits
+from serve.host.server_process import ServerProcess, reserve_ports, server_command
+from serve.http.limits import Connections
 from tests.support.request_cost import send_grpc, send_rest, send_unary
 
 AT_ONCE = 32

@@ -24,7 +24,7 @@ import uvloop
 
 from protos.translation_pb2 import TranslateRequest
 from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.server_process import HOST, ServerProcess, reserve_ports, server_command
+from serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
 from tests.support.attacks.findings import environment
 from tests.support.processes import children
 

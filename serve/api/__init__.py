@@ -1,1 +1,0 @@
-"""gRPC and REST interfaces."""

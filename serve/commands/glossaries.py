@@ -1,0 +1,91 @@
+"""The commands `dragoman glossaries`."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+
+from model.text_table import format_table
+from serve.commands.state import StateCommand
+from serve.errors import ServiceError
+from serve.glossaries.files import write_entries
+from serve.glossaries.local_file import read_file
+from serve.glossaries.store import SHARED, Dictionary, DictionarySummary, GlossaryStore
+from serve.host.files import FileError
+from serve.host.state import StateError
+from serve.keys.description import time_text
+
+
+class _GlossariesCommand(StateCommand):
+    """The settings of every command."""
+
+    GROUP = "glossaries"
+    PROBLEMS = (StateError, ServiceError, FileError, OSError)
+
+
+class CreateGlossaryCommand(_GlossariesCommand):
+    """Store a glossary from a file of terms, and print its id. Running servers have it at once."""
+
+    name: CliPositionalArg[str] = Field(description="Name of the glossary")
+    file: CliPositionalArg[Path] = Field(description="File of terms and their translations: tsv, csv or tbx")
+    source_language: CliPositionalArg[str] = Field(description="ISO 639-1 code of the terms")
+    target_language: CliPositionalArg[str] = Field(description="ISO 639-1 code of their translations")
+
+    def cli_cmd(self) -> None:
+        """Stores the glossary."""
+        pair = self.source_language, self.target_language
+        with self.open() as state:
+            dictionary = Dictionary(*pair, read_file(self.file, *pair))
+            print(GlossaryStore(state).of(SHARED).create(self.name, [dictionary]).id)
+
+
+class ListGlossariesCommand(_GlossariesCommand):
+    """List the stored glossaries, the oldest first."""
+
+    def cli_cmd(self) -> None:
+        """Prints a table."""
+        with self.open() as state:
+            rows = [
+                (each.id, each.name, ", ".join(map(_summary, each.dictionaries)))
+                for each in GlossaryStore(state).of(SHARED).list_all()
+            ]
+        header = ("id", "name", "entries")
+        print(format_table([header, *rows], len(header)) if rows else "no glossary")
+
+
+class ShowGlossaryCommand(_GlossariesCommand):
+    """Show a glossary; with both languages, the entries of its dictionary as TSV."""
+
+    id: CliPositionalArg[str] = Field(description="Id of the glossary")
+    source_language: str = Field("", description="ISO 639-1 code of the terms")
+    target_language: str = Field("", description="ISO 639-1 code of their translations")
+
+    def cli_cmd(self) -> None:
+        """Prints a line per field, or per entry."""
+        pair = self.source_language, self.target_language
+        with self.open() as state:
+            store = GlossaryStore(state).of(SHARED)
+            if any(pair):
+                print(write_entries(store.entries(self.id, *pair), "tsv", *pair), end="")
+                return
+            glossary = store.get(self.id)
+        print(f"id: {glossary.id}\nname: {glossary.name}")
+        created, changed = int(glossary.created_seconds), int(glossary.changed_seconds)
+        print(f"created: {time_text(created)}\nchanged: {time_text(changed)}")
+        for each in glossary.dictionaries:
+            print(_summary(each))
+
+
+class DeleteGlossaryCommand(_GlossariesCommand):
+    """Delete a glossary with all its entries."""
+
+    id: CliPositionalArg[str] = Field(description="Id of the glossary")
+
+    def cli_cmd(self) -> None:
+        """Deletes the glossary."""
+        with self.open() as state:
+            GlossaryStore(state).of(SHARED).delete(self.id)
+
+
+def _summary(dictionary: DictionarySummary) -> str:
+    return f"{dictionary.source_language}-{dictionary.target_language}: {dictionary.entry_count}"

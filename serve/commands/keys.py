@@ -1,0 +1,116 @@
+"""The commands `dragoman keys`."""
+
+import time
+from typing import Any
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
+
+from model.text_table import format_table
+from serve.commands.state import StateCommand
+from serve.errors import StorageFullError
+from serve.host.state import StateError
+from serve.keys.description import describe_key, describe_usage
+from serve.keys.key import Key
+from serve.keys.limits import KeyLimits
+from serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
+from serve.keys.usage import UsageStore
+
+
+class _KeysCommand(StateCommand):
+    """The settings of every command."""
+
+    GROUP = "keys"
+    PROBLEMS = (StateError, StorageFullError, KeyExistsError, NoSuchKeyError, ValueError)
+
+
+class CreateKeyCommand(KeyLimits, _KeysCommand):
+    """Create an API key and print it. Nothing else ever shows it again: only its digest is stored."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    name: CliPositionalArg[str] = Field(description="Name of the key, for people, logs and metrics")
+
+    def cli_cmd(self) -> None:
+        """Creates the key."""
+        with self.open() as state:
+            print(KeyStore(state).create(self.name, _limits(self, KeyLimits.model_fields))[1])
+
+
+class ListKeysCommand(_KeysCommand):
+    """List the API keys with their limits, revoked ones included."""
+
+    def cli_cmd(self) -> None:
+        """Prints a table."""
+        with self.open() as state:
+            rows = [_row(key) for key in KeyStore(state).list()]
+        header = ("name", "characters", "per minute", "at once", "priority", "models", "state")
+        print(format_table([header, *rows], len(header)) if rows else "no key")
+
+
+class ShowKeyCommand(_KeysCommand):
+    """Show an API key, without its secret."""
+
+    name: CliPositionalArg[str] = Field(description="Name of the key")
+
+    def cli_cmd(self) -> None:
+        """Prints a line per field."""
+        with self.open() as state:
+            key = KeyStore(state).get(self.name)
+        for name, value in describe_key(key).items():
+            print(f"{name}: {', '.join(value) if isinstance(value, list | tuple) else value}")
+
+
+class ChangeKeyCommand(KeyLimits, _KeysCommand):
+    """Change limits of an API key; those that are not named stay. Servers apply them within seconds.
+
+    `--characters None` removes a limit.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    name: CliPositionalArg[str] = Field(description="Name of the key")
+
+    def cli_cmd(self) -> None:
+        """Changes the given limits."""
+        given = self.model_fields_set & KeyLimits.model_fields.keys()
+        with self.open() as state:
+            KeyStore(state).change(self.name, self.model_dump(include=given))
+
+
+class RevokeKeyCommand(_KeysCommand):
+    """Revoke an API key for ever. Servers refuse it within seconds; its name stays taken."""
+
+    name: CliPositionalArg[str] = Field(description="Name of the key")
+
+    def cli_cmd(self) -> None:
+        """Revokes the key."""
+        with self.open() as state:
+            KeyStore(state).revoke(self.name)
+
+
+class KeyUsageCommand(_KeysCommand):
+    """Show how many characters an API key has used in the current period."""
+
+    name: CliPositionalArg[str] = Field(description="Name of the key")
+
+    def cli_cmd(self) -> None:
+        """Prints a line per field."""
+        with self.open() as state:
+            key = KeyStore(state).get(self.name)
+            used = describe_usage(key, UsageStore(state, ""), time.time())
+        for name, value in used.items():
+            print(f"{name}: {value}")
+
+
+def _limits(command: BaseSettings, names: Any) -> KeyLimits:
+    return KeyLimits.model_validate(command.model_dump(include=set(names)))
+
+
+def _row(key: Key) -> tuple[str, ...]:
+    limits = key.limits
+    quota = "-" if limits.characters is None else f"{limits.characters:,} per {limits.period}"
+    numbers = (limits.requests_per_minute, limits.concurrency, limits.priority)
+    shown = ("-" if each is None else str(each) for each in numbers)
+    state = "active" if key.revoked_seconds is None else "revoked"
+    return (key.name, quota, *shown, ", ".join(limits.models) or "all", state)

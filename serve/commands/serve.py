@@ -1,0 +1,62 @@
+"""The command `dragoman serve`. The service is imported only when it runs, so that `--help` is quick."""
+
+import gc
+import signal
+import sys
+from typing import ClassVar
+
+from pydantic import Field
+
+from serve.host.config_file import write_config
+from serve.settings import ServeSettings
+
+
+class ServeCommand(ServeSettings):
+    """Serve one bundle, or all bundles in a folder, over gRPC and REST.
+
+    A setting is a flag, an environment variable (DRAGOMAN_HTTP_PORT) or a key of a YAML or TOML file (http_port), in
+    this order of precedence. In the file, `models: NAME:` overrides settings of one model. docs/configuration.md
+    describes all settings.
+
+    The server is ready after it has translated the golden sentences of every bundle exactly. SIGHUP reloads the
+    bundles. SIGTERM or Ctrl-C finishes accepted requests; a second signal stops the server at once. With --processes,
+    SIGUSR2 replaces one process after the other.
+    """
+
+    # In the order of --help.
+    HELP_GROUPS: ClassVar[dict[str, str]] = {
+        "bundle": "addresses and models",
+        "slots": "engine",
+        "max_texts": "limits of a request",
+        "max_body_bytes": "limits of the service",
+        "step_timeout_seconds": "life cycle",
+        "tls_certificate_file": "TLS and authentication",
+        "admin_key": "TLS and authentication",
+        "grpc_keepalive_seconds": "gRPC connections",
+        "log_format": "logs and traces",
+        "print_config": "other",
+    }
+
+    print_config: bool = Field(
+        False, description="Print the resulting settings as a YAML file without secrets, and exit"
+    )
+
+    def cli_cmd(self) -> None:
+        """Serves until a signal stops the process, or prints the settings."""
+        if self.print_config:
+            own = type(self).model_fields.keys() - ServeSettings.model_fields.keys()
+            print(write_config(self, exclude=("config", *own)), end="")
+            return
+        # The first process of a container ignores signals without a handler; the import takes about a second.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        if self.process_count > 1:
+            from serve.supervisor.supervisor import supervise  # noqa: PLC0415 - keeps --help quick
+
+            supervise(self)
+            return
+        # An import makes no garbage that is worth the collections.
+        gc.disable()
+        from serve.app import serve  # noqa: PLC0415 - keeps --help quick
+
+        gc.enable()
+        serve(self)

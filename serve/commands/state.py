@@ -1,0 +1,60 @@
+"""What the commands on the database of the service share: they work whether a server runs or not."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from model.errors import first_problem
+from serve.errors import StorageFullError
+from serve.host.state import State, StateError
+from serve.settings import StateSettings
+
+ENVIRONMENT = "DRAGOMAN_"
+
+
+class StateCommand(StateSettings, BaseSettings):
+    """The settings of every command.
+
+    Attributes:
+        GROUP: name of the commands, for errors.
+        PROBLEMS: exceptions whose message ends the command.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    GROUP: ClassVar[str]
+    PROBLEMS: ClassVar[tuple[type[Exception], ...]] = (StateError, StorageFullError)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library defines the signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Returns the flags, then the environment of the server for the database only."""
+        names = {name: f"{ENVIRONMENT}{name.upper()}" for name in StateSettings.model_fields}
+        given: dict[str, Any] = {name: os.environ[each] for name, each in names.items() if each in os.environ}
+        return init_settings, InitSettingsSource(settings_cls, given)
+
+    @contextmanager
+    def open(self) -> Iterator[State]:
+        """Yields the database; ends the command with one line if something is wrong."""
+        try:
+            state = self.open_state()
+            if state is None:
+                raise SystemExit(f"dragoman {self.GROUP}: expected --state-dir, the folder of the server")
+            try:
+                yield state
+            finally:
+                state.close()
+        except ValidationError as error:
+            raise SystemExit(f"dragoman {self.GROUP}: {first_problem(error)}") from error
+        except self.PROBLEMS as error:
+            raise SystemExit(f"dragoman {self.GROUP}: {error}") from error

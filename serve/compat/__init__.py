@@ -1,0 +1,1 @@
+"""Interfaces of other servers: DeepL, LibreTranslate and the Open Inference Protocol."""

@@ -1,0 +1,270 @@
+"""The routes of DeepL, and how this interface writes errors."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from serve.compat.deepl.documentation import route_documentation
+from serve.compat.deepl.documents import DeepLDocuments
+from serve.compat.deepl.glossaries import DeepLGlossaries
+from serve.compat.deepl.languages import (
+    RESOURCES,
+    list_features,
+    list_resources,
+    list_sources,
+    list_targets,
+    written_code,
+    written_time,
+)
+from serve.compat.deepl.request import QUALITY, RefusedError, TranslateParameters, refuse, unserved, unsupported
+from serve.compat.served_languages import ServedLanguages
+from serve.documents_api.parts import DocumentParts
+from serve.edge.auth import Authenticator
+from serve.edge.interface import json_response
+from serve.edge.parameters import ParameterReader, Parameters
+from serve.edge.problems import error_headers
+from serve.edge.reader import unless_disconnected
+from serve.edge.route_table import DEEPL, Route, RouteGroup
+from serve.errors import (
+    DocumentNotReadyError,
+    GlossaryNotFoundError,
+    QuotaExceededError,
+    ServiceError,
+    UnauthorizedError,
+)
+from serve.glossaries.reader import GlossaryReader
+from serve.glossaries.store import GlossaryStore
+from serve.keys.account import Account
+from serve.observability.request_metrics import Method
+from serve.registry.dispatcher import Dispatcher
+from serve.registry.mixed_texts import Parts, SourceText, translate_texts
+from serve.registry.registry import ModelRegistry
+from serve.translation.fields import DEFAULT_SEARCH, SearchFields
+from serve.translation.markup import PLAIN
+from serve.translation.request import TranslateRequest
+from serve.translation.response import Translation
+
+KEY_SCHEME = "deepl-auth-key"
+_BEAM_SIZE = 4
+# Of no registered meaning; its clients raise an error of their own.
+_QUOTA_EXCEEDED = 456
+# What clients take as no limit.
+_NO_LIMIT = 1_000_000_000_000
+_TRANSLATE = "/v2/translate"
+# Of DeepL; the other paths below /v2 belong to the Open Inference Protocol.
+_OWN_PATHS = ("/v2/document", "/v2/glossaries", "/v2/glossary-language-pairs", "/v2/write", "/v3")
+
+
+class DeepLHttp:
+    """Builds the routes; its methods are the handlers."""
+
+    reads_keys = True
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        models: ModelRegistry,
+        reader: ParameterReader,
+        authenticator: Authenticator,
+        *,
+        glossaries: GlossaryStore | None,
+        glossary_files: GlossaryReader,
+        documents: DocumentParts,
+        prefix: str,
+    ) -> None:
+        """Creates the interface.
+
+        Args:
+            dispatcher: translates.
+            models: at least one.
+            reader: of parameters.
+            authenticator: of keys in parameters and headers.
+            glossaries: None: the server has no state directory.
+            glossary_files: reads entries.
+            documents: their jobs; glossaries may be as large.
+            prefix: before every path; empty: none.
+        """
+        self._dispatcher = dispatcher
+        self._models = models
+        self._reader = reader
+        self._authenticator = authenticator
+        self._languages = ServedLanguages(models)
+        self._prefix = prefix
+        self._large_reader = documents.reader
+        self._glossaries = DeepLGlossaries(
+            glossaries, glossary_files, self._languages, self._receive, self._receive_large
+        )
+        self._documents = DeepLDocuments(documents, self._languages, self._receive, self._receive_large)
+        self._paths = frozenset(f"{prefix}{path}" for path in (*_OWN_PATHS, *(path for _, path, _ in self._routes())))
+        self._below = tuple(f"{path}/" for path in self._paths)
+
+    def owns(self, path: str) -> bool:
+        """Returns whether a path is one of DeepL's, also if this server lacks its function."""
+        return path in self._paths or path.startswith(self._below)
+
+    def find_method(self, path: str) -> Method | None:
+        """Returns the label of translations."""
+        return "deepl" if path == f"{self._prefix}{_TRANSLATE}" else None
+
+    def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - no path is
+        """Returns false."""
+        return False
+
+    def headers(self, request_id: str) -> Mapping[str, str]:
+        """Returns the header that clients show in their errors."""
+        return {"x-trace-id": request_id}
+
+    def write_error(self, error: ServiceError, request_id: str) -> Response:  # noqa: ARG002 - it is in a header
+        """Returns the response to a failed request."""
+        if isinstance(error, UnauthorizedError):
+            return JSONResponse({"message": "Authorization failure, check auth_key"}, HTTPStatus.FORBIDDEN)
+        if isinstance(error, QuotaExceededError):
+            return JSONResponse({"message": "Quota exceeded", "detail": str(error)}, _QUOTA_EXCEEDED)
+        if isinstance(error, GlossaryNotFoundError):
+            return JSONResponse({"message": "Glossary not found", "detail": str(error)}, HTTPStatus.NOT_FOUND)
+        status = HTTPStatus.SERVICE_UNAVAILABLE if isinstance(error, DocumentNotReadyError) else error.http_status
+        return JSONResponse({"message": str(error)}, status, error_headers(error))
+
+    def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
+        """Returns the response to an HTTP error."""
+        body = {"message": error.detail}
+        if isinstance(error, RefusedError) and error.more:
+            body["detail"] = error.more
+        return JSONResponse(body, error.status_code, dict(error.headers or {}))
+
+    @property
+    def routes(self) -> RouteGroup:
+        """The routes."""
+        routes = (Route(method, f"{self._prefix}{path}", handler) for method, path, handler in self._routes())
+        return RouteGroup(tuple(routes), lambda route: route_documentation(route.handler.__name__, route.method), DEEPL)
+
+    def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
+        for method in ("GET", "POST"):
+            yield method, _TRANSLATE, self.translate
+            yield method, "/v2/languages", self.languages
+            yield method, "/v2/usage", self.usage
+        yield "GET", "/v3/languages", self.languages_by_resource
+        yield "GET", "/v3/languages/resources", self.resources
+        yield from self._glossaries.routes()
+        yield from self._documents.routes()
+
+    async def translate(self, request: Request) -> Response:
+        """Translates each text independently of the others."""
+        parameters, deadline_seconds = await self._receive(request)
+        asked = TranslateParameters.parse(parameters, self._dispatcher.check_texts)
+        source, target = self._languages.find_pair(asked.source or None, asked.target, unserved)
+        markup = asked.text_format != PLAIN
+        found = await self._languages.languages_of(asked.texts, source, target, deadline_seconds, markup=markup)
+        texts = [SourceText(text, each.code) for text, each in zip(asked.texts, found, strict=True)]
+        if asked.source.upper() == asked.target.upper():
+            raise refuse("Source and target language are equal.")
+        self._check_pairs(texts, target)
+        order = TranslateRequest(
+            target_language=target,
+            allow_pivot=True,
+            options=self._search(asked.model_type),
+            split_sentences=asked.split_sentences,
+            # Without alignments, a server accepts the parameter without effect.
+            preserve_formatting=asked.preserve_formatting and self._aligned(),
+            format=asked.text_format,
+            ignore_tags=asked.tags.get("ignore_tags", ()),
+            splitting_tags=asked.tags.get("splitting_tags", ()),
+            glossary=asked.glossaries,
+            non_splitting_tags=asked.tags.get("non_splitting_tags", ()),
+            deadline_seconds=deadline_seconds,
+        )
+        parts = Parts(self._dispatcher.translate, request.state.record)
+        async with self._dispatcher.admit(request.state.record, asked.texts):
+            translations = await unless_disconnected(request, translate_texts(parts, texts, order))
+        answers = [_answer(asked, *each) for each in zip(texts, translations, strict=True)]
+        return json_response({"translations": answers})
+
+    async def languages(self, request: Request) -> Response:
+        """Lists source languages, or target languages with `type=target`."""
+        parameters, _ = await self._receive(request)
+        side = parameters.first("type") or "source"
+        if side not in ("source", "target"):
+            raise unsupported("type")
+        return JSONResponse(list_sources(self._languages) if side == "source" else list_targets(self._languages))
+
+    async def usage(self, request: Request) -> Response:
+        """Returns the counted characters and their limit."""
+        await self._receive(request)
+        account: Account | None = request.state.record.account
+        if account is None:
+            return JSONResponse({"character_count": 0, "character_limit": _NO_LIMIT})
+        used, start, end = await account.count_used()
+        limit = account.key.limits.characters
+        answer: dict[str, object] = {"character_count": used, "character_limit": _NO_LIMIT if limit is None else limit}
+        if end is not None:
+            answer |= {"start_time": written_time(start), "end_time": written_time(end)}
+        return JSONResponse(answer)
+
+    async def languages_by_resource(self, request: Request) -> Response:
+        """Lists the languages of a resource with their features."""
+        parameters, _ = await self._receive(request)
+        resource = parameters.first("resource")
+        if resource is None:
+            raise refuse("Parameter 'resource' not specified.")
+        if not isinstance(resource, str) or resource not in RESOURCES:
+            raise unsupported("resource")
+        return JSONResponse(list_features(self._languages, resource))
+
+    async def resources(self, request: Request) -> Response:
+        """Lists the resources with their features."""
+        await self._receive(request)
+        return JSONResponse(list_resources())
+
+    async def _receive(self, request: Request) -> tuple[Parameters, float]:
+        """Returns the parameters of an authenticated request, and its deadline."""
+        return await self._read(request, self._reader)
+
+    async def _receive_large(self, request: Request) -> tuple[Parameters, float]:
+        """Does the same for a request of the size of a document."""
+        return await self._read(request, self._large_reader)
+
+    async def _read(self, request: Request, reader: ParameterReader) -> tuple[Parameters, float]:
+        parameters, deadline_seconds = await reader.read(request)
+        headers, key = request.headers.getlist("authorization"), parameters.first("auth_key")
+        if not headers and isinstance(key, str):
+            headers = [f"Bearer {key}"]
+        request.state.record.account = self._authenticator.check_key(*map(_as_bearer, headers))
+        return parameters, deadline_seconds
+
+    def _check_pairs(self, texts: Sequence[SourceText], target: str) -> None:
+        for each in texts:
+            if each.language != target and target not in self._languages.targets_of(each.language):
+                pair = f"source_lang '{written_code(each.language)}', target_lang '{written_code(target)}'"
+                raise refuse(f"Language pair not supported: {pair}.")
+
+    def _aligned(self) -> bool:
+        return all(each.pipeline.settings.alignments for each in self._models)
+
+    def _search(self, model_type: str) -> SearchFields:
+        """Returns a wide search for quality, as far as it fits into the slots of each model."""
+        if model_type not in QUALITY:
+            return DEFAULT_SEARCH
+        slots = min(each.pipeline.settings.slots for each in self._models)
+        return SearchFields(beam_size=min(_BEAM_SIZE, slots))
+
+
+def _as_bearer(authorization: str) -> str:
+    scheme, _, key = authorization.partition(" ")
+    return f"Bearer {key}" if scheme.lower() == KEY_SCHEME else authorization
+
+
+def _answer(asked: TranslateParameters, source: SourceText, translation: Translation | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "detected_source_language": written_code(source.language),
+        "text": source.text if translation is None else translation.text,
+        "billed_characters": len(source.text),
+    }
+    if asked.model_type:
+        answer["model_type_used"] = asked.model_type.removeprefix("prefer_")
+    if asked.version:
+        answer["tag_handling_version"] = asked.version
+    return answer

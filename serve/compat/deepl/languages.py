@@ -1,0 +1,92 @@
+"""Languages as DeepL's interface lists and names them."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from serve.compat.served_languages import ServedLanguages
+from serve.languages.names import language_name
+
+# Listed targets of a language with several variants; requests may name other regions too.
+_VARIANTS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "en": (("EN-GB", "English (British)"), ("EN-US", "English (American)")),
+    "pt": (("PT-BR", "Portuguese (Brazilian)"), ("PT-PT", "Portuguese (European)")),
+    "zh": (("ZH", "Chinese (simplified)"), ("ZH-HANS", "Chinese (simplified)")),
+}
+# Codes of models that are variants for other interfaces.
+_WRITTEN = {"no": "NB", "pb": "PT-BR", "zt": "ZH-HANT"}
+RESOURCES: Mapping[str, Mapping[str, Mapping[str, bool]]] = {
+    "translate_text": {
+        "tag_handling": {"needs_source_support": True, "needs_target_support": True},
+        "auto_detection": {"needs_source_support": True},
+    },
+    "translate_document": {"auto_detection": {"needs_source_support": True}},
+    "glossary": {},
+}
+
+
+def written_code(code: str) -> str:
+    """Returns the code of a source language as clients see it."""
+    return _WRITTEN.get(code, code).upper()
+
+
+def written_time(seconds: float) -> str:
+    """Returns a Unix time in the form that clients parse, as in 2026-11-25T00:00:00.000000Z."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def list_sources(languages: ServedLanguages) -> list[dict[str, Any]]:
+    """Returns the sources of `/v2/languages`."""
+    return [{"language": written_code(code), "name": language_name(code)} for code in languages.sources]
+
+
+def list_targets(languages: ServedLanguages) -> list[dict[str, Any]]:
+    """Returns the targets of `/v2/languages`."""
+    return [
+        {"language": code, "name": name, "supports_formality": False}
+        for served in languages.targets
+        for code, name in _variants(served)
+    ]
+
+
+def list_features(languages: ServedLanguages, resource: str) -> list[dict[str, Any]]:
+    """Returns the languages of a resource for `/v3/languages`."""
+    return list(_features(languages, RESOURCES[resource]))
+
+
+def list_resources() -> list[dict[str, Any]]:
+    """Returns the resources of `/v3/languages/resources`."""
+    return [
+        {"name": name, "features": [{"name": feature, **needs} for feature, needs in features.items()]}
+        for name, features in RESOURCES.items()
+    ]
+
+
+def _variants(code: str) -> tuple[tuple[str, str], ...]:
+    return _VARIANTS.get(code, ((written_code(code), language_name(code)),))
+
+
+def _features(languages: ServedLanguages, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    sources, targets = languages.sources, languages.targets
+    for served in languages:
+        listed = {served: language_name(served)}
+        if served in targets:
+            listed |= {_tag(code): name for code, name in _variants(served)}
+        for code, name in listed.items():
+            source = code == served and served in sources
+            features = {name: {"status": "stable"} for name in known if source or name != "auto_detection"}
+            yield {
+                "lang": code,
+                "name": name,
+                "usable_as_source": source,
+                "usable_as_target": served in targets,
+                "status": "stable",
+                "features": features,
+            }
+
+
+def _tag(code: str) -> str:
+    """Returns a code in the spelling of BCP 47, as in `en-US` and `zh-Hant`."""
+    language, _, region = code.partition("-")
+    short = len(region) == 2  # noqa: PLR2004 - regions have two letters, scripts four
+    return "-".join(filter(None, (language.lower(), region if short else region.title())))

@@ -1,0 +1,273 @@
+"""Parameters of DeepL's translations: their types and values. One table describes all of them."""
+
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from serve.edge.parameters import Parameters
+from serve.translation.markup import PLAIN
+
+# Of one request, as clients know them.
+MOST_TEXTS, MOST_BYTES = 50, 128 << 10
+SPLIT, NO_NEWLINES = "1", "nonewlines"
+QUALITY = ("quality_optimized", "prefer_quality_optimized")
+_STRICT_FORMALITIES = ("more", "less")
+_TRUE, _FALSE = (True, 1, "1", "true"), (False, 0, "0", "false")
+_BLANKS = re.compile(r"\s+")
+_LINE_END = re.compile(r"[\r\n]")
+_TAG = re.compile(r"<([^\s<>&\"'/=!?]+)")
+_MOST_SHOWN_CHARACTERS = 64
+
+
+class RefusedError(HTTPException):
+    """An error with a text for programs and one for people.
+
+    Attributes:
+        more: what is wrong in detail; empty: the text has it.
+    """
+
+    def __init__(self, text: str, status: int, more: str) -> None:
+        super().__init__(status, text)
+        self.more = more
+
+
+def refuse(text: str, status: int = HTTPStatus.BAD_REQUEST, detail: str = "") -> RefusedError:
+    """Returns the error with a text."""
+    return RefusedError(text, status, detail)
+
+
+def unsupported(name: str) -> RefusedError:
+    """Returns the error for an invalid value."""
+    return refuse(f"Value for '{name}' not supported.")
+
+
+def unserved(side: str, _: str) -> RefusedError:
+    """Returns the error for a language that is not served; `side`: `source` or `target`."""
+    return unsupported(f"{side}_lang")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The type of a parameter; `values`: all that are allowed, if few are."""
+
+    schema: Mapping[str, Any]
+    values: tuple[str, ...] = ()
+
+    def check(self, name: str, value: object) -> None:
+        """Raises HTTPException if a single value is invalid."""
+        if self.values and value not in self.values:
+            raise unsupported(name)
+
+
+def _text(description: str, *values: str) -> _Kind:
+    schema = {"type": "string", "description": description}
+    return _Kind({**schema, "enum": list(values)} if values else schema, values)
+
+
+def _boolean(description: str) -> _Kind:
+    return _Kind({"type": "boolean", "description": description})
+
+
+def _names(description: str) -> _Kind:
+    return _Kind({"type": "array", "items": {"type": "string"}, "description": description})
+
+
+_TEXTS = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The texts."}
+PARAMETERS = {
+    "text": _Kind(_TEXTS),
+    "target_lang": _text("Code of the target language, in any case and of any region."),
+    "source_lang": _text("Code of the source language; none: detected per text."),
+    "split_sentences": _text("How texts are split into sentences.", "0", SPLIT, NO_NEWLINES),
+    "preserve_formatting": _boolean("Letter case and final punctuation follow the text."),
+    "formality": _text(
+        "Preferences are accepted without effect; `more` and `less` are refused.",
+        *("default", "more", "less", "prefer_more", "prefer_less"),
+    ),
+    "context": _text("Accepted without effect, neither translated nor counted."),
+    "model_type": _text("Quality searches with a beam.", "latency_optimized", *QUALITY),
+    "tag_handling": _text("The texts are marked up.", "xml", "html"),
+    "tag_handling_version": _text("Accepted; there is one version.", "v1", "v2"),
+    "outline_detection": _boolean("Whether the structure of XML decides which tags end a sentence."),
+    "splitting_tags": _names("Tags that end a sentence."),
+    "non_splitting_tags": _names("Tags that do not end a sentence."),
+    "ignore_tags": _names("Tags whose content is not translated."),
+    "show_billed_characters": _boolean("Accepted; the answer always has them."),
+    "enable_beta_languages": _boolean("Accepted without effect."),
+    "debug": _text("Accepted without effect."),
+    "glossary_id": _text("Id of a glossary; needs `source_lang`."),
+    "glossary_ids": _names("Ids of up to five glossaries, in place of `glossary_id`."),
+    "auth_key": _text("API key, if no header has it."),
+}
+_BOOLEANS = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type"] == "boolean")
+_SINGLE = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type"] == "string")
+_LISTS = ("splitting_tags", "non_splitting_tags", "ignore_tags")
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Of paid functions that this server lacks.
+_REFUSED = ("custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold")
+MOST_GLOSSARIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TranslateParameters:
+    """Parameters of a translation, before the languages are known.
+
+    Attributes:
+        source: code from the client; empty: to be detected.
+        target: code from the client.
+        tags: names of tags, by the name of their field in a `TranslateRequest`.
+        model_type: as asked for; empty: not asked for.
+        version: of tag handling, as asked for; empty: not asked for.
+        glossaries: ids.
+    """
+
+    texts: Sequence[str]
+    source: str
+    target: str
+    split_sentences: bool
+    preserve_formatting: bool
+    text_format: str
+    tags: Mapping[str, tuple[str, ...]]
+    model_type: str
+    version: str
+    glossaries: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, parameters: Parameters, check_texts: Callable[[Sequence[str]], None]) -> "TranslateParameters":
+        """Returns the parameters.
+
+        Args:
+            parameters: of the request.
+            check_texts: raises an error if there are too many texts, or one is too long.
+
+        Raises:
+            HTTPException: for the first unknown, missing or invalid one.
+        """
+        check_names(parameters, PARAMETERS)
+        texts = _texts(parameters)
+        check_texts(texts)
+        given = {name: _single(parameters, name) for name in _SINGLE}
+        if not given["target_lang"]:
+            raise refuse("Parameter 'target_lang' not specified.")
+        check_formality(parameters, given["target_lang"])
+        glossaries = glossary_ids(parameters)
+        flags = {name: _flag(parameters, name) for name in _BOOLEANS}
+        text_format = given["tag_handling"] or PLAIN
+        tags = {name: _tag_names(parameters, name) for name in _LISTS} if text_format != PLAIN else {}
+        if text_format == "xml" and flags["outline_detection"] is False:
+            tags["non_splitting_tags"] = _all_tags(texts, tags)
+        if given["split_sentences"] == NO_NEWLINES and text_format == PLAIN:
+            texts = [_BLANKS.sub(_joined_lines, text) for text in texts]
+        return cls(
+            texts=texts,
+            source=given["source_lang"],
+            target=given["target_lang"],
+            split_sentences=given["split_sentences"] != "0",
+            preserve_formatting=bool(flags["preserve_formatting"]),
+            text_format=text_format,
+            tags=tags,
+            model_type=given["model_type"],
+            version=given["tag_handling_version"] if text_format != PLAIN else "",
+            glossaries=glossaries,
+        )
+
+
+def _joined_lines(blanks: re.Match[str]) -> str:
+    """Returns blanks without line ends. One expression for blanks with a line end would take quadratic time."""
+    return " " if _LINE_END.search(blanks[0]) else blanks[0]
+
+
+def check_names(parameters: Parameters, known: Container[str]) -> None:
+    """Raises HTTPException for the first parameter that is not known."""
+    for name in parameters.values:
+        if name not in known:
+            what = "not supported by this server" if name in _REFUSED else "unknown"
+            raise refuse(f"Parameter '{_shown(name)}' is {what}.")
+
+
+def check_formality(parameters: Parameters, target: str) -> None:
+    """Raises HTTPException if the formality is invalid, or no model has it."""
+    if _single(parameters, "formality") in _STRICT_FORMALITIES:
+        raise refuse(f"Target language {_shown(target)} does not support formality.")
+
+
+def glossary_ids(parameters: Parameters) -> tuple[str, ...]:
+    """Returns the ids of the glossaries of a request.
+
+    Raises:
+        HTTPException: if they are invalid.
+    """
+    one, several = _single(parameters, "glossary_id"), _tag_names(parameters, "glossary_ids")
+    if one and several:
+        raise refuse("Only one of 'glossary_id' and 'glossary_ids' may be specified.")
+    ids = (one,) if one else several
+    if ids and not parameters.first("source_lang"):
+        raise refuse("Parameter 'source_lang' must be specified with a glossary.")
+    if len(ids) > MOST_GLOSSARIES:
+        raise refuse(f"Too many glossaries: {len(ids)}, expected at most {MOST_GLOSSARIES}.")
+    return tuple(map(checked_glossary_id, ids))
+
+
+def checked_glossary_id(glossary_id: str) -> str:
+    """Returns an id as the server writes it; raises HTTPException if it is invalid."""
+    if not _ID.fullmatch(glossary_id.lower()):
+        raise refuse("Invalid glossary ID.")
+    return glossary_id.lower()
+
+
+def _texts(parameters: Parameters) -> list[str]:
+    values = parameters.all("text")
+    if not values:
+        raise refuse("Parameter 'text' not specified.")
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values):
+        raise refuse("Parameter 'text' must be a list of texts.")
+    if len(texts) > MOST_TEXTS:
+        raise refuse(f"Too many texts: {len(texts)}, expected at most {MOST_TEXTS}.")
+    if sum(len(text.encode()) for text in texts) > MOST_BYTES:
+        raise refuse(f"The texts exceed {MOST_BYTES} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return texts
+
+
+def _single(parameters: Parameters, name: str) -> str:
+    """Returns the value of a text; empty: none was given."""
+    value = parameters.first(name)
+    if value is None or value == "":
+        return ""
+    # A JSON number stands for a text, as in `split_sentences`.
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    if text is None:
+        raise unsupported(name)
+    PARAMETERS[name].check(name, text)
+    return text
+
+
+def _flag(parameters: Parameters, name: str) -> bool | None:
+    value = parameters.first(name)
+    if isinstance(value, str):
+        value = value.lower()
+    if isinstance(value, list | dict) or (value is not None and value not in (*_TRUE, *_FALSE)):
+        raise unsupported(name)
+    return None if value is None else value in _TRUE
+
+
+def _tag_names(parameters: Parameters, name: str) -> tuple[str, ...]:
+    names = list[str]()
+    for value in parameters.all(name):
+        if not isinstance(value, str):
+            raise unsupported(name)
+        names += [each.strip() for each in value.split(",")]
+    return tuple(each for each in names if each)
+
+
+def _all_tags(texts: Sequence[str], tags: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the tags that do not end a sentence if only `splitting_tags` do."""
+    names = dict.fromkeys(tag for text in texts for tag in _TAG.findall(text))
+    return tuple({**dict.fromkeys(tags["non_splitting_tags"]), **names}.keys() - set(tags["splitting_tags"]))
+
+
+def _shown(value: str) -> str:
+    return value[:_MOST_SHOWN_CHARACTERS]

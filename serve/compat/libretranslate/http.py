@@ -1,0 +1,332 @@
+"""The routes of LibreTranslate, and how this interface writes errors."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from serve.compat.libretranslate.documentation import route_documentation
+from serve.compat.libretranslate.files import DOWNLOAD, LibreTranslateFiles
+from serve.compat.libretranslate.request import (
+    TranslateParameters,
+    check_lengths,
+    find_pair,
+    refuse,
+    required,
+    unavailable,
+    written_code,
+)
+from serve.compat.libretranslate.suggestions import Suggestion, SuggestionStore
+from serve.compat.served_languages import ServedLanguages
+from serve.documents_api.parts import DocumentParts
+from serve.edge.auth import Authenticator
+from serve.edge.interface import json_response
+from serve.edge.parameters import ParameterReader, Parameters
+from serve.edge.problems import error_headers
+from serve.edge.reader import unless_disconnected
+from serve.edge.route_table import HIDDEN, LIBRETRANSLATE, Route, RouteGroup
+from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
+from serve.keys.account import ask
+from serve.languages.names import language_name
+from serve.observability.logs import RequestRecord
+from serve.observability.request_metrics import Method
+from serve.registry.dispatcher import Dispatcher
+from serve.registry.mixed_texts import Parts, SourceText, translate_texts
+from serve.registry.registry import ModelRegistry
+from serve.translation.detection import DetectedLanguage, best_guess
+from serve.translation.fields import SearchFields
+from serve.translation.request import AUTO, TranslateRequest
+from serve.translation.response import Translation
+
+_FRONTEND_TIMEOUT_MS = 500
+# Any page may call this interface, as that of LibreTranslate.
+_CORS = MappingProxyType(
+    {
+        "access-control-allow-origin": "*",
+        "access-control-allow-headers": "Authorization, Content-Type",
+        "access-control-allow-methods": "GET, POST",
+        "access-control-max-age": "1728000",
+    }
+)
+# Without keys, these paths store something for any client.
+_STORING = ("/suggest", "/translate_file")
+_PERCENT = 100
+
+
+class MissingKeyError(UnauthorizedError):
+    """The request has no API key; this interface reports that as an invalid request."""
+
+
+def _describe_route(route: Route) -> Mapping[str, Any]:
+    name = route.handler.__name__
+    return HIDDEN if name in ("preflight", "spec") else route_documentation(name)
+
+
+class LibreTranslateHttp:
+    """Builds the routes; its methods are the handlers."""
+
+    reads_keys = True
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        models: ModelRegistry,
+        reader: ParameterReader,
+        authenticator: Authenticator,
+        *,
+        documents: DocumentParts,
+        prefix: str,
+        public_url: str | None,
+        most_alternatives: int,
+        suggestions: SuggestionStore | None,
+        open_to_pages: bool,
+    ) -> None:
+        """Creates the interface.
+
+        Args:
+            dispatcher: translates.
+            models: at least one.
+            reader: of parameters.
+            authenticator: of keys in parameters and headers.
+            documents: their jobs.
+            prefix: before every path; empty: none.
+            public_url: address of the server for its clients; None: that of the request.
+            most_alternatives: further translations per text.
+            suggestions: None: they are refused.
+            open_to_pages: pages of any origin may call the routes.
+        """
+        self._dispatcher = dispatcher
+        self._models = models
+        self._reader = reader
+        self._authenticator = authenticator
+        self._languages = ServedLanguages(models)
+        self._prefix = prefix
+        self._large_reader = documents.reader
+        self._files = LibreTranslateFiles(
+            documents, self._languages, self._receive_large, prefix=prefix, public_url=public_url
+        )
+        self._most_alternatives = most_alternatives
+        self._suggestions = suggestions
+        self._headers = _CORS if open_to_pages else MappingProxyType({})
+        self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
+        self._storing = {f"{prefix}{path}" for path in _STORING}
+
+    def owns(self, path: str) -> bool:
+        """Returns whether a path is one of the routes."""
+        return path in self._paths or path.startswith(f"{self._prefix}{DOWNLOAD}/")
+
+    def find_method(self, path: str) -> Method | None:
+        """Returns the label of translations."""
+        return "libretranslate" if path == f"{self._prefix}/translate" else None
+
+    def is_open_to_pages(self, path: str) -> bool:
+        """Returns whether pages of any origin may send requests to a path: not if it stores something."""
+        return bool(self._headers) and path not in self._storing
+
+    def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - other interfaces have the id in a header
+        """Returns the headers for pages of other origins."""
+        return self._headers
+
+    def write_error(self, error: ServiceError, request_id: str) -> Response:  # noqa: ARG002 - as above
+        """Returns the response to a failed request."""
+        status, text = int(error.http_status), str(error)
+        if isinstance(error, UnauthorizedError):
+            status = HTTPStatus.BAD_REQUEST if isinstance(error, MissingKeyError) else HTTPStatus.FORBIDDEN
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            text = f"Slowdown: {text}"
+        return JSONResponse({"error": text}, status, error_headers(error))
+
+    def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
+        """Returns the response to an HTTP error."""
+        return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
+
+    def routes(self, document: Callable[[], Awaitable[dict[str, Any]]]) -> RouteGroup:
+        """Returns the routes. `/spec` returns their part of the OpenAPI document of the server."""
+        routes = list[Route]()
+        for method, path, handler in self._routes():
+            routes.append(Route(method, f"{self._prefix}{path}", handler))
+            routes.append(Route("OPTIONS", f"{self._prefix}{path}", self.preflight))
+
+        written = b""
+
+        async def spec() -> Response:
+            nonlocal written
+            if not written:
+                whole = await document()
+                paths = {path: each for path, each in whole["paths"].items() if path in self._paths}
+                written = bytes(JSONResponse({**whole, "paths": paths}).body)
+            return Response(written, media_type="application/json")
+
+        routes.append(Route("GET", f"{self._prefix}/spec", spec))
+        self._paths.add(f"{self._prefix}/spec")
+        return RouteGroup(tuple(routes), _describe_route, LIBRETRANSLATE)
+
+    def _routes(self) -> Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]:
+        yield "POST", "/translate", self.translate
+        yield "POST", "/detect", self.detect
+        yield "POST", "/suggest", self.suggest
+        yield "POST", "/translate_file", self._files.translate_file
+        yield "GET", f"{DOWNLOAD}/{{name}}", self._files.download_file
+        yield "GET", "/languages", self.languages
+        yield "GET", "/health", self.health
+        yield "GET", "/frontend/settings", self.frontend_settings
+
+    async def preflight(self) -> Response:
+        """Lets a page of another origin send its request."""
+        return Response(headers={"allow": "GET, POST, OPTIONS"})
+
+    async def translate(self, request: Request) -> Response:
+        """Translates a text or a list of texts, each independently of the others."""
+        parameters, deadline_seconds = await self._receive(request)
+        asked = TranslateParameters.parse(parameters, self._alternatives_limit())
+        check_lengths(asked.texts, *self._limits())
+        source, target = find_pair(self._languages, asked.source, asked.target)
+        markup = asked.text_format == "html"
+        detected = await self._languages.languages_of(asked.texts, source, target, deadline_seconds, markup=markup)
+        asked.check_format(html=any(each.pipeline.settings.alignments for each in self._models))
+        sources = [SourceText(text, each.code) for text, each in zip(asked.texts, detected, strict=True)]
+        for each in sources:
+            if each.language != target and target not in self._languages.targets_of(each.language):
+                raise unavailable(each.language, target)
+        order = TranslateRequest(
+            target_language=target, format=asked.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
+        )
+        async with self._dispatcher.admit(request.state.record, asked.texts):
+            work = self._translate(sources, order, asked.alternatives, request)
+            translations = await unless_disconnected(request, work)
+        return json_response(_answer(asked, translations, detected))
+
+    async def detect(self, request: Request) -> Response:
+        """Detects the language of a text among the served ones."""
+        parameters, deadline_seconds = await self._receive(request)
+        text = required(parameters, "q")
+        (found,) = (await self._dispatcher.detect([text], deadline_seconds)).detections
+        likely = found.languages or [best_guess(found, self._languages.sources)]
+        return JSONResponse([_detection(each) for each in likely])
+
+    async def suggest(self, request: Request) -> Response:
+        """Stores a better translation for the operator. Nothing else reads it."""
+        parameters, _ = await self._receive(request)
+        if self._suggestions is None:
+            raise refuse("Suggestions are disabled on this server.", HTTPStatus.FORBIDDEN)
+        text, better, source, target = (required(parameters, name) for name in ("q", "s", "source", "target"))
+        check_lengths([text, better], 2, self._limits()[1])
+        pair = find_pair(self._languages, source, target)
+        record: RequestRecord = request.state.record
+        if not await ask(self._suggestions.add, Suggestion(text, better, *pair), record.caller):
+            raise refuse("Suggestions are disabled on this server: it has enough.", HTTPStatus.FORBIDDEN)
+        return JSONResponse({"success": True})
+
+    async def languages(self) -> Response:
+        """Lists the languages with the targets of each."""
+        listed = [
+            {
+                "code": written_code(code),
+                "name": language_name(code),
+                "targets": sorted(map(written_code, {code, *self._languages.targets_of(code)})),
+            }
+            for code in self._languages
+        ]
+        return JSONResponse(listed)
+
+    async def health(self) -> Response:
+        """Responds while the event loop runs; `/healthz` and `/readyz` also check the models."""
+        return JSONResponse({"status": "ok"})
+
+    async def frontend_settings(self) -> Response:
+        """Returns the settings for pages."""
+        targets = self._languages.targets
+        target = "en" if "en" in targets else targets[0]
+        settings = {
+            "charLimit": self._limits()[1],
+            "frontendTimeout": _FRONTEND_TIMEOUT_MS,
+            "apiKeys": self._authenticator.has_keys,
+            "keyRequired": self._authenticator.has_keys,
+            "suggestions": self._suggestions is not None,
+            "filesTranslation": bool(self._files.formats),
+            "supportedFilesFormat": self._files.formats,
+            "language": {
+                "source": {"code": AUTO, "name": "Auto Detect"},
+                "target": {"code": written_code(target), "name": language_name(target)},
+            },
+        }
+        return JSONResponse(settings)
+
+    async def _receive(self, request: Request) -> tuple[Parameters, float]:
+        """Returns the parameters of an authenticated request, and its deadline."""
+        return await self._read(request, self._reader)
+
+    async def _receive_large(self, request: Request) -> tuple[Parameters, float]:
+        """Does the same for a request of the size of a document."""
+        return await self._read(request, self._large_reader)
+
+    async def _read(self, request: Request, reader: ParameterReader) -> tuple[Parameters, float]:
+        parameters, deadline_seconds = await reader.read(request)
+        key = parameters.first("api_key")
+        given = [f"Bearer {key}"] if isinstance(key, str) and key else request.headers.getlist("authorization")
+        try:
+            request.state.record.account = self._authenticator.check_key(*given)
+        except UnauthorizedError as error:
+            if key or "authorization" in request.headers:
+                raise UnauthorizedError("Invalid API key") from error
+            raise MissingKeyError("Please contact the server operator to get an API key") from error
+        return parameters, deadline_seconds
+
+    def _limits(self) -> tuple[int, int]:
+        """Returns the most texts of a request, and the most characters of a text."""
+        limits = [each.pipeline.limits for each in self._models]
+        return max(each.max_texts for each in limits), max(each.max_text_characters for each in limits)
+
+    def _alternatives_limit(self) -> int:
+        """Returns how many alternatives a search finds: a text must fit into the slots of one engine."""
+        slots = min(each.pipeline.settings.slots for each in self._models)
+        return min(self._most_alternatives, slots - 1)
+
+    async def _translate(
+        self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request
+    ) -> list[Translation | None]:
+        parts = Parts(self._dispatcher.translate, request.state.record)
+        if not alternatives or order.format == "html":
+            return await translate_texts(parts, texts, order)
+        rows = alternatives + 1
+        several = order._replace(options=SearchFields(beam_size=rows, hypotheses=rows))
+        translations = list[Translation | None]()
+        for each in texts:
+            try:
+                translations += await translate_texts(parts, [each], several)
+            except InvalidRequestError as error:
+                if error.field != "options.hypotheses":
+                    raise
+                # A text of several sentences has no alternatives.
+                translations += await translate_texts(parts, [each], order)
+        return translations
+
+
+def _answer(
+    asked: TranslateParameters, translations: Sequence[Translation | None], detected: Sequence[DetectedLanguage]
+) -> dict[str, Any]:
+    texts = [
+        text if translation is None else translation.text
+        for text, translation in zip(asked.texts, translations, strict=True)
+    ]
+    answer: dict[str, list[Any]] = {"translatedText": texts}
+    if asked.source == AUTO:
+        answer["detectedLanguage"] = [_detection(each) for each in detected]
+    if asked.alternatives:
+        answer["alternatives"] = [
+            _distinct(text, translation) for text, translation in zip(texts, translations, strict=True)
+        ]
+    return answer if asked.batch else {name: values[0] for name, values in answer.items()}
+
+
+def _distinct(best: str, translation: Translation | None) -> list[str]:
+    others = () if translation is None else translation.alternatives
+    return [text for text in dict.fromkeys(each.text for each in others) if text != best]
+
+
+def _detection(found: DetectedLanguage) -> dict[str, Any]:
+    return {"confidence": round(_PERCENT * found.confidence, 1), "language": written_code(found.code)}

@@ -1,0 +1,289 @@
+"""The Open Inference Protocol over gRPC.
+
+Unary methods are recorded and shed like those of the translation service. The stream is served here, because its
+requests fail independently.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import grpc.aio
+
+from protos import inference_pb2 as messages
+from serve.compat.open_inference.protocol import (
+    EXTENSIONS,
+    OUTPUTS,
+    PLATFORM,
+    SERVER,
+    SHAPE,
+    TEXT_INPUT,
+    Inference,
+    Inferred,
+    OpenInference,
+    Parameters,
+    Tensor,
+    check_outputs,
+    check_shape,
+    check_tensor_parameters,
+    check_text_input,
+    decode_texts,
+    unpack_texts,
+)
+from serve.errors import CancelledError, InvalidRequestError, ServiceError
+from serve.grpc.call import Context, DeadlineScope, answering, call_headers, recorded, send
+from serve.grpc.messages import RequestParser
+from serve.grpc.service import MakeHandler
+from serve.grpc.waits import idle_streams
+from serve.observability.logs import RequestRecord, choose_request_id
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import Method
+
+SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+METHODS: dict[str, Method] = {f"/{SERVICE}/ModelInfer": "infer", f"/{SERVICE}/ModelStreamInfer": "infer_stream"}
+# Methods that need no key.
+PROBES = frozenset(f"/{SERVICE}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady"))
+# Triton's clients read this parameter to detect the last response.
+FINAL = "triton_final_response"
+# Maximum number of requests of one stream in flight; reading pauses at the limit.
+STREAM_REQUESTS = 64
+
+_INPUT_FIELD = "inputs[0]"
+# Ignored: every last response already has the flag.
+_EMPTY_FINAL = "triton_enable_empty_final_response"
+_DATA_TYPES = {"BYTES": messages.TYPE_STRING, "FP64": messages.TYPE_FP64, "INT64": messages.TYPE_INT64}
+
+Parsed = messages.ModelInferRequest | InvalidRequestError
+
+
+class OpenInferenceGrpc:
+    """Methods of the service."""
+
+    name = SERVICE
+    methods = METHODS
+    probes = PROBES
+
+    def __init__(self, open_inference: OpenInference, metrics: ServiceMetrics, most_values: int) -> None:
+        """Requests have at most `most_values` values."""
+        self._open_inference = open_inference
+        self._metrics = metrics
+        self._idle_streams = idle_streams()
+        self._most_values = most_values
+
+    def handlers(self, make: MakeHandler) -> dict[str, Any]:
+        """Returns the handler of each method."""
+        return {
+            "ServerLive": make("other", messages.ServerLiveRequest, self._live),
+            "ServerReady": make("other", messages.ServerReadyRequest, self._ready),
+            "ModelReady": make("other", messages.ModelReadyRequest, self._model_ready),
+            "ServerMetadata": make("other", messages.ServerMetadataRequest, self._metadata),
+            "ModelMetadata": make("other", messages.ModelMetadataRequest, self._model_metadata),
+            "ModelConfig": make("other", messages.ModelConfigRequest, self._model_config),
+            "RepositoryIndex": make("other", messages.RepositoryIndexRequest, self._index),
+            "ModelInfer": make("infer", messages.ModelInferRequest, self._infer),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
+                self._stream_infer,
+                request_deserializer=RequestParser(messages.ModelInferRequest, self._most_values).parse,
+                response_serializer=messages.ModelStreamInferResponse.SerializeToString,
+            ),
+        }
+
+    async def _live(self, *_: object) -> messages.ServerLiveResponse:
+        return messages.ServerLiveResponse(live=self._open_inference.live)
+
+    async def _ready(self, *_: object) -> messages.ServerReadyResponse:
+        return messages.ServerReadyResponse(ready=self._open_inference.ready)
+
+    async def _model_ready(self, request: messages.ModelReadyRequest, *_: object) -> messages.ModelReadyResponse:
+        return messages.ModelReadyResponse(ready=self._open_inference.status(request.name, request.version).ready)
+
+    async def _metadata(self, *_: object) -> messages.ServerMetadataResponse:
+        version = self._open_inference.server_version
+        return messages.ServerMetadataResponse(name=SERVER, version=version, extensions=EXTENSIONS)
+
+    async def _model_metadata(
+        self, request: messages.ModelMetadataRequest, *_: object
+    ) -> messages.ModelMetadataResponse:
+        status = self._open_inference.status(request.name, request.version)
+        tensor = messages.ModelMetadataResponse.TensorMetadata
+        return messages.ModelMetadataResponse(
+            name=status.name,
+            versions=[status.version],
+            platform=PLATFORM,
+            inputs=[tensor(name=TEXT_INPUT, datatype="BYTES", shape=SHAPE)],
+            outputs=[tensor(name=each.name, datatype=each.datatype, shape=SHAPE) for each in OUTPUTS.values()],
+        )
+
+    async def _model_config(self, request: messages.ModelConfigRequest, *_: object) -> messages.ModelConfigResponse:
+        config = messages.ModelConfig(
+            name=self._open_inference.status(request.name, request.version).name,
+            platform=PLATFORM,
+            backend=SERVER,
+            input=[messages.ModelInput(name=TEXT_INPUT, data_type=messages.TYPE_STRING, dims=SHAPE)],
+            output=[
+                messages.ModelOutput(name=each.name, data_type=_DATA_TYPES[each.datatype], dims=SHAPE)
+                for each in OUTPUTS.values()
+            ],
+            model_transaction_policy=messages.ModelTransactionPolicy(decoupled=False),
+        )
+        return messages.ModelConfigResponse(config=config)
+
+    async def _index(self, request: messages.RepositoryIndexRequest, *_: object) -> messages.RepositoryIndexResponse:
+        index = messages.RepositoryIndexResponse.ModelIndex
+        return messages.RepositoryIndexResponse(
+            models=[
+                index(name=each.name, version=each.version, state=each.state, reason=each.reason)
+                for each in self._open_inference.statuses()
+                if each.ready or not request.ready
+            ]
+        )
+
+    async def _infer(
+        self, request: messages.ModelInferRequest, deadline_seconds: float | None, record: RequestRecord
+    ) -> messages.ModelInferResponse:
+        inferred = await self._open_inference.infer(_inference(request, deadline_seconds, self._most_values), record)
+        return _response(inferred, raw=bool(request.raw_input_contents))
+
+    async def _stream_infer(self, _: object, context: Context) -> None:
+        """Serves the requests of a stream concurrently; ends when all of them have their last response.
+
+        Raises:
+            ServiceError: if the client is idle for too long or does not read, or there are too many idle streams.
+        """
+        headers = call_headers(context)
+        places = asyncio.Semaphore(STREAM_REQUESTS)
+        writing = asyncio.Lock()
+
+        async def write(response: messages.ModelStreamInferResponse) -> None:
+            async with writing:
+                await send(context, response)
+
+        async def answer(request: Parsed) -> None:
+            try:
+                await self._answer_one(request, context, headers, write)
+            finally:
+                places.release()
+
+        ended: ServiceError | None = None
+        async with answering() as tasks:
+            await places.acquire()
+            try:
+                async for request in self._requests(context):
+                    tasks.create_task(answer(request))
+                    await places.acquire()
+            except ServiceError as error:
+                ended = error
+        if ended is not None:
+            raise ended
+
+    async def _requests(self, context: Context) -> AsyncIterator[Parsed]:
+        while True:
+            with self._idle_streams.limit():
+                request = await context.read()
+            if request is grpc.aio.EOF:
+                return
+            yield request
+
+    async def _answer_one(
+        self,
+        request: Parsed,
+        context: Context,
+        headers: Mapping[str, str],
+        write: Callable[[messages.ModelStreamInferResponse], Awaitable[None]],
+    ) -> None:
+        response = messages.ModelInferResponse()
+        if isinstance(request, messages.ModelInferRequest):
+            response = messages.ModelInferResponse(model_name=request.model_name, id=request.id)
+        try:
+            request_id = choose_request_id(response.id)
+            with (
+                recorded(self._metrics, "infer_stream", request_id, headers) as record,
+                DeadlineScope(context, record) as deadline_seconds,
+            ):
+                if isinstance(request, InvalidRequestError):
+                    raise request
+                async with aclosing(self._inferred(request, deadline_seconds, record)) as answers:
+                    async for inferred in answers:
+                        message = _response(inferred, raw=bool(request.raw_input_contents))
+                        message.parameters[FINAL].bool_param = inferred.timings is not None
+                        await write(messages.ModelStreamInferResponse(infer_response=message))
+        except CancelledError:
+            raise
+        except ServiceError as error:
+            await write(messages.ModelStreamInferResponse(error_message=str(error), infer_response=response))
+
+    async def _inferred(
+        self, request: messages.ModelInferRequest, deadline_seconds: float | None, record: RequestRecord
+    ) -> AsyncGenerator[Inferred]:
+        inference = _inference(request, deadline_seconds, self._most_values)
+        if not inference.parameters.stream:
+            yield await self._open_inference.infer(inference, record)
+            return
+        async with aclosing(self._open_inference.stream(inference, record)) as growth:
+            async for inferred in growth:
+                yield inferred
+
+
+def _inference(request: messages.ModelInferRequest, deadline_seconds: float | None, most_texts: int) -> Inference:
+    """Converts a message to a request; raises InvalidRequestError with the first invalid field."""
+    if len(request.inputs) != 1:
+        raise InvalidRequestError("inputs", f"{len(request.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
+    tensor = request.inputs[0]
+    check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
+    check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
+    texts = _texts(request, most_texts)
+    check_shape(tensor.shape, len(texts), _INPUT_FIELD)
+    for index, output in enumerate(request.outputs):
+        check_tensor_parameters(output.parameters, f"outputs[{index}]")
+    values = {name: _value(parameter) for name, parameter in request.parameters.items() if name != _EMPTY_FINAL}
+    return Inference(
+        model=request.model_name,
+        version=request.model_version,
+        request_id=request.id,
+        texts=texts,
+        shape=tuple(tensor.shape),
+        parameters=Parameters.parse(values),
+        outputs=check_outputs([output.name for output in request.outputs]),
+        deadline_seconds=deadline_seconds,
+    )
+
+
+def _texts(request: messages.ModelInferRequest, most_texts: int) -> list[str]:
+    contents = request.inputs[0].contents
+    if not request.raw_input_contents:
+        return decode_texts(contents.bytes_contents)
+    if len(request.raw_input_contents) != 1:
+        raise InvalidRequestError("raw_input_contents", f"{len(request.raw_input_contents)}, expected one per input")
+    if contents.ListFields():
+        raise InvalidRequestError(f"{_INPUT_FIELD}.contents", "given, expected none together with raw_input_contents")
+    return unpack_texts(request.raw_input_contents[0], "raw_input_contents[0]", most_texts)
+
+
+def _value(parameter: messages.InferParameter) -> object:
+    chosen = parameter.WhichOneof("parameter_choice")
+    return None if chosen is None else getattr(parameter, chosen)
+
+
+def _response(inferred: Inferred, *, raw: bool) -> messages.ModelInferResponse:
+    response = messages.ModelInferResponse(
+        model_name=inferred.model, model_version=inferred.version, id=inferred.request_id
+    )
+    for name, value in inferred.seconds.items():
+        response.parameters[name].double_param = value
+    for tensor in inferred.tensors:
+        output = response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        if raw:
+            response.raw_output_contents.append(tensor.pack())
+        else:
+            output.contents.CopyFrom(_contents(tensor))
+    return response
+
+
+def _contents(tensor: Tensor) -> messages.InferTensorContents:
+    elements: Any = tensor.elements
+    if tensor.datatype == "BYTES":
+        return messages.InferTensorContents(bytes_contents=[text.encode() for text in elements])
+    if tensor.datatype == "FP64":
+        return messages.InferTensorContents(fp64_contents=elements)
+    return messages.InferTensorContents(int64_contents=elements)

@@ -1,0 +1,45 @@
+"""OpenAPI descriptions of the document routes."""
+
+from http import HTTPStatus
+from typing import Any
+
+from serve.edge.bodies import TIMEOUT_PARAMETER, inlined_schema
+from serve.translation.fields import Fields
+
+_BINARY = {"type": "string", "format": "binary"}
+_TEXTS = {
+    "source_language": {
+        "type": "string",
+        "description": "ISO 639-1 code, or `auto`: the server detects the language of the document. May be empty if a "
+        "single language is translated into the target language.",
+    },
+    "target_language": {"type": "string", "description": "ISO 639-1 code of the target language."},
+    "name": {"type": "string", "description": "Name of the file, whose end names the format."},
+}
+
+
+def create_documentation(options: type[Fields]) -> dict[str, Any]:
+    """Returns the OpenAPI request of `POST /v1/documents`."""
+    fields = {**_TEXTS, **inlined_schema(options)["properties"]}
+    form = {
+        "type": "object",
+        "properties": {"file": {**_BINARY, "description": "The document."}, **fields},
+        "required": ["file", "target_language"],
+    }
+    query = [
+        {
+            "name": name,
+            "in": "query",
+            "schema": {key: value for key, value in each.items() if key != "description"},
+            "description": each.get("description", ""),
+        }
+        for name, each in fields.items()
+    ]
+    content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": _BINARY}}
+    return {"requestBody": {"required": True, "content": content}, "parameters": [*query, TIMEOUT_PARAMETER]}
+
+
+def result_documentation() -> dict[int | str, dict[str, Any]]:
+    """Returns the OpenAPI response of the result."""
+    content = {"application/octet-stream": {"schema": _BINARY}}
+    return {int(HTTPStatus.OK): {"description": "The translated document.", "content": content}}

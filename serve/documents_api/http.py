@@ -1,0 +1,222 @@
+"""The REST routes of documents: create a job, read its status, take the result, delete it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from serve.documents.formats import FORMATS
+from serve.documents.job import Job, JobOptions, JobStatus
+from serve.documents.jobs import DocumentJobs
+from serve.documents_api.documentation import create_documentation, result_documentation
+from serve.documents_api.result import DocumentAnswer
+from serve.documents_api.translator import SegmentTranslator, request_for
+from serve.edge.parameters import ParameterReader, Parameters
+from serve.edge.problems import problem_documentation
+from serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
+from serve.errors import (
+    DocumentNotFoundError,
+    DocumentNotReadyError,
+    InvalidRequestError,
+)
+from serve.observability.logs import RequestRecord
+from serve.translation.fields import refusal
+from serve.translation.markup import read_markup
+
+DOCUMENTS_PATH = "/v1/documents"
+DISABLED = "documents: requires a server with --state-dir"
+_LISTS = ("glossary", "placeholders", "ignore_tags")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDescription:
+    """A job as clients see it. Times are in Unix seconds.
+
+    Attributes:
+        progress: share of the document that is translated, 0 to 1.
+        characters: of the document's text; 0 until the document is read.
+        error: why the translation failed; null if it did not.
+    """
+
+    id: str
+    name: str
+    source_language: str
+    target_language: str
+    status: JobStatus
+    progress: float
+    characters: int
+    created_seconds: float
+    expires_seconds: float
+    error: str | None
+
+    @classmethod
+    def of(cls, job: Job) -> "JobDescription":
+        """Returns the description of a job."""
+        done = job.status is JobStatus.DONE
+        return cls(
+            id=job.id,
+            name=job.name,
+            source_language=job.source_language,
+            target_language=job.target_language,
+            status=job.status,
+            progress=1.0 if done else round(job.translated / max(1, job.segments), 3),
+            characters=job.characters,
+            created_seconds=job.created_seconds,
+            expires_seconds=job.expires_seconds,
+            error=job.error or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentFormats:
+    """What documents the server translates.
+
+    Attributes:
+        formats: ends of file names.
+        max_bytes: size of a document.
+    """
+
+    formats: Sequence[str]
+    max_bytes: int
+
+
+_JOB, _FORMATS = TypeAdapter(JobDescription), TypeAdapter(DocumentFormats)
+
+
+def _describe_routes() -> dict[str, dict[str, Any]]:
+    unknown = {"responses": problem_documentation(InvalidRequestError, DocumentNotFoundError)}
+    unready = problem_documentation(InvalidRequestError, DocumentNotFoundError, DocumentNotReadyError)
+    return {
+        "create": {
+            "summary": "Stores a document for translation",
+            "status_code": HTTPStatus.CREATED,
+            "openapi_extra": create_documentation(JobOptions),
+            "response_model": JobDescription,
+            "responses": problem_documentation(),
+        },
+        "formats": {
+            "summary": "Returns which documents the server translates",
+            "response_model": DocumentFormats,
+            **unknown,
+        },
+        "get": {"summary": "Returns the status of a document", "response_model": JobDescription, **unknown},
+        "result": {
+            "summary": "Returns the translated document",
+            "response_class": Response,
+            "responses": {**result_documentation(), **unready},
+        },
+        "delete": {
+            "summary": "Deletes a document and its translation",
+            "status_code": HTTPStatus.NO_CONTENT,
+            "response_class": Response,
+            **unknown,
+        },
+    }
+
+
+class HttpDocuments:
+    """Handlers of the document routes."""
+
+    def __init__(self, jobs: DocumentJobs | None, translator: SegmentTranslator, reader: ParameterReader) -> None:
+        """Creates the handlers.
+
+        Args:
+            jobs: None: the server has no state directory, and refuses documents.
+            translator: checks languages and models.
+            reader: of bodies as large as documents.
+        """
+        self._jobs = jobs
+        self._translator = translator
+        self._reader = reader
+
+    @property
+    def routes(self) -> RouteGroup:
+        """The routes."""
+        path, one = DOCUMENTS_PATH, f"{DOCUMENTS_PATH}/{{document_id}}"
+        routes = (
+            Route("POST", path, self.create),
+            Route("GET", f"{path}/formats", self.formats),
+            Route("GET", one, self.get),
+            Route("GET", f"{one}/result", self.result),
+            Route("DELETE", one, self.delete),
+        )
+        return RouteGroup(routes, described_by_name(_describe_routes), DOCUMENTS)
+
+    async def create(self, request: Request) -> Response:
+        """Takes the file as the part `file` of a form, or as the body, with the other fields in the query.
+
+        The answer comes before the translation: ask for the status until it is `done` or `failed`.
+        """
+        jobs = self._enabled()
+        name, data, parameters = await self._receive(request)
+        fields = _fields(parameters)
+        source, target = (str(fields.pop(each, "")) for each in ("source_language", "target_language"))
+        options = _options(fields)
+        if not target:
+            raise InvalidRequestError("target_language", "expected an ISO 639-1 code")
+        record: RequestRecord = request.state.record
+        read_markup("html", {"ignore_tags": options.ignore_tags})
+        self._translator.check(request_for(source, target, options), record)
+        job = await jobs.create(name, data, source, target, options, account=record.account_id, owner=record.caller)
+        location = {"location": f"{DOCUMENTS_PATH}/{job.id}"}
+        return _describe(job, HTTPStatus.CREATED, location)
+
+    async def formats(self) -> Response:
+        """Returns the ends of the names of files, and the largest size."""
+        limits = self._enabled().limits
+        known = DocumentFormats(formats=tuple(FORMATS), max_bytes=limits.document_bytes)
+        return Response(_FORMATS.dump_json(known), media_type="application/json")
+
+    async def get(self, document_id: str) -> Response:
+        """Returns status and progress."""
+        return _describe(await self._enabled().get(document_id))
+
+    async def result(self, document_id: str) -> Response:
+        """Returns the file; it stays until it is deleted or expires."""
+        return DocumentAnswer(await self._enabled().result(document_id))
+
+    async def delete(self, document_id: str) -> Response:
+        """Stops the translation if it runs."""
+        await self._enabled().delete(document_id)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    def _enabled(self) -> DocumentJobs:
+        if self._jobs is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, DISABLED)
+        return self._jobs
+
+    async def _receive(self, request: Request) -> tuple[str, bytes, Parameters]:
+        """Returns name and bytes of the file, and the other parameters."""
+        parameters, data = await self._reader.read_file(request)
+        if data is not None:
+            return str(parameters.first("name") or ""), data, parameters
+        if "file" not in parameters.uploads:
+            raise InvalidRequestError("file", "expected a part with this name and the name of a file")
+        upload = parameters.uploads["file"]
+        return str(parameters.first("name") or upload.name), upload.data, parameters
+
+
+def _fields(parameters: Parameters) -> dict[str, Any]:
+    """Returns the fields of a form or query; a list may be repeated, or separated by commas."""
+    fields = {name: parameters.first(name) for name in parameters.values if name != "name"}
+    for name in _LISTS:
+        if name in fields:
+            fields[name] = [part for value in parameters.all(name) for part in str(value).split(",") if part]
+    return fields
+
+
+def _options(fields: dict[str, Any]) -> JobOptions:
+    try:
+        return JobOptions.model_validate(fields, strict=False)
+    except ValidationError as error:
+        raise refusal(error) from error
+
+
+def _describe(job: Job, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+    content = _JOB.dump_json(JobDescription.of(job))
+    return Response(content, status, headers, media_type="application/json")

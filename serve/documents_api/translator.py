@@ -1,0 +1,150 @@
+"""Translates the segments of jobs with the served models, behind all requests of clients.
+
+The segments of a job wait for room like those of a stream. They take at most half of the slots, so that a request finds
+free ones.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from serve.documents.document import Segment
+from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
+from serve.documents.job import Job, JobOptions
+from serve.documents.reader import DocumentText
+from serve.edge.auth import Authenticator
+from serve.errors import (
+    DeadlineExceededError,
+    DeadlineUnmeetableError,
+    DrainingError,
+    InvalidRequestError,
+    NotReadyError,
+    QueueFullError,
+    QueueTimeoutError,
+)
+from serve.languages.detector import MOST_CHARACTERS
+from serve.observability.logs import RequestRecord
+from serve.registry.dispatcher import Dispatcher
+from serve.registry.registry import ModelRegistry
+from serve.registry.route import equal_languages
+from serve.scheduler.sequence import FairnessKey
+from serve.translation.detection import best_guess, detect_languages
+from serve.translation.fields import shown
+from serve.translation.request import AUTO, TranslateRequest
+
+# Lower than that of every request, whose key has a priority of at least -1,000; a key of 1,000 adds to it.
+PRIORITY = -2001
+ATTEMPT_SECONDS = 120.0
+PAUSE_SECONDS = 1.0
+# A job waits until these are over.
+_PASSING = (QueueFullError, QueueTimeoutError, DeadlineUnmeetableError, DeadlineExceededError, NotReadyError)
+
+
+class _InterruptedError(Exception):
+    """The job is canceled: another worker does it again, and its characters count then."""
+
+
+class SegmentTranslator:
+    """Translates segments with the models of a server."""
+
+    def __init__(self, dispatcher: Dispatcher, models: ModelRegistry, authenticator: Authenticator) -> None:
+        self._dispatcher = dispatcher
+        self._authenticator = authenticator
+        slots = min(model.pipeline.settings.total_slots for model in models)
+        self.in_flight = max(1, slots // 2)
+        self._turns = asyncio.Semaphore(self.in_flight)
+
+    def check(self, request: TranslateRequest, record: RequestRecord) -> None:
+        """Checks the languages and the model of a request.
+
+        Raises:
+            ServiceError: if no model that the client may use has the direction, or the languages are equal.
+        """
+        self._dispatcher.find_languages(request, record)
+
+    @asynccontextmanager
+    async def begin(self, job: Job, document: DocumentText) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
+        """Yields a function that translates one segment; the source language is that of the whole document.
+
+        The job is one request of its API key, whose characters count if the block succeeds.
+
+        Raises:
+            RateLimitedError: if the key has too many requests now.
+            ServiceError: if the job exceeds a limit or no model has the direction. The function raises it too.
+        """
+        record = RequestRecord("document", account=self._authenticator.find_account(job.account))
+        asked = request_for(job.source_language, job.target_language, job.options)
+        target, sources = self._dispatcher.find_languages(asked, record)
+        if job.source_language == AUTO or len(sources) > 1:
+            source = await _detect(document.segments, (*sources, target))
+            if source == target:
+                raise equal_languages(target)
+            asked = asked._replace(source_language=source, source_detected=True)
+        asked = asked._replace(priority=PRIORITY, fairness_key=FairnessKey())
+        try:
+            async with self._charge(record, document.characters):
+                try:
+                    yield partial(self._translate_segment, asked, record)
+                except asyncio.CancelledError:
+                    raise _InterruptedError from None
+        except _InterruptedError:
+            raise asyncio.CancelledError from None
+
+    @asynccontextmanager
+    async def _charge(self, record: RequestRecord, characters: int) -> AsyncIterator[None]:
+        """Counts the job for its key; waits while the server is not ready."""
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    await stack.enter_async_context(self._dispatcher.admit_characters(record, characters))
+                except (NotReadyError, DrainingError):
+                    await asyncio.sleep(PAUSE_SECONDS)
+                else:
+                    break
+            yield
+
+    async def _translate_segment(self, asked: TranslateRequest, record: RequestRecord, segment: Segment) -> str:
+        request = asked._replace(text=(segment.text,), format=segment.format)
+        if segment.format == "xml":
+            request = request._replace(
+                ignore_tags=IGNORE_TAGS, splitting_tags=SPLITTING_TAGS, non_splitting_tags=NON_SPLITTING_TAGS
+            )
+        async with self._turns:
+            return await self._translate(request, record)
+
+    async def _translate(self, request: TranslateRequest, record: RequestRecord) -> str:
+        while True:
+            deadline_seconds = time.monotonic() + ATTEMPT_SECONDS
+            try:
+                response = await self._dispatcher.translate(request._replace(deadline_seconds=deadline_seconds), record)
+            except _PASSING:
+                await asyncio.sleep(PAUSE_SECONDS)
+            except InvalidRequestError as error:
+                problem = f"{error.problem} (of the document's text {shown(request.text[0])})"
+                raise InvalidRequestError(error.field.removesuffix("[0]"), problem) from error
+            else:
+                return response.translations[0].text
+
+
+async def _detect(segments: Sequence[Segment], candidates: Sequence[str]) -> str:
+    """Returns the language of the first segments."""
+    text, characters = list[str](), 0
+    for segment in segments:
+        if characters > MOST_CHARACTERS:
+            break
+        text.append(segment.text)
+        characters += len(segment.text)
+    deadline_seconds = time.monotonic() + ATTEMPT_SECONDS
+    (found,) = await detect_languages(["\n".join(text)], candidates, deadline_seconds, markup=True)
+    return best_guess(found, candidates).code
+
+
+def request_for(source_language: str, target_language: str, options: JobOptions) -> TranslateRequest:
+    """Returns the request of a job, without a text."""
+    return TranslateRequest(
+        source_language=source_language,
+        target_language=target_language,
+        **options.model_dump(exclude={"retranslate", "ignore_tags"}),
+    )

@@ -1,0 +1,1 @@
+"""What every interface needs: authentication, load shedding, bodies, problems and events."""

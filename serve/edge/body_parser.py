@@ -1,0 +1,30 @@
+"""Parses JSON bodies without blocking the event loop for long."""
+
+from serve.edge.bodies import Body, parse_body
+from serve.edge.value_limit import check_json
+from serve.translation.turns import run_turn
+
+# Is parsed in less than a millisecond.
+SMALL_BODY_BYTES = 1 << 16
+
+
+class BodyParser:
+    """Parses bodies of up to `most_values` values: small ones at once, large ones in turns with other large input."""
+
+    def __init__(self, most_values: int) -> None:
+        self.most_values = most_values
+
+    async def parse(self, data: bytes, kind: type[Body], deadline_seconds: float) -> Body:
+        """Parses and validates a body.
+
+        Raises:
+            InvalidRequestError: names the field, or `body` if the body is not JSON or has too many values.
+            DeadlineExceededError: if a large body waits for its turn until the deadline.
+        """
+        if len(data) <= SMALL_BODY_BYTES:
+            return self._parse(data, kind)
+        return await run_turn(deadline_seconds, self._parse, data, kind)
+
+    def _parse(self, data: bytes, kind: type[Body]) -> Body:
+        check_json(data, self.most_values)
+        return parse_body(data, kind)

@@ -1,0 +1,236 @@
+"""Load shedding: rejects requests before they are read while the server is overloaded.
+
+The queue of a model rejects requests too, but only after they are read, checked and split. Under overload that work
+delays admitted requests past their deadlines, until no response is in time. Overload means late requests while the CPUs
+are busy.
+"""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from serve.edge.caller_shares import CallerShares
+from serve.errors import DeadlineExceededError, QueueFullError
+from serve.host.system import available_cpus
+from serve.observability.logs import RequestRecord
+from serve.observability.request_metrics import Method
+from serve.scheduler.request_scheduler import RequestScheduler
+
+
+class Processor:
+    """Measures CPU utilization. Belongs to one thread, whose time also counts by itself."""
+
+    def __init__(self) -> None:
+        self._cpus = available_cpus()
+        self._last = self._read()
+
+    def busy_share(self) -> float:
+        """Returns the utilization since the last call, 0 to 1: the larger of process time per CPU and thread time."""
+        before, self._last = self._last, self._read()
+        seconds, process_seconds, thread_seconds = (new - old for new, old in zip(self._last, before, strict=True))
+        return max(process_seconds / self._cpus, thread_seconds) / seconds if seconds else 0.0
+
+    def _read(self) -> tuple[float, float, float]:
+        return time.monotonic(), time.process_time(), time.thread_time()
+
+
+# A late request indicates overload only at this CPU utilization or above.
+BUSY_SHARE = 0.8
+# If SEVERAL_LATE of the last ENDINGS requests are late, then for STRAINED_SECONDS requests are admitted only up to one
+# per slot, plus a few that wait. A queue that never empties adds latency without throughput.
+ENDINGS = 32
+SEVERAL_LATE = 3
+STRAINED_SECONDS = 10.0
+SLOTS_PER_WAITING = 8
+
+# Key of the request state: the request's `Admission`.
+ADMISSION = "admission"
+
+REFUSAL = "the server is overloaded; retry later"
+
+log = structlog.get_logger("dragoman")
+
+
+class LoadShedder:
+    """Limits the requests in flight under overload. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        schedulers: Callable[[], Iterable[RequestScheduler]],
+        busy_share: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Creates the shedder; `busy_share` returns the CPU utilization since its last call, 0 to 1."""
+        self._schedulers = schedulers
+        self._busy_share = busy_share
+        self._clock = clock
+        self._busy = False
+        self._capacities = self._count_capacities()
+        self._inside = 0
+        self._shares = CallerShares(clock)
+        self._refused = 0
+        self._late = deque[bool](maxlen=ENDINGS)
+        self._in_time_seconds = deque[float](maxlen=ENDINGS)
+        self._strained_until_seconds = -math.inf
+
+    @property
+    def busy(self) -> bool:
+        """Whether the CPUs were busy at the last look."""
+        return self._busy
+
+    def admits(self, caller: str, remaining_seconds: float | None = None) -> bool:
+        """Returns whether one more request of a caller is admitted now, with this time until its deadline."""
+        self._shares.note(caller)
+        capacity, (_, without_queue) = self._capacity(), self._capacities
+        if self._inside >= capacity:
+            return False
+        if self.busy and remaining_seconds is not None and remaining_seconds < self._least_seconds():
+            return False
+        return self._inside < without_queue or self._shares.allow(caller, capacity)
+
+    def refuse(self) -> QueueFullError:
+        """Counts a rejected request and returns its error."""
+        self._refused += 1
+        return QueueFullError(REFUSAL)
+
+    def enter(self, record: RequestRecord, method: Method) -> "Admission":
+        """Admits a request for the duration of a block. The method `other` needs no engine and is not counted.
+
+        Raises:
+            QueueFullError: if the request is not admitted.
+        """
+        admission = Admission(self, record, counted=method != "other")
+        admission.enter()
+        return admission
+
+    def expect(self, record: RequestRecord, method: Method) -> "Admission":
+        """Returns the admission of a request whose body is not read; the request is not in flight until it enters.
+
+        Raises:
+            QueueFullError: if the request would not be admitted now.
+        """
+        admission = Admission(self, record, counted=method != "other")
+        if admission.counted and not self.admits(record.caller):
+            raise self.refuse()
+        return admission
+
+    def admit(self, caller: str) -> float:
+        """Counts a request in flight and returns the time; raises QueueFullError if there is no room for its caller."""
+        if not self.admits(caller):
+            raise self.refuse()
+        self._inside += 1
+        self._shares.take(caller)
+        return self._clock()
+
+    def release(self, caller: str) -> None:
+        """Ends the count of a request."""
+        self._inside -= 1
+        self._shares.free(caller)
+
+    def watch(self) -> None:
+        """Updates what the limits depend on, and logs the number of rejected requests. Must be called periodically."""
+        self._busy = self._busy_share() >= BUSY_SHARE
+        self._capacities = self._count_capacities()
+        if self._refused:
+            log.warning("requests_shed", requests=self._refused, inside=self._inside)
+            self._refused = 0
+
+    def _capacity(self) -> int:
+        """Returns the maximum number of requests in flight."""
+        usual, strained = self._capacities
+        return strained if self._clock() < self._strained_until_seconds else usual
+
+    def _count_capacities(self) -> tuple[int, int]:
+        """Returns the maximum of requests, usually and if strained.
+
+        There is one per row, and a few are being read or written.
+        """
+        schedulers = tuple(self._schedulers())
+        slots = sum(scheduler.slots for scheduler in schedulers)
+        few = max(1, slots // SLOTS_PER_WAITING)
+        return sum(scheduler.capacity_rows for scheduler in schedulers) + few, slots + few
+
+    def _least_seconds(self) -> float:
+        """Returns a time that three of four requests exceeded lately. With less, a request would probably be late."""
+        durations = sorted(self._in_time_seconds)
+        return durations[len(durations) // 4] if durations else 0.0
+
+    def record_end(self, since_seconds: float, *, late: bool) -> None:
+        """Takes note of the end of a request that was in flight since a time."""
+        if late:
+            self._record_missed_deadline()
+        else:
+            self._late.append(False)
+            self._in_time_seconds.append(self._clock() - since_seconds)
+
+    def _record_missed_deadline(self) -> None:
+        if not self._busy:  # the deadline was too short; other requests are not at risk
+            return
+        self._late.append(True)
+        if sum(self._late) >= SEVERAL_LATE:
+            self._strained_until_seconds = self._clock() + STRAINED_SECONDS
+
+
+class Admission:
+    """The place of one request among those in flight, for the duration of a block.
+
+    A class, because a generator would take twice the time, for every request.
+
+    Attributes:
+        counted: whether the request needs a place.
+        inside: whether it has one.
+    """
+
+    def __init__(self, load_shedder: LoadShedder, record: RequestRecord, *, counted: bool) -> None:
+        self._load_shedder = load_shedder
+        self._record = record
+        self._caller = record.caller
+        self.counted = counted
+        self.inside = False
+        self._since_seconds = 0.0
+        self._at_end: Callable[[], object] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        at_end, self._at_end = self._at_end, None  # it may hold this object
+        if at_end is not None:
+            at_end()
+        if not self.inside:
+            return
+        if error is None:
+            self._load_shedder.record_end(self._since_seconds, late=_missed_deadline(self._record))
+        elif isinstance(error, DeadlineExceededError) or (
+            isinstance(error, asyncio.CancelledError) and _missed_deadline(self._record)
+        ):
+            self._load_shedder.record_end(self._since_seconds, late=True)
+        self.leave()
+
+    def enter(self) -> None:
+        """Takes the place once the request is complete; raises QueueFullError if there is none."""
+        if self.counted and not self.inside:
+            self._since_seconds = self._load_shedder.admit(self._caller)
+            self.inside = True
+
+    def at_end(self, function: Callable[[], object]) -> None:
+        """Calls a function at the end of the block, in place of the function before."""
+        self._at_end = function
+
+    def leave(self) -> None:
+        """Frees the place, at the end or while the client does not read its answer; a request takes no second one."""
+        if self.inside:
+            self._load_shedder.release(self._caller)
+            self.inside = False
+
+
+def _missed_deadline(record: RequestRecord) -> bool:
+    return record.outcome == DeadlineExceededError.reason

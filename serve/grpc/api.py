@@ -1,0 +1,300 @@
+"""The gRPC server: translation service, health checks, reflection, and further services."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+from grpc_reflection.v1alpha import reflection
+
+from protos.translation_pb2 import (
+    DESCRIPTOR,
+    DetectRequest,
+    GetModelRequest,
+    ListModelsRequest,
+    ScoreRequest,
+    TranslateRequest,
+)
+from serve.edge.arrivals import GRPC_TURNS, Arrivals
+from serve.edge.auth import Authenticator, Tls
+from serve.edge.load_shedding import LoadShedder
+from serve.errors import InvalidRequestError, ServiceError
+from serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
+from serve.grpc.call import Context, RecordedCall, answer, call_headers, send
+from serve.grpc.connections import Connections
+from serve.grpc.guard import RequestGuard
+from serve.grpc.health import Health
+from serve.grpc.many import ManyStream
+from serve.grpc.messages import (
+    ItemParser,
+    RequestParser,
+    detect_response,
+    model_list,
+    model_message,
+    read_score_request,
+    read_translate_request,
+)
+from serve.grpc.options import ChannelOptions, max_idle_connections
+from serve.grpc.reflection import Reflection
+from serve.grpc.server import GrpcServer
+from serve.grpc.service import GrpcService
+from serve.grpc.waits import idle_streams
+from serve.http.server import ListenError
+from serve.observability.logs import RequestRecord
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import Method
+from serve.registry.dispatcher import Dispatcher
+from serve.registry.registry import ModelRegistry
+from serve.scheduler.sequence import FairnessKey
+from serve.translation.response import TranslationResponse
+
+SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
+METHODS: dict[str, Method] = {
+    f"/{SERVICE}/Translate": "translate",
+    f"/{SERVICE}/TranslateStream": "translate_stream",
+    f"/{SERVICE}/TranslateMany": "translate_many",
+    f"/{SERVICE}/Score": "score",
+}
+# After this time without a read, a stream no longer counts among the requests in flight.
+UNREAD_SECONDS = 0.05
+
+AnyRequest = TypeVar("AnyRequest", bound=Message)
+
+
+class GrpcApi:
+    """A gRPC server with the translation service, further services, `grpc.health.v1` and reflection."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        models: ModelRegistry,
+        metrics: ServiceMetrics,
+        further: Collection[GrpcService],
+        *,
+        authenticator: Authenticator,
+        load_shedder: LoadShedder,
+        options: ChannelOptions,
+        most_message_bytes: int,
+        most_values: int,
+        tls: Tls | None,
+        stream_unanswered_texts: int,
+        stream_seconds: float,
+    ) -> None:
+        """Builds the server without listening. Requires a running event loop.
+
+        `TranslateMany` reads a stream only while fewer than `stream_unanswered_texts` of its texts are unanswered, and
+        for at most `stream_seconds`. A message has at most `most_message_bytes` and `most_values` values.
+        """
+        self._most_values = most_values
+        self._dispatcher = dispatcher
+        self._models = models
+        self._metrics = metrics
+        self._load_shedder = load_shedder
+        self._stream_unanswered_texts = stream_unanswered_texts
+        self._stream_seconds = stream_seconds
+        self._draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle_streams = idle_streams()
+        self._health = Health()
+        self._tls = tls
+        self._connections = Connections(
+            most_message_bytes, max_idle_connections(), metrics.grpc_connections_ignored.inc
+        )
+        self._watching: asyncio.Task[None] | None = None
+        self._arrivals = Arrivals(GRPC_TURNS, lambda: load_shedder.busy)
+        self._guard = RequestGuard(
+            authenticator,
+            load_shedder,
+            metrics,
+            METHODS | {path: label for each in further for path, label in each.methods.items()},
+            probes=frozenset().union(*(each.probes for each in further)),
+            connections=self._connections,
+            arrivals=self._arrivals,
+        )
+        self._handlers = {
+            "Translate": self._handler("translate", TranslateRequest, self._answer_texts),
+            "TranslateStream": self._stream_handler(),
+            "TranslateMany": self._many_handler(),
+            "Score": self._handler("score", ScoreRequest, self._score),
+            "Detect": self._handler("other", DetectRequest, self._detect),
+            "ListModels": self._handler("other", ListModelsRequest, self._list_models),
+            "GetModel": self._handler("other", GetModelRequest, self._get_model),
+        }
+        services = {
+            SERVICE: self._handlers,
+            **{each.name: each.handlers(self._handler) for each in further},
+            HEALTH_SERVICE: self._health.handlers(),
+        }
+        services[reflection.SERVICE_NAME] = Reflection((*services, reflection.SERVICE_NAME)).handlers()
+        guarded = {
+            f"/{service}/{method}": self._guard.protect(handler, f"/{service}/{method}")
+            for service, handlers in services.items()
+            for method, handler in handlers.items()
+        }
+        self._server = GrpcServer(guarded, options)
+
+    def handler(self, method: str, authorization: str) -> Any:
+        """Returns the handler of a method for a call received by another server; checks `authorization`."""
+        return self._guard.check_key(self._handlers[method], f"/{SERVICE}/{method}", authorization)
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listens in the state NOT_SERVING and returns the port; port 0 selects a free one.
+
+        Raises:
+            ListenError: if the port cannot be bound.
+        """
+        await self.set_serving(serving=False, models={})
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._tls is None:
+            bound_port = self._server.add_insecure_port(address.encode())
+        else:
+            bound_port = self._server.add_secure_port(address.encode(), self._tls.grpc_credentials())
+        if not bound_port:
+            raise ListenError(f"{address}: gRPC cannot listen")
+        await self._server.start()
+        self._watching = asyncio.create_task(self._connections.watch(bound_port))
+        return int(bound_port)
+
+    @property
+    def listening(self) -> bool:
+        """Whether the server accepts connections and calls."""
+        return self._server.accepts and self._connections.listening
+
+    async def set_serving(self, serving: bool, models: Mapping[str, bool]) -> None:
+        """Publishes the health of the service, and of each model as SERVICE/NAME."""
+        self._health.publish(
+            {"": serving, SERVICE: serving, **{f"{SERVICE}/{name}": each for name, each in models.items()}}
+        )
+
+    def drain(self) -> None:
+        """Stops reading streams of requests; requests that were read still get responses."""
+        if not self._draining.done():
+            self._draining.set_result(None)
+
+    async def leave(self, grace_seconds: float) -> None:
+        """Lets clients open other connections, and cancels calls that are still open after `grace_seconds`."""
+        await self._server.shutdown(grace_seconds)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Ends the present calls, at most after `grace_seconds`, then the connections.
+
+        Calls that arrive meanwhile end with their connection, as UNAVAILABLE. gRPC would end them as CANCELLED, which
+        clients do not retry.
+        """
+        self._connections.begin_none()
+        await self._server.finish_calls(grace_seconds)
+        await self._connections.close()
+        await self._server.shutdown(None)
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _handler(
+        self,
+        method: Method,
+        kind: type[AnyRequest],
+        serve: Callable[[AnyRequest, float | None, RequestRecord], Awaitable[Message]],
+    ) -> Any:
+        """Returns the handler of a unary method.
+
+        `serve` takes a request, its deadline on the monotonic clock and its record.
+        """
+
+        async def handle(message: AnyRequest | InvalidRequestError, context: Context) -> Message:
+            async with RecordedCall(self._metrics, method, context) as record:
+                with self._load_shedder.enter(record, method):
+                    if method != "other":
+                        await self._arrivals.come_first()
+                    return await answer(message, serve, context, record)
+
+        return grpc.unary_unary_rpc_method_handler(
+            handle, request_deserializer=RequestParser(kind, self._most_values).parse, response_serializer=_serialize
+        )
+
+    def _stream_handler(self) -> Any:
+        """Returns the handler of `TranslateStream`."""
+
+        async def handle(message: TranslateRequest | InvalidRequestError, context: Context) -> None:
+            async def serve(valid: TranslateRequest, deadline_seconds: float | None, record: RequestRecord) -> None:
+                async with aclosing(
+                    self._dispatcher.stream(read_translate_request(valid, deadline_seconds), record)
+                ) as events:
+                    async for event in events:
+                        response = await write_stream_message(event)
+                        unread = asyncio.get_running_loop().call_later(UNREAD_SECONDS, admission.leave)
+                        try:
+                            await send(context, response)
+                        finally:
+                            unread.cancel()
+
+            async with RecordedCall(self._metrics, "translate_stream", context) as record:
+                with self._load_shedder.enter(record, "translate_stream") as admission:
+                    await self._arrivals.come_first()
+                    await answer(message, serve, context, record)
+
+        return grpc.unary_stream_rpc_method_handler(
+            handle,
+            request_deserializer=RequestParser(TranslateRequest, self._most_values).parse,
+            response_serializer=_serialize,
+        )
+
+    def _many_handler(self) -> Any:
+        """Returns the handler of `TranslateMany`."""
+
+        async def handle(_: object, context: Context) -> None:
+            try:
+                self._dispatcher.lifecycle.check_admission()
+            except ServiceError:
+                # A rejected stream counts as one request.
+                async with RecordedCall(self._metrics, "translate_many", context):
+                    raise
+            stream = ManyStream(
+                context,
+                call_headers(context),
+                self._translate_item,
+                self._metrics,
+                unanswered_texts=self._stream_unanswered_texts,
+                longest_seconds=self._stream_seconds,
+                idle=self._idle_streams,
+                draining=self._draining,
+            )
+            await stream.run()
+
+        return grpc.stream_stream_rpc_method_handler(
+            handle, request_deserializer=ItemParser(self._most_values).parse, response_serializer=_serialize
+        )
+
+    async def _translate(
+        self,
+        message: TranslateRequest,
+        deadline_seconds: float | None,
+        record: RequestRecord,
+        fairness_key: FairnessKey | None = None,
+    ) -> TranslationResponse:
+        request = read_translate_request(message, deadline_seconds, fairness_key)
+        return await self._dispatcher.translate(request, record)
+
+    async def _translate_item(self, *asked: Any) -> TranslationResponse:
+        await self._arrivals.come_first()
+        return await self._translate(*asked)
+
+    async def _answer_texts(self, *asked: Any) -> Message:
+        return await write_translation_message(await self._translate(*asked))
+
+    async def _score(self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord) -> Message:
+        request = read_score_request(message, deadline_seconds)
+        return await write_score_message(await self._dispatcher.score(request, record))
+
+    async def _detect(self, message: DetectRequest, deadline_seconds: float | None, _: RequestRecord) -> Message:
+        return detect_response(await self._dispatcher.detect(message.text, deadline_seconds))
+
+    async def _list_models(self, *_: object) -> Message:
+        return model_list(self._models.describe())
+
+    async def _get_model(self, message: GetModelRequest, *_: object) -> Message:
+        return model_message(self._models.get(message.name).describe())
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()

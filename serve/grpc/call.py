@@ -1,0 +1,237 @@
+"""One gRPC call: its record, its deadline and its status.
+
+An error becomes a status with details (`grpc-status-details-bin`, google.rpc messages): the reason from `serve.errors`,
+the invalid field, the retry delay and the request id.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc.aio
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo
+from google.rpc.status_pb2 import Status
+from grpc import StatusCode
+from grpc_status.rpc_status import to_status
+
+from serve.edge.retry_after import pushback_metadata, retry_details
+from serve.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    ForbiddenError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    RequestTooLargeError,
+    ServiceError,
+    UnauthorizedError,
+)
+from serve.grpc.connections import CONNECTION
+from serve.keys.account import Account
+from serve.observability.logs import RecordedRequest, RequestRecord, caller_of, choose_request_id
+from serve.observability.metrics import ServiceMetrics
+from serve.observability.request_metrics import Method
+
+REQUEST_ID_KEY = "x-request-id"
+# The namespace of the reasons in ErrorInfo.
+DOMAIN = "dragoman.v1"
+# Errors of the client, whatever the load.
+CLIENT_ERRORS = (
+    InvalidRequestError,
+    ModelNotFoundError,
+    UnauthorizedError,
+    ForbiddenError,
+    RequestTooLargeError,
+)
+
+# Of the client of the running call.
+ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+def rich_status(error: ServiceError, request_id: str | None) -> Status:
+    """Returns code, message and details of an error. A status without a request id can be shared by calls."""
+    status = Status(code=StatusCode[error.grpc_status].value[0], message=str(error))
+    for detail in _details(error, request_id):
+        status.details.add().Pack(detail)
+    return status
+
+
+def trailers(request_id: str, error: ServiceError | None = None) -> Metadata:
+    """Returns the trailing metadata of a call; without an error, the call succeeded."""
+    metadata: Metadata = ((REQUEST_ID_KEY, request_id),)
+    return metadata if error is None else metadata + error_trailers(error, request_id)
+
+
+def error_trailers(error: ServiceError, request_id: str | None = None) -> Metadata:
+    """Returns the trailing metadata of an error. Metadata without a request id can be shared by calls."""
+    return pushback_metadata(error) + tuple(to_status(rich_status(error, request_id)).trailing_metadata)
+
+
+def _details(error: ServiceError, request_id: str | None) -> list[Message]:
+    facts = {} if error.field is None else {"field": error.field}
+    # ErrorInfo requires upper case.
+    details: list[Message] = [ErrorInfo(reason=error.reason.upper(), domain=DOMAIN, metadata=facts)]
+    if isinstance(error, InvalidRequestError):
+        violation = BadRequest.FieldViolation(field=error.field, description=error.problem)
+        details.append(BadRequest(field_violations=[violation]))
+    details += retry_details(error)
+    if request_id is not None:
+        details.append(RequestInfo(request_id=request_id))
+    return details
+
+
+# The default time that proxies wait between two writes (nginx, send_timeout); as over HTTP.
+SEND_TIMEOUT_SECONDS = 60.0
+# Clients send the deadline rounded up by at most this ratio, and cancel at the exact one.
+DEADLINE_ROUNDING = 0.02
+
+Context = grpc.aio.ServicerContext[Any, Any]
+AnyRequest = TypeVar("AnyRequest")
+AnyResponse = TypeVar("AnyResponse")
+
+
+def call_headers(context: Context) -> dict[str, str]:
+    """Returns the text metadata of a call."""
+    metadata = context.invocation_metadata() or ()
+    return {key: value for key, value in metadata if isinstance(value, str)}
+
+
+def recorded(metrics: ServiceMetrics, method: Method, request_id: str, headers: Mapping[str, str]) -> RecordedRequest:
+    """Records the block as one request; the response is sent before the record is written."""
+    call_soon = asyncio.get_running_loop().call_soon
+    connection = CONNECTION.get()
+    return RecordedRequest(
+        metrics,
+        "grpc",
+        method,
+        request_id,
+        headers,
+        account=ACCOUNT.get(),
+        network="" if connection is None else connection.network,
+        afterwards=call_soon,
+    )
+
+
+class RecordedCall:
+    """Records the block as one request and ends the call with the status of an error.
+
+    A class, because a generator would take twice the time, for every call.
+    """
+
+    def __init__(self, metrics: ServiceMetrics, method: Method, context: Context) -> None:
+        self._context = context
+        headers = call_headers(context)
+        self._request_id = choose_request_id(headers.get(REQUEST_ID_KEY))
+        self._recorded = recorded(metrics, method, self._request_id, headers)
+
+    async def __aenter__(self) -> RequestRecord:
+        return self._recorded.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._recorded.__exit__(kind, error, trace)
+        except ServiceError as unexpected:
+            error = unexpected
+        if isinstance(error, ServiceError):
+            await abort(self._context, error, trailers(self._request_id, error))
+        elif error is None:
+            self._context.set_trailing_metadata(trailers(self._request_id))
+
+
+async def abort(context: Context, error: ServiceError, metadata: Metadata) -> None:
+    """Ends a call with the status of an error, late if the caller makes many errors.
+
+    Raises:
+        grpc.aio.AbortError: always, except
+        asyncio.CancelledError: if the client has disconnected.
+    """
+    connection = CONNECTION.get()
+    if isinstance(error, CLIENT_ERRORS) and connection is not None:
+        await connection.pace.wait(caller_of(ACCOUNT.get(), connection.network))
+    try:
+        await context.abort(StatusCode[error.grpc_status], str(error), metadata)
+    except grpc.aio.InternalError as gone:
+        raise asyncio.CancelledError from gone
+
+
+async def answer(
+    message: AnyRequest | InvalidRequestError,
+    serve: Callable[[AnyRequest, float | None, RequestRecord], Awaitable[AnyResponse]],
+    context: Context,
+    record: RequestRecord,
+) -> AnyResponse:
+    """Returns the result of `serve`; raises the error of an invalid message. Deadlines are on the monotonic clock."""
+    if isinstance(message, InvalidRequestError):
+        raise message
+    with DeadlineScope(context, record) as deadline_seconds:
+        return await serve(message, deadline_seconds, record)
+
+
+class DeadlineScope:
+    """The deadline of a call, on the monotonic clock; records a call canceled at its deadline as `deadline_exceeded`.
+
+    gRPC cancels a call both when its client disconnects and when its deadline passes.
+    """
+
+    def __init__(self, context: Context, record: RequestRecord) -> None:
+        self._context = context
+        self._record = record
+
+    def __enter__(self) -> float | None:
+        self._timeout_seconds = _time_remaining(self._context)
+        return None if self._timeout_seconds is None else time.monotonic() + self._timeout_seconds
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError) and self._timeout_seconds is not None:
+            remaining_seconds = _time_remaining(self._context)
+            if remaining_seconds is not None and remaining_seconds <= DEADLINE_ROUNDING * self._timeout_seconds:
+                self._record.outcome = DeadlineExceededError.reason
+
+
+async def send(context: Context, message: object) -> None:
+    """Writes a message of a stream.
+
+    Raises:
+        CancelledError: if the client does not read. Its status follows the unread messages.
+        asyncio.CancelledError: if the client has disconnected. A write may detect it before gRPC cancels the call.
+    """
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT_SECONDS):
+            await context.write(message)
+    except TimeoutError as error:
+        problem = f"the client did not read the stream for {SEND_TIMEOUT_SECONDS:g} seconds"
+        raise CancelledError(problem) from error
+    except grpc.aio.BaseError as error:
+        raise asyncio.CancelledError from error
+
+
+@asynccontextmanager
+async def answering() -> AsyncIterator[asyncio.TaskGroup]:
+    """Runs the tasks that answer the requests of a stream, and waits for them in the end.
+
+    Raises:
+        CancelledError: if the client does not read, as one of the tasks found out.
+    """
+    unread: BaseException | None = None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except* CancelledError as group:
+        unread = group.exceptions[0]
+    if unread is not None:
+        raise unread
+
+
+def _time_remaining(context: Context) -> float | None:
+    """Returns the seconds until the client's deadline; None without a deadline."""
+    return context.time_remaining()

@@ -1,0 +1,1 @@
+"""The process and its machine: sockets, files, database, threads and memory."""

@@ -1,0 +1,1 @@
+"""HTTP/1.1 between sockets and an ASGI application."""

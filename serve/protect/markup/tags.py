@@ -1,0 +1,70 @@
+"""Writes the translation of a sentence with its tags.
+
+Kept texts replace the words that are aligned with them, but never all words of a translation.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from serve.protect.alignment import Alignment
+from serve.protect.markup.placement import Interval, Placed, Placer
+from serve.protect.markup.references import Escaper
+from serve.protect.markup.sentences import MarkedSentence, has_letter_outside
+
+
+def place_tags(
+    sentence: MarkedSentence,
+    translation: str,
+    alignment: Alignment,
+    escaper: Escaper,
+    protected: Sequence[Interval] = (),
+) -> str:
+    """Returns the translation of a sentence with its tags.
+
+    Args:
+        sentence: with its tags.
+        translation: plain text.
+        alignment: of tokens.
+        escaper: for the text.
+        protected: intervals that no kept text replaces.
+    """
+    everything = 0, len(translation)
+    placed = Placer(sentence.text, translation, alignment, protected).place(sentence.nodes, everything)
+    if _loses_words(sentence, translation, placed):
+        # The kept texts stand between the words.
+        words = _words_outside(translation, {sentence.text[start:end] for start, end in sentence.kept})
+        placed = Placer(sentence.text, translation, alignment, (*protected, *words)).place(sentence.nodes, everything)
+    return _render(placed, everything, translation, escaper)
+
+
+def _loses_words(sentence: MarkedSentence, translation: str, placed: Iterable[Placed]) -> bool:
+    return sentence.has_words and not has_letter_outside(translation, _replaced(placed))
+
+
+def _replaced(placed: Iterable[Placed]) -> Iterator[Interval]:
+    """Yields what kept texts replace."""
+    for node in placed:
+        if node.kept:
+            yield node.interval
+        yield from _replaced(node.children)
+
+
+def _words_outside(text: str, kept: Iterable[str]) -> Iterator[Interval]:
+    """Yields the words of a text outside of copies of kept texts."""
+    copies = "|".join(map(re.escape, sorted(kept, key=len, reverse=True)))
+    for found in re.finditer(rf"{copies}|(\w+)", text):
+        if found[1]:
+            yield found.span()
+
+
+def _render(placed: Sequence[Placed], interval: Interval, text: str, escaper: Escaper) -> str:
+    """Returns a part of the translation with the tags in it, which are in order."""
+    parts = list[str]()
+    position, end = interval
+    for node in placed:
+        parts += escaper.escape(text[position : node.interval[0]]), node.before
+        if not node.kept:
+            parts.append(_render(node.children, node.interval, text, escaper))
+        parts.append(node.after)
+        position = node.interval[1]
+    return "".join((*parts, escaper.escape(text[position:end])))

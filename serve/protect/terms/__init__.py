@@ -1,0 +1,1 @@
+"""Terms of glossaries in sentences and their translations."""

@@ -1,0 +1,71 @@
+"""The commands `dragoman glossaries`."""
+
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from serve.glossaries.store import SHARED, GlossaryStore
+from serve.host.state import State
+from serve.protect.terms.entry import Entry
+
+
+@pytest.fixture(autouse=True)
+def _state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_STATE_DIR", str(tmp_path / "state"))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["dragoman", "glossaries", *arguments])
+    dragoman.main()
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.tsv", "house\tHaus\tHauses\n"), ("A.CSV", "house,Haus,Hauses\n")])
+def test_glossaries_are_managed_without_a_server(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    text: str,
+) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    run(monkeypatch, "create", "farm", str(file), "en", "de")
+    glossary_id = capsys.readouterr().out.strip()
+    state = State(tmp_path / "state")
+    assert GlossaryStore(state).of(SHARED).entries(glossary_id, "en", "de") == (Entry("house", ("Haus", "Hauses")),)
+    state.close()
+    run(monkeypatch, "show", glossary_id, "--source-language", "en", "--target-language", "de")
+    assert capsys.readouterr().out == "house\tHaus\tHauses\n"
+    for command in (("list",), ("show", glossary_id)):
+        run(monkeypatch, *command)
+        shown = capsys.readouterr().out
+        for part in (glossary_id, "farm", "en-de: 1"):
+            assert part in shown
+    run(monkeypatch, "delete", glossary_id)
+    run(monkeypatch, "list")
+    assert capsys.readouterr().out == "no glossary\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.xls", "house\tHaus", "expected a name that ends in .tsv, .csv, .tbx"),
+        ("a.tsv", "house", "entry 0: a term without a translation"),
+        ("a.tsv", None, "No such file"),
+    ],
+)
+def test_an_unusable_file_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None, problem: str
+) -> None:
+    file = tmp_path / name
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match=problem):
+        run(monkeypatch, "create", "farm", str(file), "en", "de")
+
+
+@pytest.mark.parametrize("command", ["show", "delete"])
+def test_an_unknown_glossary_ends_with_one_line(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    with pytest.raises(SystemExit, match="dragoman glossaries: glossary 'x': unknown"):
+        run(monkeypatch, command, "x")

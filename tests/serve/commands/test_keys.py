@@ -1,0 +1,64 @@
+"""The commands `dragoman keys`."""
+
+from pathlib import Path
+
+import pytest
+
+import dragoman
+from serve.host.state import State
+from serve.keys.key import digest_of
+from serve.keys.store import KeyStore
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["dragoman", "keys", *arguments])
+    dragoman.main()
+
+
+def test_keys_are_managed_without_a_server(
+    tmp_path: Path, state_url: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_STATE_DIR", str(tmp_path))
+    if state_url is not None:
+        monkeypatch.setenv("DRAGOMAN_STATE_URL", state_url)
+    run(monkeypatch, "create", "web", "--characters", "5000", "--models", "a,b")
+    text = capsys.readouterr().out.strip()
+    state = State(tmp_path, state_url)
+    key = KeyStore(state).get("web")
+    assert key.matches(digest_of(text.encode()))
+    run(monkeypatch, "change", "web", "--priority", "2", "--characters", "None")
+    limits = KeyStore(state).get("web").limits
+    assert (limits.characters, limits.priority, limits.models) == (None, 2, ("a", "b"))
+    run(monkeypatch, "show", "web")
+    run(monkeypatch, "list")
+    run(monkeypatch, "usage", "web")
+    run(monkeypatch, "revoke", "web")
+    run(monkeypatch, "list")
+    shown = capsys.readouterr().out
+    assert "models: a, b" in shown
+    assert "characters: 0" in shown
+    assert "revoked" in shown
+    assert text not in shown
+    state.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["show", "none"], "name: 'none'"),
+        (["create", "two words"], "name: 'two words'"),
+        (["change", "web"], "name: 'web'"),
+    ],
+)
+def test_a_wrong_command_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], problem: str
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_STATE_DIR", str(tmp_path))
+    with pytest.raises(SystemExit, match=problem):
+        run(monkeypatch, *arguments)
+
+
+def test_the_folder_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DRAGOMAN_STATE_DIR", raising=False)
+    with pytest.raises(SystemExit, match="expected --state-dir"):
+        run(monkeypatch, "list")

@@ -1,0 +1,183 @@
+"""Documents over the interfaces of DeepL and LibreTranslate."""
+
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deepl
+import httpx
+import pytest
+
+from tests.support.interfaces import OpenDeepl
+from tests.support.live import LiveService, eventually, run_service
+
+TEXT = "alpha beta.\n"
+SOONEST = "serve.compat.deepl.documents._SOONEST_SECONDS"
+
+
+@pytest.fixture(scope="module")
+def served(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    with run_service(bundle_path, state_dir=tmp_path_factory.mktemp("state")) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def expected(served: LiveService) -> bytes:
+    """The translated document."""
+    text: str = served.post({"text": TEXT}).json()["translations"][0]["text"]
+    return text.encode()
+
+
+def upload(live: LiveService, name: str = "one.txt", data: bytes = TEXT.encode(), **form: str) -> httpx.Response:
+    return live.post(path="/v2/document", files={"file": (name, data)}, data={"target_lang": "DE", **form})
+
+
+def send_file(live: LiveService, name: str = "one.txt", data: bytes = TEXT.encode(), **form: str) -> httpx.Response:
+    fields = {"source": "en", "target": "de", **form}
+    return live.post(path="/translate_file", files={"file": (name, data)}, data=fields)
+
+
+def test_the_client_of_deepl_translates_a_document(
+    served: LiveService, expected: bytes, open_deepl: OpenDeepl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document is not done as soon as it is sent."""
+    client = open_deepl(served)
+    monkeypatch.setattr(SOONEST, 1e9)
+    handle = client.translate_document_upload(TEXT, source_lang="EN", target_lang="DE", filename="one.txt")
+    status = client.translate_document_get_status(handle)
+    assert (status.ok, status.done) == (True, False)
+    monkeypatch.setattr(SOONEST, 0)
+    while not status.done:
+        time.sleep(0.05)
+        status = client.translate_document_get_status(handle)
+    assert status.billed_characters == len(TEXT.strip())
+    output = io.BytesIO()
+    client.translate_document_download(handle, output)
+    assert output.getvalue() == expected
+    with pytest.raises(deepl.DeepLException, match="Not found"):
+        client.translate_document_get_status(handle)
+
+
+def test_a_document_in_its_target_language_is_refused(served: LiveService, open_deepl: OpenDeepl) -> None:
+    german = "Das ist ein Haus mit einem Garten nahe am Fluss.\n"
+    with pytest.raises(deepl.DeepLException, match="Source and target language are equal"):
+        open_deepl(served).translate_document(german, io.BytesIO(), target_lang="DE", filename="one.txt")
+    answer = send_file(served, data=german.encode(), source="auto")
+    assert (answer.status_code, answer.json()["error"]) == (
+        400,
+        'Invalid request: target_language: Source and target language are equal: "de"',
+    )
+
+
+def test_the_id_and_the_key_of_a_document_are_both_needed(served: LiveService) -> None:
+    handle = upload(served, source_lang="EN").json()
+    path = f"/v2/document/{handle['document_id']}"
+    assert (len(handle["document_id"]), len(handle["document_key"])) == (32, 64)
+    assert served.post({"document_key": handle["document_key"]}, path=path).json()["status"] != "error"
+    for key in ("", "0" * 64):
+        assert served.post({"document_key": key}, path=path).status_code == 404
+        assert served.post({"document_key": key}, path=f"{path}/result").status_code == 404
+    assert served.post({"document_key": handle["document_key"]}, path=f"{path}/result").status_code in (200, 503)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "form", "part"),
+    [
+        ("one.invalid", b"text", {}, "Invalid file"),
+        ("one.txt", b"", {}, "Invalid file"),
+        ("one.txt", b"text", {"target_lang": "XX"}, "'target_lang' not supported"),
+        ("one.txt", b"text", {"source_lang": "XX"}, "'source_lang' not supported"),
+        ("one.txt", b"text", {"source_lang": "DE"}, "Source and target language are equal."),
+        ("one.txt", b"text", {"formality": "more"}, "formality"),
+        ("one.txt", b"text", {"output_format": "pdf"}, "'output_format'"),
+        ("one.txt", b"text", {"colour": "red"}, "'colour' is unknown"),
+        ("one.txt", b"text", {"glossary_id": "x", "source_lang": "EN"}, "Invalid glossary ID"),
+    ],
+)
+def test_invalid_uploads_are_refused_by_name(
+    served: LiveService, name: str, data: bytes, form: dict[str, str], part: str
+) -> None:
+    answer = upload(served, name, data, **form)
+    assert answer.status_code == 400
+    assert part in answer.json()["message"]
+
+
+def test_a_file_of_libretranslate_is_translated_and_downloaded(served: LiveService, expected: bytes) -> None:
+    answer = send_file(served)
+    address = answer.json()["translatedFileUrl"]
+    assert address.startswith(f"{served.http_url}/download_file/")
+    with served.http() as client:
+        for _ in range(2):
+            downloaded = client.get(address)
+            assert (downloaded.status_code, downloaded.content) == (200, expected)
+    settings = served.get("/frontend/settings").json()
+    assert settings["filesTranslation"]
+    assert ".txt" in settings["supportedFilesFormat"]
+
+
+def test_the_id_of_a_document_is_no_address_of_its_file(served: LiveService, expected: bytes) -> None:
+    fields = {"name": "a.txt", "source_language": "en", "target_language": "de"}
+    document = served.post(path="/v1/documents", content=b"alpha", params=fields).json()["id"]
+    eventually(lambda: served.get(f"/v1/documents/{document}").json()["status"] == "done")
+    assert served.get(f"/download_file/{document}.txt").status_code == 400
+    name = send_file(served).json()["translatedFileUrl"].rpartition("/")[2]
+    assert served.get(f"/download_file/{name}").content == expected
+    for wrong in (f"{name[:32]}.txt", f"{name[:32]}{'0' * 64}.txt", f"{document}{name[32:]}", "ü" * 96):
+        assert served.get(f"/download_file/{wrong}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "form", "error"),
+    [
+        ("one.txt", b"text", {"source": ""}, "Invalid request: missing source parameter"),
+        ("one.txt", b"text", {"target": ""}, "Invalid request: missing target parameter"),
+        ("one.txt", b"", {}, "Invalid request: empty file"),
+        ("one.xyz", b"text", {}, "Invalid request: file format not supported"),
+        ("one.txt", b"text", {"source": "zz"}, "zz is not supported"),
+        ("one.txt", b"text", {"target": "zz"}, "zz is not supported"),
+        ("one.txt", b"text", {"source": "de"}, 'target_language: Source and target language are equal: "de"'),
+    ],
+)
+def test_invalid_files_have_the_errors_of_libretranslate(
+    served: LiveService, name: str, data: bytes, form: dict[str, str], error: str
+) -> None:
+    answer = send_file(served, name, data, **form)
+    assert (answer.status_code, answer.json()["error"]) == (400, error)
+    missing = served.post({"source": "en", "target": "de"}, path="/translate_file")
+    assert missing.json()["error"] == "Invalid request: missing file parameter"
+    assert served.get("/download_file/none.txt").status_code == 400
+
+
+def test_the_address_of_a_file_may_be_set(bundle_path: Path, tmp_path: Path) -> None:
+    public = "https://translate.example/api"
+    with run_service(bundle_path, state_dir=tmp_path, public_url=public, libretranslate_path="/lt") as live:
+        fields = {"source": "en", "target": "de"}
+        answer = live.post(path="/lt/translate_file", files={"file": ("a.txt", b"alpha")}, data=fields)
+        assert answer.json()["translatedFileUrl"].startswith(f"{public}/lt/download_file/")
+
+
+def test_without_a_state_directory_documents_are_refused(bundle_path: Path) -> None:
+    with run_service(bundle_path) as live:
+        assert send_file(live).json()["error"] == "Files translation are disabled on this server."
+        assert "--state-dir" in upload(live).json()["message"]
+
+
+def test_a_document_counts_its_characters_and_one_key_cannot_exceed_its_quota(
+    bundle_path: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"state_dir": tmp_path, "stored_api_keys": True, "admin_key": "admin"}
+    with run_service(bundle_path, **settings) as live:
+        limits = {"characters": 40, "requests_per_minute": 9}
+        admin = {"authorization": "Bearer admin"}
+        key = live.post({"name": "one", **limits}, path="/v1/keys", headers=admin).json()["key"]
+        document = {"file": ("one.txt", TEXT.encode() * 3)}
+        fields = {"source": "en", "target": "de", "api_key": key}
+        assert live.post(path="/translate_file", files=document, data=fields).status_code == 200
+        with live.http() as client:
+            used = client.get("/v1/keys/one/usage", headers=admin).json()["characters"]
+        assert used == 3 * len(TEXT.strip())
+        large = {"file": ("two.txt", b"alpha beta gamma delta one two three.")}
+        answer = live.post(path="/translate_file", files=large, data=fields)
+        assert (answer.status_code, "quota" in answer.json()["error"]) == (400, True)

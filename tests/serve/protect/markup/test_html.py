@@ -1,0 +1,85 @@
+"""HTML is cut into tokens as browsers do, without loss and in linear time."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve.protect.markup.html import read_translate, scan_html
+from serve.protect.markup.tokens import Kind
+from tests.support.html_reference import scan_slowly
+
+PARTS = [*"<>/!-='\" ab&;?\n", "<!--", "-->", "--!>", "</", "<b", "<script>", "<script ", "</script>", "<title>"]
+PARTS += [
+    "</title>",
+    "<style>",
+    "</style",
+    "<![CDATA[",
+    "]]>",
+    "<!doctype x>",
+    "<br>",
+    "<BR/>",
+    " a=b",
+    ' c="d>"',
+    "<plaintext>",
+]
+DOCUMENTS = st.lists(st.sampled_from(PARTS), max_size=30).map("".join)
+
+
+def found(text: str) -> list[tuple[str, str, str]]:
+    """Returns kind, name and characters of each token."""
+    return [(token.kind.name, token.name, text[token.start : token.end]) for token in scan_html(text)]
+
+
+@given(st.text() | DOCUMENTS)
+def test_every_character_belongs_to_one_token(text: str) -> None:
+    assert "".join(part for _, _, part in found(text)) == text
+
+
+@settings(max_examples=1000)
+@given(DOCUMENTS)
+def test_the_tokens_are_those_of_the_state_machine_of_browsers(text: str) -> None:
+    kinds = {"text": Kind.TEXT, "start": Kind.START, "end": Kind.END, "empty": Kind.EMPTY}
+    expected = [(kinds.get(kind, Kind.OTHER), start, end, name) for kind, start, end, name in scan_slowly(text)]
+    assert [(each.kind, each.start, each.end, each.name) for each in scan_html(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("a < b && c << d", "TEXT"),
+        ("<svg><![CDATA[</svg>]]></svg>x", "START OTHER END TEXT"),
+        ("<![CDATA[a>b]]>", "OTHER TEXT"),
+        ("<svg><title><b></title></svg>", "START START START END END"),
+        ("<svg/><title><b></title>", "EMPTY START TEXT END"),
+        ("<math><mi><![CDATA[x>y]]></mi></math>", "START START OTHER TEXT END END"),
+        ("<p/>x", "START TEXT"),
+    ],
+)
+def test_foreign_elements_have_sections_of_characters_and_empty_tags(text: str, kinds: str) -> None:
+    """CDATA sections end at the first `>` in HTML itself."""
+    assert " ".join(kind for kind, _, _ in found(text)) == kinds
+
+
+@pytest.mark.parametrize("comment", ["<!---->", "<!-->", "<!--->", "<!-- a -->", "<!--a--!>"])
+def test_a_comment_ends_at_its_own_end(comment: str) -> None:
+    """Also without content, or with fewer hyphens than a comment has."""
+    assert found(f"{comment}x<!-- y -->") == [("OTHER", "", comment), ("TEXT", "", "x"), ("OTHER", "", "<!-- y -->")]
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        ("<p translate=no>", False),
+        ("<P TRANSLATE='No'>", False),
+        ('<p class="a notranslate b">', False),
+        ('<p translate="yes" class=notranslate>', False),
+        ("<p translate>", True),
+        ('<p translate="yes" translate="no">', True),
+        ("<p class=notranslated>", None),
+        ('<p title="translate=no">', None),
+        ("<translate>", None),
+        ("<p translate=maybe>", None),
+    ],
+)
+def test_a_start_tag_states_whether_its_content_is_translated(tag: str, expected: bool | None) -> None:
+    assert read_translate(tag) is expected

@@ -1,0 +1,89 @@
+"""XML is cut into tokens without loss, and what is malformed is refused with its position."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.protect.markup.tokens import MarkupError
+from serve.protect.markup.xml import scan_xml
+
+PARTS = [
+    "<a>",
+    "</a>",
+    "<b c='>'>",
+    "</b>",
+    "<d/>",
+    "<!-- < -->",
+    "<?e f?>",
+    "<![CDATA[<g>]]>",
+    "text",
+    "&lt;",
+    "é",
+    "&",
+    "<",
+    "]]>",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12).map("".join))
+def test_every_character_belongs_to_one_token_or_the_text_is_refused_inside_of_it(text: str) -> None:
+    try:
+        tokens = scan_xml(text)
+    except MarkupError as error:
+        assert 0 <= error.position <= len(text)  # noqa: PT017 - either outcome is right
+    else:
+        assert "".join(text[token.start : token.end] for token in tokens) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("Delete <x id='1'/> now?", "TEXT EMPTY TEXT"),
+        ('<a b="1 > 2" c=\'"\'>d</a>', "START TEXT END"),
+        ("<?xml version='1.0' encoding='latin-1'?>\n<a>é</a>", "OTHER TEXT START TEXT END"),
+        ("\ufeff<?xml version='1.0'?><a/>", "TEXT OTHER EMPTY"),
+        ("<!DOCTYPE a PUBLIC '-//X' \"a.dtd\"><a>&nbsp;&other;</a>", "OTHER START TEXT END"),
+        ("<!-- <b> --><![CDATA[ </a> ]]>", "OTHER OTHER"),
+        ("", ""),
+    ],
+)
+def test_documents_and_the_content_of_elements_are_read(text: str, kinds: str) -> None:
+    assert " ".join(token.kind.name for token in scan_xml(text)) == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "problem"),
+    [
+        ("<a><b></a>", 8, "mismatched tag"),
+        ("é<a>", 4, "mismatched tag"),
+        ("</a>", 2, "mismatched tag"),
+        ("</dragoman><dragoman>", 11, "junk"),
+        ("é & b", 3, "invalid token"),
+        ("a &nbsp; b", 2, "undefined entity"),
+        ("<a b=c>", 5, "invalid token"),
+        ("<a b='1' b='2'/>", 9, "duplicate attribute"),
+        ("<a/><?xml version='1.0'?>", 4, "XML"),
+        ("<!DOCTYPE a><a/><a/>", 16, "junk"),
+        ("a\x01b", 1, "invalid token"),
+        ("<!-- a", 0, "unclosed token"),
+    ],
+)
+def test_malformed_xml_is_refused_with_its_position(text: str, position: int, problem: str) -> None:
+    with pytest.raises(MarkupError, match=problem) as refused:
+        scan_xml(text)
+    assert refused.value.position == position
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
+        "<!DOCTYPE a [" + "".join(f"<!ENTITY l{n + 1} '{f'&l{n};' * 10}'>" for n in range(9)) + "]><a>&l9;</a>",
+        "<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/passwd'>]><a>&b;</a>",
+        "<!DOCTYPE a SYSTEM 'x' []><a/>",
+    ],
+    ids=["entity", "billion laughs", "external entity", "empty subset"],
+)
+def test_declarations_of_a_document_are_refused_before_they_are_read(text: str) -> None:
+    with pytest.raises(MarkupError, match="internal DTD subset"):
+        scan_xml(text)

@@ -1,0 +1,75 @@
+"""The branches of messages are translated, and their syntax and quotations stay."""
+
+from itertools import chain, pairwise, zip_longest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.protect.markup.elements import MarkupOptions
+from serve.protect.markup.references import Escaper
+from serve.protect.markup.sentences import read_document
+from serve.protect.placeholders.icu import MessageEscaper, find_texts
+from serve.protect.placeholders.marks import Marker
+from serve.protect.placeholders.patterns import KINDS, Finder
+from tests.support.markup import split
+
+
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        ("{n, plural, one {# file} other {# files}}", ["# file", "# files"]),
+        ("{n,plural,=0{none}one{# file}other{# files}}", ["none", "# file", "# files"]),
+        ("A {n, plural, offset:1 =0 {no {x}} other {'{'b}}. C", ["A ", "no {x}", "'{'b", "C"]),
+        ("A {n, plural, other {b}}, c", ["A ", "b", "c"]),
+        ("{g, select, male {{n, plural, other {his}}} other {their}}", ["his", "their"]),
+        ("{g, select, non-binary {a} other {b}}", ["a", "b"]),
+        ("{n, plural, one {a ''{x}''} other {b}}", ["a ''{x}''", "b"]),
+        ("{n, plural, one {'{it''s}' a} other {b}}", ["'{it''s}' a", "b"]),
+        ("{n, plural, one {a}", ["{n, plural, one {a}"]),
+        ("a {0} b", ["a {0} b"]),
+        ("{n, plural, other {" * 50, ["{n, plural, other {" * 50]),
+    ],
+)
+def test_branches_of_messages_are_translated(text: str, texts: list[str]) -> None:
+    assert [text[slice(*span)] for span in find_texts(text)] == texts
+
+
+@given(st.lists(st.sampled_from(["{", "}", "'", "n", ", plural,", " other ", "#", "a b"]), max_size=20).map("".join))
+def test_any_text_is_a_message_or_plain(text: str) -> None:
+    spans = find_texts(text)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("{n, plural, one {# dog} other {the # dogs}}", ["dog", "the dogs"]),
+        ("{n, selectordinal, one {#st dog} other {the #th dog}}", ["dog", "the dog"]),
+        ("{n, plural, other {it''s late}}", ["it's late"]),
+        ("{n, plural, other {see '{'name'}' and '#'}}", ["see '{'name'}' and '#'"]),
+    ],
+)
+def test_a_model_reads_branches_without_numbers_and_with_single_apostrophes(text: str, read: list[str]) -> None:
+    marker = Marker(Finder(KINDS), formatting=False, branching=True)
+    document = read_document(text, MarkupOptions("text"), split, marker)
+    assert [sentence.text for sentence in document.sentences] == read
+    sources = [sentence.source for sentence in document.sentences]
+    assert "".join(chain.from_iterable(zip_longest(document.gaps, sources, fillvalue=""))) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "single", "doubled"),
+    [
+        ("l'homme", "l'homme", "l''homme"),
+        ("l'", "l''", "l''"),
+        ("a '# b", "a ''# b", "a ''# b"),
+        ("''a''", "''''a''''", "''''a''''"),
+        ("a {b}}", "a '{'b'}}'", "a '{'b'}}'"),
+        ("a & b", "a & b", "a & b"),
+    ],
+)
+def test_no_character_of_a_translation_is_syntax(text: str, single: str, doubled: str) -> None:
+    plain = Escaper("", (), "", plain=True)
+    assert MessageEscaper(plain, doubled=False).escape(text) == single
+    assert MessageEscaper(plain, doubled=True).escape(text) == doubled

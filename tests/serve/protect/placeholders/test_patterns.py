@@ -1,0 +1,123 @@
+"""Placeholders of programs, addresses and names are found whole, and ordinary text has none."""
+
+import pytest
+
+from serve.protect.placeholders.icu import find_texts
+from serve.protect.placeholders.patterns import KINDS, Finder
+
+FINDER = Finder(KINDS)
+PRINTF = ["%s", "%1$d", "%%", "%(name)s", "%-5.2f", "%lld", "%@", "%1$@", "%<count>d", "%n", "%1", "%L1"]
+BRACES = ["{}", "{0}", "{name!r:>5}", "{0:>10}", "{0,10:N2}", "{user-name}", "{$name}", "{'@'}", "{name:{width}}"]
+ARGUMENTS = ["{0, number, #.##}", "{count, number, ::currency/USD}", "{d, date, short}", "#", "#st", "#th"]
+MUSTACHES = ["{{ user }}", "{{{x}}}", "{{- var}}", "{{value, number(minimumFractionDigits: 2)}}", "{% if x %}"]
+PIPES = ["{{ x | pipe }}", "{{ day | date:'short' }}", "{{ {a: 1} | json }}"]
+INTERPOLATIONS = ["${HOME}", "${a['b']}", "#{x}", "%{count}", "$name", "$(name)", "%name%", ":name", "@:menu.open"]
+NESTINGS = ["$t(menu.open)", "$t(common:save)", '$t(key, {"count": {{n}} })', '$t(key, { "context": "x" })']
+TAGS = ['<x id="1"/>', "<b>", "</b>", "<%= x %>", "<% if a % b %>"]
+ADDRESSES = [
+    "https://a.example/b?c=d",
+    "sftp://a.example",
+    "git+ssh://git@a.example/b/c.git",
+    "postgres://u:p@h:5432/db",
+    "http://[::1]:8080/a",
+    "http://[2001:db8::1]",
+    "https://a.example:8080/x?y=(1)&z#t",
+    "https://a.example/wiki/Rust_(language)",
+    "https://a.example/%7Bx%7D",
+    "www.a.example",
+    "mailto:a@b.example",
+    "tel:+49-30-123",
+]
+EMAILS = ["a.b@c.example", "o'neil@example.com", "tickets%40fair@example.org", "a+b@c.example.org", "a@[192.0.2.1]"]
+NAMES = ["@anna", "@anna.smith", "@kim@social.example", "@angular/core", "#tag"]
+PATHS = ["/usr/bin/x", "~/.bashrc", "../b", "C:\\Users\\a.txt", "\\\\server\\share"]
+ALL = [
+    *(*PRINTF, *BRACES, *ARGUMENTS, *MUSTACHES, *PIPES, *INTERPOLATIONS, *NESTINGS),
+    *(*TAGS, *ADDRESSES, *EMAILS, *NAMES, *PATHS),
+]
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_a_placeholder_is_found_whole(text: str) -> None:
+    assert FINDER.texts(f"ab {text} cd") == [text]
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_punctuation_around_a_placeholder_is_not_a_part_of_it(text: str) -> None:
+    assert FINDER.texts(f'ab ("{text}"), cd {text}.') == [text, text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("100 % done", "100%ig", "10-20 %", "5%d", "50% off", "$5", "1,000.50", "1/2", "3:4", "12:30", "#1", "&#39;"),
+        *(
+            "and/or",
+            "km/h",
+            "a < b",
+            "a@b",
+            "R&D",
+            "it's",
+            "{",
+            "C: d",
+            "x:/",
+            "Note: this",
+            "a:b",
+            "Mr. X: yes",
+            "www",
+        ),
+    ],
+)
+def test_ordinary_text_has_no_placeholder(text: str) -> None:
+    assert FINDER.texts(text) == []
+
+
+def test_a_name_between_percent_signs_ends_before_no_letter() -> None:
+    assert FINDER.texts("%dx%d pixels of %name%.") == ["%d", "%d", "%name%"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(
+            "{",
+            "{{",
+            "{a",
+            "{a,",
+            "{a:{",
+            "{'",
+            "${",
+            "$(",
+            "$(a ",
+            "$t(",
+            "$t({",
+            "$t({{",
+            "%",
+            "%1",
+            "%(a",
+            "%<a",
+            "%aa ",
+        ),
+        *(
+            "<a ",
+            "</a",
+            "<%",
+            "<% %",
+            "http://",
+            "a://",
+            "http://(",
+            "http://[",
+            "http://(a",
+            "a+",
+            "a-",
+            "mailto:",
+            "www.",
+        ),
+        *("a.", "a@", "a'", "@a-", "@a@a.", "@a/", "@:a.", ":a", "#1", "/.", ".", "\\\\", "\\\\a", "''", "'{", "a%"),
+    ],
+)
+def test_hostile_text_takes_time_in_proportion_to_its_size(part: str) -> None:
+    """Time in proportion to the square of the size would exceed the time limit of tests."""
+    text = part * (300_000 // len(part))
+    assert sum(each.end - each.start for each in FINDER.find(text)) <= len(text)
+    find_texts(f"{{n, plural, other {{{text}")
