@@ -1,1 +1,4 @@
-"""Word alignments: files of links, their error rate, and extraction from a model's attention."""
+"""Word alignments: files of links and their error rate, and links between tokens.
+
+`model.attention_alignment` links words by a model's attention.
+"""

@@ -1,9 +1,9 @@
 """Glossaries: terms and the translations that they must have.
 
-    entry       a term with its translations, and its limits: `entry`
-    match       the terms of a text: `matching`
     files       entries as TSV, CSV and TBX: `files`, `tbx`
+    read        files of clients, parsed in the sandbox: `reader`, `parsers`
     store       glossaries that outlive the process: `store`
+    match       the indexes of dictionaries that are in use: `index_cache`
 
-Depends on no other part of the service but `serve.host.state` and `serve.protect.alignment`.
+`serve.protect.terms` has their entries, and finds them in texts.
 """

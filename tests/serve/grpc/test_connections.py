@@ -1,4 +1,4 @@
-"""Which gRPC connections send more than their calls need; `test_grpc_limits.py` floods a server over such ones."""
+"""Which gRPC connections send more than their calls need; `test_limits.py` floods a server over such ones."""
 
 import asyncio
 import socket

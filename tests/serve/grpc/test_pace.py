@@ -1,4 +1,4 @@
-"""When refusals are sent; `test_grpc_limits.py` asks a server for them."""
+"""When refusals are sent; `test_limits.py` asks a server for them."""
 
 import pytest
 from hypothesis import given
