@@ -1,1 +1,6 @@
-"""Benchmarks against other systems; not part of the wheel."""
+"""Benchmarks against other systems; not part of the wheel.
+
+`command` runs the plan of one question: `offline`, `online`, `scheduling`, `service`, `replicas`, `training` or
+`profile`. `harness` has plans, rounds, processes and reports; `systems` has what is compared. `markup`,
+`placeholders`, `terms`, `detection` and `rules` measure single features, each as a program of its own.
+"""

@@ -1,1 +1,1 @@
-"""Worked examples."""
+"""Worked examples, which use the packages as a reader would. `attention` is a report on kinds of attention."""
