@@ -48,7 +48,7 @@ ARG HF_ENDPOINT=https://huggingface.co
 COPY --from=cpu-dependencies /opt/dragoman /opt/dragoman
 COPY --from=code /code /opt/dragoman
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_CACHE=/tmp/cache HF_HOME=/tmp/hub
-# For any POSIX shell: images in the format of OCI have no instruction SHELL.
+# The commands run in any POSIX shell: images in the format of OCI have no instruction SHELL.
 RUN mkdir /pulled && echo "$MODELS" > /tmp/names \
   && xargs --no-run-if-empty --arg-file=/tmp/names dragoman pull --to /pulled > /tmp/log \
   && cat /tmp/log \

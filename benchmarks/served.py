@@ -40,7 +40,7 @@ from serve.translation.segments import SegmentedText
 Interface = Literal["grpc", "rest", "grpc-many"]
 MEBIBYTE = 1 << 20
 GREEDY = SearchOptions()
-# As the native loop names its threads.
+# The native loop names its threads so.
 ENGINE_THREAD = "dragoman-engine"
 SEED = 1
 # Upper bound; the clients normally go on until they are stopped.

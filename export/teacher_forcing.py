@@ -23,7 +23,7 @@ Floats = NDArray[np.float32]
 # Called with the number of a pair and the cross-attention weights of one layer, [H, T, S]; layers come in order.
 Watch = Callable[[int, Floats], None]
 
-# Of one pass, unless a single pair has more: they bound the memory of the states.
+# Tokens of one pass, unless a single pair has more: they bound the memory of the states.
 MOST_TOKENS = 1024
 # Rows of the matrix of logits, which is the largest one, that are multiplied at once.
 VOCABULARY_BLOCK = 8192

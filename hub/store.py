@@ -26,7 +26,7 @@ from hub.names import HubError
 from serve.bundle.bundle import MANIFEST_FILE
 
 VARIABLE = "DRAGOMAN_CACHE"
-# Of the names of temporary folders; a server ignores folders that begin with a dot.
+# Names of temporary folders begin so; a server ignores folders that begin with a dot.
 _HIDDEN = "."
 # Leaves room for suffixes in the 255 bytes of a file name.
 LONGEST_FILE_NAME = 200

@@ -61,7 +61,7 @@ def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int) -> Plan:
     arrivals, requests, parts = list[Arrivals](), list[LoadRequest](), list[Part]()
     begin_seconds = 0.0
     for phase in phases:
-        # Of its own, so that the send times do not depend on the kinds of requests.
+        # Arrivals have a generator of their own, so that the send times do not depend on the kinds of requests.
         arrivals.append(phase.draw(np.random.default_rng(random.integers(1 << 62))) + begin_seconds)
         requests += _draw_requests(scenario.requests, sentences, phase, len(arrivals[-1]), random)
         parts.append(Part(phase.name, begin_seconds, begin_seconds + phase.duration_seconds))

@@ -21,7 +21,7 @@ CURVE_PERCENTILES = (0.0, *(100 - 100 / 2 ** (step / 4) for step in range(1, 57)
 # closed loop. The time of the first part is NaN if the answer was not streamed.
 TIMES = ("intended", "sent", "ended", "first")
 ROW = np.dtype([("kind", "O"), ("outcome", "O"), *((name, "f8") for name in TIMES), ("texts", "i8")])
-# Of ROW, shape (requests,).
+# Elements are of the type ROW, shape (requests,).
 Rows = NDArray[np.void]
 # Seconds, ascending, shape (requests,).
 Durations = NDArray[np.float64]

@@ -29,7 +29,7 @@ Arrivals = NDArray[np.float64]
 LoadProtocol = str
 
 MAX_RATE = 100_000.0
-# Of the demo grammar, short and long.
+# Sentences of the demo grammar, short and long.
 BUILT_IN_SENTENCES = Path(__file__).with_name("sentences.txt")
 # A trace ends so long after its last recorded request.
 AFTER_A_TRACE_SECONDS = 1.0

@@ -51,7 +51,7 @@ class ConsensusCommand(BaseSettings):
                     f"dragoman consensus: {path}: expected {len(files[0]):,} lines, as {self.translations[0]} has, "
                     f"got {len(lines):,}"
                 )
-        # Not forked: a fork of a process with threads can wait forever for a lock of theirs.
+        # Processes are spawned: a fork of a process with threads can wait forever for a lock of theirs.
         processes = ProcessPoolExecutor(mp_context=get_context("spawn"))
         try:
             choose_line = partial(choose, language=self.language)

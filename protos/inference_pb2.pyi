@@ -700,35 +700,35 @@ class InferTensorContents(_message.Message):
     BYTES_CONTENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def bool_contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
-        """Of BOOL."""
+        """Elements of BOOL."""
 
     @_builtins.property
     def int_contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of INT8, INT16 and INT32."""
+        """Elements of INT8, INT16 and INT32."""
 
     @_builtins.property
     def int64_contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of INT64."""
+        """Elements of INT64."""
 
     @_builtins.property
     def uint_contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of UINT8, UINT16 and UINT32."""
+        """Elements of UINT8, UINT16 and UINT32."""
 
     @_builtins.property
     def uint64_contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of UINT64."""
+        """Elements of UINT64."""
 
     @_builtins.property
     def fp32_contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Of FP32."""
+        """Elements of FP32."""
 
     @_builtins.property
     def fp64_contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Of FP64."""
+        """Elements of FP64."""
 
     @_builtins.property
     def bytes_contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Of BYTES."""
+        """Elements of BYTES."""
 
     def __init__(
         self,

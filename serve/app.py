@@ -33,7 +33,7 @@ from serve.worker import Worker, WorkerPlace
 # Expected reasons why a service cannot start.
 SERVING_ERRORS = (BundleError, FileError, ListenError, OSError, StateError)
 THREAD_END_SECONDS = 0.2
-# How long the event loop may wait while another thread, such as that of large requests, computes in Python.
+# The event loop waits this long while another thread, such as that of large requests, computes in Python.
 SWITCH_SECONDS = 0.001
 
 log = structlog.get_logger("dragoman")

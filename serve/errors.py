@@ -6,7 +6,7 @@ The message is for the client: it names the field, the value and what is expecte
 from http import HTTPStatus
 from typing import ClassVar
 
-# Not in an RFC; nginx and others log it if the client disconnects.
+# No RFC has this status; nginx and others log it if the client disconnects.
 CLIENT_CLOSED_REQUEST = 499
 
 

@@ -68,7 +68,7 @@ from serve.worker import Worker, WorkerState
 WATCH_SECONDS = 0.5
 # Time to send the last responses, which are complete by then. Open `Health.Watch` calls delay the exit by this time.
 GRPC_GRACE_SECONDS = 1.0
-# In which a connection in use gets an answer that closes it, before another process takes over.
+# Within this time, a connection in use gets an answer that closes it, before another process takes over.
 HAND_OVER_SECONDS = 1.0
 # Documents that are being received at once take at most as much memory as so many of the largest ones.
 MOST_LARGEST_DOCUMENTS = 8
@@ -414,7 +414,7 @@ class Service:
                 await asyncio.gather(stopping, self.lifecycle.requests.wait_none())
         except TimeoutError:
             log.warning("drain_timed_out")
-        # While the models still run: a connection that was idle until now may send its next request.
+        # The models still run: a connection that was idle until now may send its next request.
         await self._http.shut_down()
 
     async def _leave(self) -> None:

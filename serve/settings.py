@@ -167,7 +167,7 @@ class StateSettings(BaseModel):
         return State(self.state_dir, None if self.state_url is None else self.state_url.get_secret_value())
 
 
-# In place of a path: an interface is switched off.
+# This value in place of a path switches an interface off.
 OFF = "off"
 PATH = r"^(/[A-Za-z0-9_/.-]*|off)$"
 _OWN_PREFIX = "/v1"

@@ -18,7 +18,7 @@ from serve.observability.metrics import ServiceMetrics
 from serve.registry.lifecycle import Lifecycle
 from serve.registry.reloader import Reloader, ReloadReport
 
-# For messages that the supervisor only takes note of.
+# The timeout of messages that the supervisor only takes note of.
 NOTE_SECONDS = 5.0
 
 

@@ -105,7 +105,7 @@ def run_system(launch: Launch) -> Iterator[SystemProcess]:
     """Runs the process of a system, which awaits its options, until the block ends."""
     with (
         TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
-        # In its own session: Ctrl-C reaches only this process, which ends the block.
+        # The child has its own session: Ctrl-C reaches only this process, which ends the block.
         subprocess.Popen(  # noqa: S603 - a fixed command line
             [sys.executable, "-m", "benchmarks.harness.process", launch.load],
             stdin=subprocess.PIPE,

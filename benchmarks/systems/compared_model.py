@@ -39,7 +39,7 @@ LOADERS: dict[Maker, str] = {
     "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
     "transformers": "benchmarks.systems.transformers_system:load_transformers",
 }
-# In the order of their ids.
+# The pieces stand in the order of their ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 WORD_LETTERS = 4
 # The base model of Vaswani et al. 2017, table 3; the size of its vocabulary is a separate option.

@@ -127,7 +127,7 @@ class Translator(ABC):
         chosen = Batching(int(size), unit)
         for part in [spread(everything, 1 + len(everything) // WARM_UP_SHARE)] if alone is None else parts[:2]:
             self.translate(part, beam_size, chosen)
-        # As servers do: a collection of garbage need not traverse what lives on.
+        # Servers freeze too: a collection of garbage need not traverse objects that live on.
         gc.collect()
         gc.freeze()
 

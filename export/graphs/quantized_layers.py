@@ -17,7 +17,7 @@ from export.graphs.transformer import Embedding, Projection, frozen
 # Symmetric: -128 is not used.
 LARGEST = 127
 ZERO_POINT = 128
-# For a column that is all zero; any positive scale works.
+# A column that is all zero has this maximum; any positive scale works.
 SMALLEST_MAXIMUM = 1e-12
 
 

@@ -25,7 +25,7 @@ from serve.bundle import files
 from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection
 
 Array = NDArray[np.float32]
-# Of a model: in its file, or computed.
+# A parameter of a model is in its file, or computed.
 Parameter = StoredArray | Array
 
 # The default limits of imported models, those of our own models.
@@ -278,7 +278,7 @@ class Tensors:
             name: StoredArray.of(tensor) if isinstance(tensor, np.ndarray) else tensor
             for name, tensor in tensors.items()
         }
-        # Of a tensor with several names, the same object for each.
+        # The names of one tensor have the same object.
         self._floats: dict[int, StoredArray] = {}
 
     def __enter__(self) -> Self:

@@ -413,7 +413,7 @@ def _read_vocabulary(path: Path) -> tuple[str, ...]:
         text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise ImportedModelError(f"{path}: not UTF-8") from error
-    # Not splitlines: a piece may be a Unicode line separator.
+    # `splitlines` would be wrong: a piece may be a Unicode line separator.
     return check_pieces(path, [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")])
 
 

@@ -28,7 +28,7 @@ def bias_per_distance(table: Array, positions: int, max_distance: int, *, bidire
 
 def _buckets(distances: NDArray[np.int64], buckets: int, max_distance: int) -> NDArray[np.int64]:
     near = buckets // 2
-    # In single precision, as the libraries compute: a distance may lie on the border of two buckets.
+    # The libraries compute in single precision: a distance may lie on the border of two buckets.
     ratio = np.log(np.maximum(distances, near).astype(np.float32) / np.float32(near))
     steps = ratio / np.float32(math.log(max_distance / near)) * np.float32(buckets - near)
     far = np.minimum(near + steps.astype(np.int64), buckets - 1)

@@ -12,7 +12,7 @@ from export.imports.mbart import import_mbart
 from export.imports.t5 import import_t5
 from export.source_model import Exportable
 
-# By `model_type`.
+# Importers by `model_type`.
 IMPORTERS: dict[str, Callable[[Path, ImportOptions], Exportable]] = {
     "marian": import_marian,
     "m2m_100": import_m2m100,

@@ -41,7 +41,7 @@ from model.weights import TransformerWeights
 from serve.bundle.files import open_file, read_file
 
 CONFIG_NAME = "special:model.yml"
-# Of a file with 8-bit weights; the largest known one has 60 MB.
+# The limit of a file with 8-bit weights; the largest known one has 60 MB.
 MOST_BIN_BYTES = 1 << 30
 ACTIVATIONS: dict[str, InnerActivation] = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
 # Other values make another computation. A missing option has the value listed here.

@@ -25,7 +25,7 @@ from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
 
 DECODER_FILE = "decoder.yml"
-# Of the options in a model; known ones have 10 kB.
+# The limit of the options in a model; known ones have 10 kB.
 MOST_CONFIG_BYTES = 1 << 20
 EOS, UNKNOWN = "</s>", "<unk>"
 

@@ -13,7 +13,7 @@ from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from serve.bundle.manifest import MOST_AXES
 
 SIZE_BYTES = 8
-# As in the library.
+# The library has the same limit.
 MOST_HEADER_BYTES = 100_000_000
 BFLOAT16 = "BF16"
 TYPES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from serve.bundle.files import read_json
 
 INDEX_SUFFIX = ".index.json"
-# In order of preference, which is that of `transformers`.
+# The first file that exists is read; the order is that of `transformers`.
 WEIGHT_FILES = (
     "model.safetensors",
     f"model.safetensors{INDEX_SUFFIX}",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 READ_BYTES = 1 << 20
-# In the header of a member of a zip archive: where its sizes of name and extra field are, and where the name begins.
+# The header of a member of a zip archive has the sizes of name and extra field at one offset, the name at another.
 SIZES_OFFSET, NAME_OFFSET = 26, 30
 
 

@@ -56,7 +56,7 @@ from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection
 
 SENTENCEPIECE_FILE = "spiece.model"
 UNKNOWN = "<unk>"
-# By `feed_forward_proj`: activation, and whether there is a gate.
+# Activation, and whether there is a gate, by `feed_forward_proj`.
 ACTIVATIONS: dict[str, tuple[InnerActivation, bool]] = {
     "relu": ("relu", False),
     "gelu": ("gelu", False),

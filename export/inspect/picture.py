@@ -17,7 +17,7 @@ from export.inspect.graph import Block, TensorType, fold_blocks
 from model.provenance import drawing
 from serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
 
-# In inches: left and right edges of the columns, and the distances between lines and boxes.
+# Left and right edges of the columns, and the distances between lines and boxes, in inches.
 LEFT, MIDDLE, RIGHT = (0.2, 3.0), (4.1, 7.2), (8.3, 11.1)
 WIDTH = 11.3
 LINE, PADDING, GAP, MARGIN = 0.175, 0.1, 0.48, 0.45

@@ -13,7 +13,7 @@ from pathlib import Path
 from model.config import CleaningConfig
 from model.data.corpus import Corpus, CorpusError, has_split, read_corpora
 
-# At most 20 characters, the first of them a letter, at least four times in a row.
+# The part has at most 20 characters, begins with a letter, and occurs at least four times in a row.
 _REPETITION = re.compile(r"([^\W\d_].{0,19}?)\1{3}")
 
 

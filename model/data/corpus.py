@@ -163,7 +163,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _decode_lines(origin: str, raw: bytes) -> Iterator[str]:
-    # Only at line feeds: str.splitlines also splits at U+2028 and others, which would misalign the two files.
+    # Lines end only at line feeds: str.splitlines also splits at U+2028 and others, which would misalign the two files.
     lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
     for number, line in enumerate(lines, start=1):
         if b"\0" in line:

@@ -63,7 +63,7 @@ def multi30k_text(folder: Path, split: str, language: str) -> bytes:
 def _fetch(url: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # In the same file system, so that the file appears complete or not at all.
+        # The temporary folder is in the same file system, so that the file appears complete or not at all.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as workshop:
             download = Path(workshop) / path.name
             with (

@@ -171,7 +171,7 @@ class PlanCommand(BaseSettings):
                 raise SystemExit(f"dragoman plan: {run.path}: data: {error}") from error
             except RunError as error:
                 raise SystemExit(f"dragoman plan: {error}") from error
-            # Only the data: an initial model in the environment is not part of the plan.
+            # The environment gives only the data: an initial model in it is not part of the plan.
             differing = [option for option in first.differing(inputs) if option != "initial"]
             if differing:
                 raise SystemExit(

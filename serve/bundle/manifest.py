@@ -24,7 +24,7 @@ from serve.bundle.tokenizer_spec import TokenizerSpec
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 MODEL_NAMES = "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', the first a letter or digit"
 _MODEL_NAME = TypeAdapter(ModelName)
-# Of a tensor or a module, a library or a measurement.
+# The name of a tensor or a module, a library or a measurement.
 Name = Annotated[str, StringConstraints(max_length=256)]
 Text = Annotated[str, StringConstraints(max_length=100_000)]
 # One line that people read.

@@ -95,7 +95,7 @@ KINDS: dict[StatusCode, type[CallError]] = {
     StatusCode.DEADLINE_EXCEEDED: TooLateError,
     StatusCode.UNAVAILABLE: UnavailableError,
 }
-# By a part of gRPC's message.
+# Advice by a part of gRPC's message.
 _WRONG_ADDRESS = {
     "Failed parsing HTTP/2": "no gRPC port, it may be the server's REST port; expected its gRPC port (default: 8001)",
     "WRONG_VERSION_NUMBER": "the port has no TLS: omit --tls and the TLS files, or check the port",

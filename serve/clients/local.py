@@ -17,7 +17,7 @@ from serve.translation.fields import SearchFields
 from serve.translation.request import TranslateRequest
 from serve.translation.response import TranslationDelta, TranslationResponse
 
-# Of a process that serves nobody else.
+# The process serves no other client.
 MAX_TEXT_CHARACTERS = 1 << 20
 
 

@@ -79,7 +79,7 @@ class ConnectionOptions(BaseSettings):
         )
 
     def _check_key(self) -> None:
-        # Not a pydantic check, because its message would contain the key.
+        # The message of a pydantic check would contain the key.
         if self.api_key is not None and not _SENDABLE.fullmatch(self.api_key.get_secret_value()):
             raise FileError(f"--{API_KEY}: expected visible ASCII characters without white space")
 

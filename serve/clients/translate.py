@@ -263,7 +263,7 @@ class TranslateCommand(ConnectionOptions):
                 lines = (read_whole if self.document else read_lines)(STANDARD_INPUT)
                 async with aclosing(self._output(translator, lines)) as pieces:
                     async for piece in pieces:
-                        # Not print: the output is UTF-8 in any locale and is flushed at once.
+                        # `print` would be wrong: the output is UTF-8 in any locale and is flushed at once.
                         sys.stdout.buffer.write(piece.encode())
                         sys.stdout.buffer.flush()
                         bar.update(piece.endswith("\n"))

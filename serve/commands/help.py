@@ -22,10 +22,10 @@ from pydantic_core import PydanticUndefined
 from pydantic_settings import NoDecode
 
 MAX_COLUMNS = 100
-# In characters: longer lists of a default may be wrapped, and longer lists of choices follow the description.
+# Longer lists of a default may be wrapped, and longer lists of choices follow the description; in characters.
 _LONG_LIST = 40
 _LONG_CHOICES = 70
-# By the last word of a field's name, for numbers; other integers are N, other floats NUMBER.
+# Placeholders of numbers by the last word of a field's name; other integers are N, other floats NUMBER.
 _UNITS = {
     "budget": "TOKENS",
     "budgets": "TOKENS",
@@ -69,7 +69,7 @@ _WORDS = {
 # The same for paths that are folders; other paths are FILE. A path whose default has a suffix is a file, too.
 _FOLDERS = {"bundle", "ctranslate2", "dir", "folder", "marian", "nginx", "out", "run", "scores"}
 _STATED_DEFAULT = re.compile(r"\bdefault:", re.IGNORECASE)
-# At the end of a description, as in "Default: any" and "; default: any".
+# The default stands at the end of a description, as in "Default: any" and "; default: any".
 _LAST_DEFAULT = re.compile(r"[.;] default: ([^.;()]+)$", re.IGNORECASE)
 
 

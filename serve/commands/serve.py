@@ -23,7 +23,7 @@ class ServeCommand(ServeSettings):
     SIGUSR2 replaces one process after the other.
     """
 
-    # In the order of --help.
+    # The groups have the order of --help.
     HELP_GROUPS: ClassVar[dict[str, str]] = {
         "bundle": "addresses and models",
         "slots": "engine",

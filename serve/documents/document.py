@@ -18,7 +18,7 @@ class DocumentError(Exception):
     """A document that cannot be read or written; the message is for the client."""
 
 
-# Of all parts of a packed document together.
+# The size of all parts of a packed document together.
 UNPACKED_BYTES = 64 << 20
 UNLIMITED = sys.maxsize
 

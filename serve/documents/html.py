@@ -18,7 +18,7 @@ from serve.protect.markup.tokens import MarkupError, Token, names
 MOST_TOKENS = 1_000_000
 # Elements whose text is code or input, which stays.
 CODE = names("code kbd samp tt var")
-# As browsers write text.
+# Browsers write text so.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\u00a0": "&nbsp;"})
 _CHARSET = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]+)", re.IGNORECASE)
 # Where browsers look for the encoding.

@@ -21,7 +21,7 @@ from serve.sandbox.sandbox import ParserUnavailableError
 
 # Jobs of one process that are translated at once: small documents pass a large one.
 MAX_RUNNING = 4
-# At least so long, a client that has too many requests waits for its next attempt, which parses a document again.
+# A client with too many requests waits at least this long for its next attempt, which parses a document again.
 MIN_WAIT_SECONDS = 5.0
 # Texts of a document: garbage collections, which stop all threads, traverse each of them.
 MOST_TEXTS = 250_000

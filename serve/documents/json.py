@@ -51,7 +51,7 @@ def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
         text: valid JSON.
         kept: members with names that begin with it stay; empty: none.
     """
-    # For each open bracket, whether what is inside stays.
+    # `stays` has an element per open bracket: whether its content stays.
     stays, waiting, position = [False], False, 0
     while found := _TOKEN.match(text, position):
         mark, position = found["MARK"], found.end()

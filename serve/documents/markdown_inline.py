@@ -14,7 +14,7 @@ from serve.documents.element_ends import ElementEnds
 from serve.documents.inline import Item, ItemKind
 from serve.protect.markup.html import VOID, read_translate
 
-# In their order: the first form that matches at a place wins. Repetitions are possessive, or as good as that.
+# The first form that matches at an index wins. Repetitions are possessive, or as good as that.
 _FORMS = {
     # `\(x^2\)` and `\[x^2\]`, or brackets of a text with backslashes.
     "BRACKETED": r"\\\((?:[^\\\n]|\\[^()\n])*+\\\)|\\\[(?:[^\\]|\\[^\[\]])*+\\\]",
@@ -24,7 +24,7 @@ _FORMS = {
     "TAG": r"<(?P<SLASH>/?)(?P<NAME>[A-Za-z][A-Za-z0-9-]*+)(?!\w)[^<>]*+>",
     "COMMENT": r"<!--",
     "REFERENCE": r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
-    # With pairs of parentheses; without final punctuation, which is the sentence's.
+    # Parentheses occur in pairs. Final punctuation belongs to the sentence.
     "URL": (
         r"(?<!\w)(?:https?://|www\.)"
         r"(?:[.,;:!?'\"]*+(?:[^\s<>()\[\]*`.,;:!?'\"]|\([^\s<>()\[\]*`]*+\)))++"
@@ -38,7 +38,7 @@ _FORMS = {
     "MATH": r"\$\$[^$]++\$\$|(?<![\w$])\$(?![\s$])[^$\n]++(?<!\s)\$(?![\w$])",
     # `[[page]]`, `[[page|text]]`, `![[file]]`
     "WIKI": r"!?\[\[(?P<PAGE>[^\[\]|\n]++)(?:\|(?P<SHOWN>[^\[\]\n]++))?\]\](?![(\[])",
-    # Of an image, an inline footnote or a link.
+    # The bracket of an image, an inline footnote or a link.
     "OPEN": r"[!^]?\[",
     "CLOSE": r"\]",
     "MARKS": r"\*++|_++|~~",

@@ -16,7 +16,7 @@ from serve.documents.splice import Part
 from serve.documents.stretches import Piece, Role
 from serve.documents.xml import escape
 
-# Of start tags and properties in one stretch. A translation may move text between others that are longer than it.
+# Start tags and properties of one stretch. A translation may move text between others that are longer than it.
 MAX_PROPERTIES_CHARACTERS = 8 << 20
 # Characters that no text has.
 _SYMBOL_START, _SYMBOL_END = "\ufdd0", "\ufdd1"

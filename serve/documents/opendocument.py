@@ -19,7 +19,7 @@ from serve.protect.markup.tokens import Kind, names
 _CONTENT = "content.xml"
 # Headers and footers are in the styles.
 _MEMBERS = (_CONTENT, "styles.xml")
-# Of charts, which are documents of their own.
+# Charts are documents of their own.
 _OBJECT, _CHART = re.compile(r"[^/]+/content\.xml"), b"<office:chart"
 _MANIFEST, _ENCRYPTION, _PACKAGE = "META-INF/manifest.xml", b"encryption-data", "encrypted-package"
 _PARAGRAPHS = names("text:p text:h")

@@ -17,7 +17,7 @@ _SYMBOL = (
     r"|[\u2460-\u24ff\u2776-\u2793]"
 )
 _SYMBOLS = rf"(?:{_SYMBOL}){{1,100}}"
-# Not the punctuation of a sentence, which has a space before it in French.
+# The punctuation of a sentence is excluded: it has a space before it in French.
 _LAST_SYMBOLS = re.compile(rf"(?:(?![.,;:!?\u2026])(?:{_SYMBOL})|_){{1,100}}")
 _NUMBER = r"\d{1,9}(?:\.\d{1,9}){0,8}"
 # Symbols, or a box to tick; `1.`, `2.3.`, `4)`, `(5)`; `a)`, `(b)`, `C.`; `iv.`; `1.1` before a capital.

@@ -13,7 +13,7 @@ Span = tuple[int, int]
 # Characters and what replaces them.
 Edit = tuple[Span, str]
 _WORD = re.compile(r"\S++")
-# Of all translations of a text, with the markup that is written anew.
+# The size of all translations of a text, with the markup that is written anew.
 MAX_WRITTEN_CHARACTERS = 64 << 20
 
 

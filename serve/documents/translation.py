@@ -11,7 +11,7 @@ from itertools import chain
 
 from serve.documents.document import Segment, is_translatable
 
-# Of a part of a segment. A sentence is cut only if it is longer.
+# The size of a part of a segment. A sentence is cut only if it is longer.
 PART_CHARACTERS = 1000
 PART_SENTENCES = 10
 # One search for the end of a sentence holds the event loop: it reads at most so many characters.

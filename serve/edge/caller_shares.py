@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
-# So long after its last request, a caller counts as coming.
+# A caller counts as coming for this long after its last request.
 COMING_SECONDS = 10.0
 
 

@@ -30,7 +30,7 @@ MAX_TIMEOUT_MS = 3_600_000
 # number of largest bodies. Large complete bodies have the same bound again.
 MAX_BODIES_SHARE = 0.25
 MAX_LARGEST_BODIES = 32
-# Of a length that a body may have.
+# The digits of a length that a body may have.
 MAX_LENGTH_DIGITS = 18
 # The time of a body is extended in steps of this share of `body_seconds`, not with each part.
 EXTENSION_SHARE = 0.1
@@ -160,7 +160,7 @@ class RequestReader:
             reading.time_limit.reschedule(ends_seconds)
 
     def _late(self, reading: _Reading, deadline_seconds: float) -> DeadlineExceededError | HTTPException:
-        # Not by a clock, because a timer may end a little early.
+        # The timer decides, not a clock, because a timer may end a little early.
         if reading.time_limit.when() == deadline_seconds:
             return DeadlineExceededError("the deadline passed before the request was complete")
         self._metrics.count_closed("body_timeout")

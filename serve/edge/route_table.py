@@ -18,7 +18,7 @@ TAGS = {
     KEYS: "API keys with limits. Requires the administrator's key.",
     OPERATION: "Probes and metrics.",
 }
-# For routes that the OpenAPI document leaves out.
+# The OpenAPI document leaves such routes out.
 HIDDEN = {"include_in_schema": False}
 
 

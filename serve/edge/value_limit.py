@@ -14,7 +14,7 @@ from serve.errors import InvalidRequestError
 
 # A pair has the most: an object and two strings.
 VALUES_PER_TEXT = 4
-# For options, suppressed pieces, parameters and 1000 terms. A few texts too many still get the error that names their
+# Room for options, suppressed pieces, parameters, 1000 terms. A few texts too many still get the error that names their
 # field.
 SPARE_VALUES = 8192
 

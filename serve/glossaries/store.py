@@ -44,7 +44,7 @@ MOST_GLOSSARIES = 1000
 MOST_DICTIONARIES = 100
 MOST_NAME_CHARACTERS = 1024
 MOST_LANGUAGE_CHARACTERS = 35
-# Of all clients; see `largest_share`.
+# The limits of all clients together; see `largest_share`.
 MAX_STORED_GLOSSARIES = 10_000
 MAX_STORED_BYTES = 1 << 30
 # The account of a glossary that was stored without a key.

@@ -15,7 +15,7 @@ _TERM_GROUPS = frozenset({"tig", "ntig", "termSec"})
 _DEPRECATED = frozenset({"deprecatedTerm-admn-sts", "supersededTerm-admn-sts"})
 # Elements inside of each other; TBX has less than ten.
 _MAX_LEVELS = 64
-# Of a term with its white space, or of a note.
+# The length of a term with its white space, or of a note.
 _MAX_TEXT_CHARACTERS = 10_000
 # The entries of a part are complete before the next part is read.
 _PART_CHARACTERS = 1 << 16

@@ -48,7 +48,7 @@ CLIENT_ERRORS = (
     RequestTooLargeError,
 )
 
-# Of the client of the running call.
+# The account of the client of the running call.
 ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
 
 Metadata = tuple[tuple[str, str | bytes], ...]

@@ -76,7 +76,7 @@ class ManyStream:
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
             async with answering() as tasks:
                 self._reading = tasks.create_task(self._read_items(tasks))
-                # Of a drain that has begun already, too.
+                # The callback also runs if a drain has begun already.
                 self._draining.add_done_callback(self._end_reading)
         except CancelledError as unread:
             self._interrupted = True

@@ -14,7 +14,7 @@ MAX_UNRELEASED_CALLS = MAX_STREAMS
 # Calls of a method that the event loop has not seen yet; more if there are many rows. gRPC ends further ones as
 # CANCELLED, without a reason and a retry delay. A longer queue would delay the calls of all clients during a flood.
 MAX_PENDING_CALLS = 1024
-# For each row that runs or waits.
+# Calls for each row that runs or waits.
 PENDING_CALLS_PER_ROW = 2
 # Idle connections; beyond, some are closed (`serve.grpc.connections`).
 MAX_IDLE_CONNECTIONS = 1024

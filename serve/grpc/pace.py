@@ -8,12 +8,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-# Of a caller: refusals that are sent at once, and as many more each second.
+# Refusals of one caller that are sent at once, and how many more each second.
 REFUSALS_AT_ONCE = 100
 REFUSALS_PER_SECOND = 50.0
 # Later, the server would seem to hang.
 LONGEST_SECONDS = 2.0
-# From so many callers on, those are forgotten that may send all at once again.
+# Beyond this number of callers, the server forgets those that may send all at once again.
 MANY_CALLERS = 1024
 
 

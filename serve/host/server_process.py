@@ -170,7 +170,7 @@ def _reserve(port: int) -> socket.socket:
     try:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind((HOST, port))
-        # Only now, because it would share a port that the processes of another server share.
+        # The option is set after the bind, which would else share a port that the processes of another server share.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except OSError:
         reserved.close()

@@ -33,10 +33,10 @@ from serve.errors import StorageFullError
 DATABASE = "dragoman.db"
 POSTGRESQL = "postgresql"
 DRIVER = "postgresql+pg8000"
-# How long a transaction waits for those of other processes. A write takes milliseconds.
+# A transaction waits this long for those of other processes. A write takes milliseconds.
 LOCK_TIMEOUT_SECONDS = 20
 CONNECT_TIMEOUT_SECONDS = 10
-# Of the advisory lock that the writers of all servers take: "dragoman" in ASCII, as a signed number of 64 bits.
+# The number of the advisory lock that the writers of all servers take: "dragoman" in ASCII, signed, 64 bits.
 _WRITERS = int.from_bytes(b"dragoman", "big")
 _READS = "dragoman_reads"
 _FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})

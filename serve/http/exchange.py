@@ -25,7 +25,7 @@ EXCHANGE = "exchange"
 MOST_BODY_BYTES = 64 << 10
 ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Also for a status without a phrase.
+# A status without a phrase has a line too.
 STATUS_LINES = {status: b"HTTP/1.1 %d \r\n" % status for status in range(100, 600)}
 STATUS_LINES |= {int(each): b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
 WITHOUT_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)

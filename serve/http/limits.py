@@ -24,7 +24,7 @@ MAX_CONNECTIONS = 4096
 MAX_HELD_BYTES = 64 << 20
 # After a peak of so many connections, their memory is worth returning to the system.
 PEAK_CONNECTIONS = 100
-# Of the connections that have waited longest, so many are searched for one whose client has sent nothing new.
+# Connections, of those that have waited longest, that are searched for one whose client has sent nothing new.
 EVICTION_CANDIDATES = 16
 # Input of a connection that is parsed before others have their turn.
 INPUT_BYTES = 16 << 10
@@ -108,7 +108,7 @@ class Connections:
         self.handshakes, self.pipelined = Turns(), Turns()
         self._networks: dict[LimitedConnection, str] = {}
         self._counts = Counter[str]()
-        # In the order in which they began to wait; without those whose requests are in progress.
+        # Connections in the order in which they began to wait; those whose requests are in progress are absent.
         self._waiting: dict[Wait, dict[LimitedConnection, None]] = {wait: {} for wait in Wait}
         self._waits: dict[LimitedConnection, Wait] = {}
         self._held: dict[LimitedConnection, int] = {}

@@ -19,7 +19,7 @@ MAX_TARGET_BYTES = 8 << 10
 MAX_HEADER_FIELDS = 100
 # Requests that wait for the answer to an earlier one.
 MAX_PIPELINED = 16
-# Of all names and values, and of anything else between two parts of a body.
+# The size of all names and values, and of anything else between two parts of a body.
 MAX_HEADER_BYTES = 32 << 10
 # A name, an IPv4 address, or an IPv6 address in brackets; it may be empty.
 _HOST = re.compile(rb"(?:[\w.~!$&'()*+,;=%-]*|\[[\w:.%~-]+\])(?::\d*)?")

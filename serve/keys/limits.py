@@ -11,7 +11,7 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 KeyName = Annotated[str, StringConstraints(pattern=NAME)]
 # Far more than a server has.
 MAX_MODELS = 1000
-# As long as the name of a model may be.
+# The name of a model has the same limit.
 ModelName = Annotated[str, StringConstraints(max_length=64)]
 # Larger than any quota that clients can read as an integer of 53 bits.
 _MOST = 2**53 - 1

@@ -36,7 +36,7 @@ _KEYS = Table(
     Column("limits", JSON, nullable=False),
     Column("created_seconds", BigInteger, nullable=False),
     Column("revoked_seconds", BigInteger),
-    # Of the last change; the largest one is that of the table.
+    # The revision of the last change; the largest one is that of the table.
     Column("revision", Integer, nullable=False, index=True),
 )
 _REVISION = select(func.coalesce(func.max(_KEYS.c.revision), 0))

@@ -50,7 +50,7 @@ _MINUTES = Table(
     Column("requests", BigInteger, nullable=False),
 )
 ENDED = ""
-# In place of a period: the requests at once, which are held and never used.
+# This start time stands in place of a period: the row has the requests at once, which are held and never used.
 SLOTS = -1
 # A process with running requests writes its row far more often.
 SLOTS_LOST_AFTER_SECONDS = 10.0

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-# So many values are counted at once, in about a tenth of a millisecond.
+# Values that are counted at once, in about a tenth of a millisecond.
 BATCH = 256
 
 Value = TypeVar("Value")

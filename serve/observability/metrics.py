@@ -31,7 +31,7 @@ FAILURES = tuple(
     error.reason for error in (CancelledError, QueueTimeoutError, DeadlineExceededError, DrainingError, InternalError)
 )
 
-# For steps of a few milliseconds.
+# The buckets resolve steps of a few milliseconds.
 PACE_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25)
 SEQUENCE_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 TOKEN_BUCKETS = (*(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0), *(200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0))

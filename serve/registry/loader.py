@@ -33,7 +33,7 @@ from serve.runtime.placement import place
 from serve.settings import ServeSettings
 
 T = TypeVar("T")
-# For a single bundle whose manifest has no valid name; opening the bundle then reports the problem.
+# The name of a single bundle whose manifest has no valid one; opening the bundle then reports the problem.
 _UNNAMED = "model"
 
 

@@ -161,7 +161,7 @@ class Reloader:
             model = await self._loader.open(found)
             await self._loader.start(model)
         except BaseException:
-            # Also if the service stops meanwhile: the engines must not outlive it.
+            # The model stops even if the service stops meanwhile: the engines must not outlive it.
             if model is not None:
                 await model.stop()
             if self._models.find(found.name) is None:

@@ -26,7 +26,7 @@ WEIGHT_COPIES = 2
 ENCODER_ACTIVATIONS = 16
 # Score matrices of a step: logits, logits in 16 bits before the cast, and log-probabilities.
 MATRICES = 3
-# For workspaces of cuBLAS and cuDNN, and for CUDA graphs. Not measured yet.
+# Workspaces of cuBLAS and cuDNN, and CUDA graphs, take this much. It is not measured yet.
 RESERVE_BYTES = 512 << 20
 
 

@@ -30,7 +30,7 @@ from serve.sandbox.host import ParserHost
 from serve.sandbox.limits import MEBIBYTE, Limits, Purpose
 from serve.sandbox.worker import MEMORY_STATUS, PROBE, Refusal
 
-# Of a call whose worker dies for a reason that is none of the limits.
+# Attempts of a call whose worker dies for a reason that is none of the limits.
 MAX_TRIES = 3
 # Calls of a purpose and process that have sockets; others wait for them.
 MAX_OPEN_CALLS = 4

@@ -93,7 +93,7 @@ class FairQueue:
         self._pass_limit_rows = pass_limit_rows
         self.rows = 0
         self._places: list[_Place] = []  # in order
-        # By priority: rounds of different priorities are not comparable.
+        # Rounds by priority: those of different priorities are not comparable.
         self._rounds: defaultdict[int, FairRounds] = defaultdict(FairRounds)
         self._numbers = count()
         # Before this time no sequence expires, and without a notice none was canceled: no search is needed.

@@ -63,7 +63,7 @@ class TurnThread:
         try:
             return function()
         finally:
-            # Without the time in which other processes and threads had the CPU.
+            # The time in which other processes and threads had the CPU does not count.
             taken_seconds = time.thread_time() - used_seconds
             self._rested_seconds = max(self._rested_seconds, started_seconds) + PERIODS * taken_seconds
 

@@ -27,7 +27,7 @@ from tests.support.toy import (
 )
 
 SENTENCES = 1200
-# Of the weights of two positions. In a near tie, rounding decides which one hard attention chooses.
+# The lead between the weights of two positions. In a near tie, rounding decides which one hard attention chooses.
 SMALLEST_LEAD = 1e-3
 OPTIONS = [
     "--model.architecture=recurrent",

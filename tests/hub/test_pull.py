@@ -218,7 +218,7 @@ def test_a_gated_repository_needs_a_token(
     with monkeypatch.context() as patch:
         patch.setenv("HF_TOKEN", TOKEN)
         assert install(store, NAME).directions == ("en-de",)
-    # As `hf auth login` stores it in HF_HOME.
+    # `hf auth login` stores the token so in HF_HOME.
     (tmp_path / "token").write_text(TOKEN)
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     hub.requests.clear()

@@ -114,7 +114,7 @@ def test_draining_finishes_accepted_requests_and_rejects_new_ones(bundle_path: P
     with run_service(bundle_path, [model]) as live, ThreadPoolExecutor() as pool:
         accepted = accept_both(live, model, pool)
         live.stop()
-        # Not polled with requests: a request before the signal takes effect is accepted and waits for the gate.
+        # Polling with requests would be wrong: one before the signal takes effect is accepted and waits for the gate.
         eventually(lambda: live.service.lifecycle.stage is Stage.DRAINING)
         refused = live.post(GOOD)
         assert (refused.json()["reason"], refused.headers["retry-after"]) == ("draining", "1")

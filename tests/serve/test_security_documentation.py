@@ -35,7 +35,7 @@ from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
 SECURITY = (DOCS / "security.md").read_text(encoding="utf-8")
-# Of Docker.
+# These options are Docker's.
 FOREIGN_OPTIONS = {"--stop-timeout"}
 SHARES = {0.25: "a quarter", 0.125: "an eighth"}
 CONNECTIONS_SHARE = SHARES[grpc_options.CONNECTIONS_PER_FILE]

@@ -49,7 +49,7 @@ VOCABULARY, PIECES, LEARNED_PIECES = 58_101, 32_000, 3_000
 STARTS = 5
 READY_SECONDS = 540.0
 PROJECT = Path(__file__).parents[2]
-# As pip prints it.
+# pip prints the name so.
 DOWNLOADED = re.compile(r"Downloading \S+ \(([\d.]+) (kB|MB|GB)\)")
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 

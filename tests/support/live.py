@@ -251,7 +251,7 @@ class LiveService:
                 loop.leap(seconds)
             over.set()
 
-        # In its thread, so that a wait that has begun there has its end.
+        # The leap is in the loop's thread, so that a wait that has begun there has its end.
         self.loop.call_soon_threadsafe(leap)
         assert over.wait(WAIT_SECONDS)
 

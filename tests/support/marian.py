@@ -124,7 +124,7 @@ def random_marian(vocabulary_size: int, *, seed: int = 3, **options: Any) -> Mar
             nn.init.normal_(embedding.weight, std=0.2 if model.config.scale_embedding else 1.0)
             embedding.weight[pad] = 0.0
         model.final_logits_bias.normal_(std=0.3)
-    # As in checkpoints of OPUS-MT.
+    # Checkpoints of OPUS-MT have this.
     search = {"bad_words_ids": [[pad]], "renormalize_logits": True, "forced_eos_token_id": EOS_ID, "num_beams": 4}
     model.generation_config = GenerationConfig(max_length=64, **special, **search)
     return model.eval()

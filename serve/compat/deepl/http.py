@@ -50,12 +50,12 @@ from serve.translation.response import Translation
 
 KEY_SCHEME = "deepl-auth-key"
 _BEAM_SIZE = 4
-# Of no registered meaning; its clients raise an error of their own.
+# The status has no registered meaning; DeepL's clients raise an error of their own for it.
 _QUOTA_EXCEEDED = 456
 # What clients take as no limit.
 _NO_LIMIT = 1_000_000_000_000
 _TRANSLATE = "/v2/translate"
-# Of DeepL; the other paths below /v2 belong to the Open Inference Protocol.
+# Paths of DeepL; the other paths below /v2 belong to the Open Inference Protocol.
 _OWN_PATHS = ("/v2/document", "/v2/glossaries", "/v2/glossary-language-pairs", "/v2/write", "/v3")
 
 

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from serve.edge.parameters import Parameters
 from serve.translation.markup import PLAIN
 
-# Of one request, as clients know them.
+# The limits of one request, as clients know them.
 MOST_TEXTS, MOST_BYTES = 50, 128 << 10
 SPLIT, NO_NEWLINES = "1", "nonewlines"
 QUALITY = ("quality_optimized", "prefer_quality_optimized")
@@ -106,7 +106,7 @@ _BOOLEANS = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type
 _SINGLE = tuple(name for name, kind in PARAMETERS.items() if kind.schema["type"] == "string")
 _LISTS = ("splitting_tags", "non_splitting_tags", "ignore_tags")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Of paid functions that this server lacks.
+# Fields of paid functions that this server lacks.
 _REFUSED = ("custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold")
 MOST_GLOSSARIES = 5
 

@@ -8,7 +8,7 @@ from sqlalchemy import Column, Integer, MetaData, String, Table, Text, delete, f
 from serve.host.fair_share import largest_share
 from serve.host.state import State
 
-# Of 10,000 characters each, they would take 200 MB.
+# Suggestions of 10,000 characters each would take 200 MB.
 MOST_SUGGESTIONS = 10_000
 
 TABLES = MetaData()

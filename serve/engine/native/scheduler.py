@@ -41,7 +41,7 @@ ERRORS: dict[Failure, tuple[type[ServiceError], str]] = {
     Failure.INVALID_PROBABILITIES: (InternalError, FAILED),
 }
 
-# While all slots are taken and sequences wait, results wait for so long.
+# Results wait this long while all slots are taken and sequences wait.
 BUSY_PAUSE_SECONDS = 0.003
 
 log = structlog.get_logger(__name__)
@@ -84,7 +84,7 @@ class NativeScheduler(RequestScheduler):
         self._read_end, self._write_end = _wake_descriptors()
         self.loop = self._create(library, config)
         self._admitting, self._delivering = threading.RLock(), threading.Lock()
-        # By ticket, which is the identity of the sequence: what waits, runs or has not been delivered.
+        # Sequences that wait, run or are not delivered, by ticket, which is the identity of the sequence.
         self._sequences: dict[int, DecodingSequence] = {}
         self._closed = False
         self._watching: asyncio.AbstractEventLoop | None = None

@@ -12,7 +12,7 @@ from html.entities import html5
 
 REPLACEMENT = "\ufffd"
 _REFERENCE = re.compile(r"&(?:#(?:[0-9]++|[xX][0-9A-Fa-f]++);?|([A-Za-z][A-Za-z0-9]{0,31}+);?)")
-# With zeros in front.
+# The digits of a number, with zeros in front.
 _LONGEST_NUMBER = 100
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -56,7 +56,7 @@ def decode_references(text: str) -> str:
 
 def _character(reference: str) -> str:
     """Returns the character of a number."""
-    # Of a longer number, Python would refuse to read the digits.
+    # Python would refuse to read the digits of a longer number.
     return (unescape(reference) if len(reference) <= _LONGEST_NUMBER else "") or REPLACEMENT
 
 

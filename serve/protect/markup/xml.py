@@ -21,7 +21,7 @@ _TOKEN = re.compile(
 _PROLOG = re.compile(r"\ufeff?+\s*+(?:(?:<!--.*?-->|<\?(?!xml\s).*?\?>)\s*+)*+(?:<\?xml\s|<!DOCTYPE)", re.DOTALL)
 # Expat holds the interpreter's lock while it reads a chunk; other threads run in between.
 _CHUNK_CHARACTERS = 1 << 16
-# Of a text without a root element.
+# A text without a root element gets this one.
 _ROOT, _ROOT_END = "<dragoman>", "</dragoman>"
 
 

@@ -17,11 +17,11 @@ _ADDRESS = r"[^\s<>\"{}|\\^`()\[\]]"
 _ADDRESS_END = r"(?<![.,;:!?'\u2019\u201d\u00bb])"
 # Braces and what is in them, up to two levels deeper.
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
-# In the order of the kinds: the first one that matches at a place wins.
+# The order is that of the kinds: the first one that matches at an index wins.
 _EXPRESSIONS: dict[PlaceholderKind, str] = {
     # <x id="1"/>, <b>, </b>, <%= name %>
     "tag": r"</?[A-Za-z][^<>\s/]*+(?:\s[^<>]*+)?/?>|<%(?:[^%<]|%(?!>))*+%>",
-    # Of any scheme, since a model may join a word and an address. Brackets occur in pairs.
+    # The scheme may be any, since a model may join a word and an address. Brackets occur in pairs.
     "url": (
         r"(?<![\w+.-])(?:[A-Za-z][\w+.-]{0,63}+://|www\.|(?:mailto|tel|sms|sips?|xmpp|urn|magnet):)"
         rf"(?=[^\s.,;:!?])(?:{_ADDRESS}|\({_ADDRESS}*+\)|\[{_ADDRESS}*+\])*{_ADDRESS_END}"

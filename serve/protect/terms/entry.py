@@ -8,9 +8,9 @@ from sys import getsizeof
 MOST_CHARACTERS = 256
 MOST_TARGETS = 16
 MOST_ENTRIES = 100_000
-# Of the entries of a dictionary in memory: its index stays in memory while it is used.
+# The entries of a dictionary take at most this much memory: its index stays in memory while it is used.
 MAX_DICTIONARY_BYTES = 48 << 20
-# Of an entry in an index, besides its strings: objects and the first word, as measured.
+# An entry in an index takes this much besides its strings: objects and the first word, as measured.
 _ENTRY_BYTES = 220
 # Control characters and surrogates.
 _REFUSED = frozenset({"Cc", "Cs"})

@@ -24,7 +24,7 @@ from examples.attention.layers import (
 KINDS = {kind.name: kind for kind in LAYER_KINDS}
 LENGTHS = (1, 2, 3, 9, 10, 16, 17, 31, 32, 40)
 WIDTH = 2 * HEADS
-# Of each kind the same: operations grow with the square, time with the length, and the two counts differ.
+# All kinds have the same: operations grow with the square, time with the length, and the two counts differ.
 COSTS = [
     LayerCost(kind.name, n, 16, 100 * n**3, n**2, n * 1e-6, sequential=n, path=2 * n)
     for kind in LAYER_KINDS

@@ -34,7 +34,7 @@ from tests.support.ctranslate2_specs import random_spec
 from tests.support.live import run_service
 
 LIMIT = 20
-# Of one request.
+# The limit of one request.
 MOST_TEXTS = 40
 OPTIONS = ImportOptions("en", "de", max_source_tokens=80, max_target_tokens=LIMIT)
 NATIVE: dict[str, dict[str, Any]] = {

@@ -70,5 +70,5 @@ def test_a_mutated_file_is_read_or_refused(data: st.DataObject) -> None:
             found = read_safetensors(cast("BufferedReader", file))
         except ValueError:
             return
-        # Of bfloat16, memory holds twice the bytes.
+        # Memory holds twice the bytes of bfloat16.
         assert sum(each.read().nbytes for each in found.values()) <= 2 * len(kept)

@@ -18,7 +18,7 @@ from model.data.corpus import (
     split_specifications,
 )
 
-# Without line feed, and without carriage return, which is part of a line end.
+# The text has no line feed, and no carriage return, which is part of a line end.
 LINE = st.text(st.characters(exclude_characters="\n\r\t\0", exclude_categories=["Cs"]))
 PAIRS = st.lists(st.tuples(LINE, LINE), min_size=1)
 

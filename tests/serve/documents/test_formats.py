@@ -109,7 +109,7 @@ def test_a_translation_never_becomes_markup(name: str, text: str, translations: 
         ("a: !!str &x text\nb: ! 'text'\n", "a: !!str &x TEXT\nb: ! 'TEXT'\n"),
         ("a: &x # c\n  # d\n  text\nb: *x\n", "a: &x # c\n  # d\n  TEXT\nb: *x\n"),
         ("a: &x |\n  text\n  more\nb: *x\n", "a: &x |\n  TEXT\n  MORE\nb: *x\n"),
-        # Of line ends between lines of a folded text, one is a blank; indented lines keep theirs.
+        # The first line end between lines of a folded text is a blank; indented lines keep theirs.
         ("a: >-\n  one\n\n\n  two\n", "a: >-\n  ONE\n\n\n  TWO\n"),
         ("a: >\n  one\n    two\n    three\n\n  four\n", "a: >\n  ONE\n    TWO\n    THREE\n\n  FOUR\n"),
         ("a: >2\n\n    one\n\n  two\n\n  three\n", "a: >2\n\n    ONE\n\n  TWO\n\n  THREE\n"),

@@ -54,7 +54,7 @@ def segments(value: str) -> list[str]:
         ("1 &lt; <i>b</i>", '1 &lt; <g id="1">b</g>', "1 &lt; <i>B</i>"),
         ("a &mdash; b &#8212; c", "a \u2014 b \u2014 c", "A &mdash; B &mdash; C"),
         ("&nothing; of &these", "&nothing; of &these", "&NOTHING; OF &THESE"),
-        # Not tags.
+        # These are no tags.
         ("a < b > c", "a < b > c", "A < B > C"),
         ("5 <= x", "5 <= x", "5 <= X"),
     ],

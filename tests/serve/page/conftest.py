@@ -70,7 +70,7 @@ def opened_at(browser: Browser, address: str, **options: Any) -> Page:
     """Returns the page, ready to type from English to German."""
     opened = new_page(browser, **options)
     opened.goto(f"{address}/#en/de/")
-    # Not `wait_for_function`, which repeats by `eval`: the page forbids it.
+    # `wait_for_function` would repeat by `eval`, which the page forbids.
     expect(opened.locator("#target-language")).to_have_value("de")
     return opened
 

@@ -161,7 +161,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert (self.scheduler.waiting, self.scheduler.running) == (len(waiting), len(running))
         assert rows_of(waiting) + rows_of(running) <= self.SLOTS + self.QUEUE_LIMIT
         assert self.scheduler.idle == (not waiting and not running)
-        # Not by name: a lookup reads every series, after every step of every run.
+        # A lookup by name would read every series, after every step of every run.
         gauges = [gauge._value.get() for gauge in self.metrics._load_gauges]
         assert gauges == [len(waiting), len(running), rows_of(running)]
 

@@ -25,7 +25,7 @@ SAMPLED: Options = {"temperature": 1.0, "seed": 0}
 BEAM: Options = {"beam_size": 2}
 NAMES = set(SearchFields.model_fields)
 
-# By option: the options that it requires, its values at the limits, and its values beyond.
+# Per option: the options that it requires, its values at the limits, and its values beyond.
 LIMITS: dict[str, tuple[Options, tuple[Any, ...], tuple[Any, ...]]] = {
     "temperature": (NONE, (0.0,), (-LEAST, 100.1, *UNREAL)),
     "beam_size": (NONE, (1, SLOTS), (0, SLOTS + 1, 1001, 2**32 - 1)),
@@ -71,7 +71,7 @@ REFUSED = [
     {"max_target_ratio": 0.5, "min_target_ratio": 0.6},
 ]
 
-# By option: values in JSON that protobuf cannot express.
+# Values in JSON that protobuf cannot express, per option.
 WRONG_JSON = {
     "beam_size": ("-1", '"5"', "5.0", "true", "null", "1" + "0" * 1000),
     "temperature": ('"1"', "true", "1e400", "[1]"),

@@ -42,7 +42,7 @@ _SUBTITLES = _marks(
     f"</i>¦<c.a>¦<v ¦NOTE¦[MUSIC]¦(laughs)¦{_TIME}\na\n¦{_TIME}\n ¦{_TIME}\n- a\n- b\n\n"
 )
 _TEXT = _marks("- ¦* ¦1. ¦a) ¦\u2022 ¦- \n¦1¦1.¦(¦(a¦iv. ¦[ ] ")
-# By format: marks, and what begins a document in which they count.
+# Marks by format, and what begins a document in which they count.
 MARKS: dict[str, tuple[str, ...]] = {
     ".txt": (*_COMMON, *_TEXT),
     ".md": (*_COMMON, *_TAGS, *_MARKDOWN),

@@ -281,7 +281,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const Clock clock_;
   const double created_seconds_;
 
-  // Of the engine's thread.
+  // Only the engine's thread uses these.
   Search search_;
   StepBatch step_batch_;
   EncodeBatch encode_batch_;

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-// With the checks of the address sanitizer, too, all inlined takes minutes to compile.
+// With the checks of the address sanitizer, too, inlining everything takes minutes to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(DRAGOMAN_CALLS)
 #define INLINE inline
 #define INLINE_LAMBDA

@@ -32,7 +32,7 @@ def render(text: str, translation: str, links: str) -> str:
     return f"{document.gaps[0]}{placed}{document.gaps[1]}"
 
 
-# As far as there are tokens.
+# Each token is linked with that of its index, as far as there are tokens.
 STRAIGHT = "0-0 1-1 2-2 3-3 4-4"
 
 
