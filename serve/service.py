@@ -9,59 +9,29 @@ its place; it takes no new connections, and finishes those that it has.
 """
 
 import asyncio
-import platform
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
-from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 
-from serve.compat.deepl.http import DeepLHttp
-from serve.compat.libretranslate.http import LibreTranslateHttp
-from serve.compat.libretranslate.suggestions import SuggestionStore
-from serve.compat.open_inference.grpc import OpenInferenceGrpc
-from serve.compat.open_inference.http import OpenInferenceHttp
-from serve.compat.open_inference.protocol import OpenInference
-from serve.documents_api.background import BackgroundDocuments
-from serve.documents_api.http import HttpDocuments
-from serve.documents_api.parts import DocumentParts
+from serve.composition import RestBuilder, build_core, build_documents, build_grpc
 from serve.documents_api.translator import SegmentTranslator
-from serve.edge.arrivals import HTTP_TURNS, Arrivals
-from serve.edge.auth import Security
-from serve.edge.body_parser import BodyParser
-from serve.edge.load_shedding import LoadShedder, Processor
-from serve.edge.parameters import ParameterReader
-from serve.edge.reader import RequestReader
-from serve.edge.value_limit import most_values
-from serve.glossaries.reader import GlossaryReader
-from serve.glossaries.store import GlossaryStore
-from serve.grpc.api import GrpcApi
-from serve.grpc.options import channel_options
-from serve.host.files import FileError
 from serve.host.state import State
 from serve.host.system import trim_memory
 from serve.http.limits import HttpLimits, affordable_connections
 from serve.http.server import HttpServer, ListenError, open_port
-from serve.keys.accounts import KeyMetrics
 from serve.observability.exposition import write_metrics
-from serve.observability.log_writer import LOG_WRITER
 from serve.observability.metrics import ServiceMetrics
-from serve.registry.dispatcher import Dispatcher
 from serve.registry.lame_duck import run_lame_duck
-from serve.registry.lifecycle import Lifecycle, Stage
+from serve.registry.lifecycle import Stage
 from serve.registry.loader import ModelLoader
 from serve.registry.registry import ModelRegistry
 from serve.registry.reloader import Reloader
-from serve.rest.api import HttpApi
-from serve.rest.glossaries import HttpGlossaries
-from serve.rest.keys import HttpKeys
-from serve.runtime.cuda.driver import GpuCollector
 from serve.sandbox.sandbox import Sandbox
-from serve.settings import OFF, ServeSettings
+from serve.settings import ServeSettings
 from serve.worker import Worker, WorkerState
 
 # Interval of health updates for clients of gRPC `Health.Watch`, and of checks for changed files.
@@ -70,8 +40,6 @@ WATCH_SECONDS = 0.5
 GRPC_GRACE_SECONDS = 1.0
 # Within this time, a connection in use gets an answer that closes it, before another process takes over.
 HAND_OVER_SECONDS = 1.0
-# Documents that are being received at once take at most as much memory as so many of the largest ones.
-MOST_LARGEST_DOCUMENTS = 8
 
 log = structlog.get_logger("dragoman")
 
@@ -96,7 +64,7 @@ class Service:
             settings: of the service.
             models: opened, not loaded; at least one.
             loader: loads the models, also at a reload.
-            metrics: extended by the metrics of the process and the interpreter.
+            metrics: extended by those of the process and the interpreter.
             state: what outlives the process; closed with the service.
             http_limits: of HTTP connections; None: as the settings and the process allow.
             worker: the place of this process among several; None: it serves alone.
@@ -109,93 +77,21 @@ class Service:
         self._loader = loader
         self._worker = worker
         self._listening = False
-        self._state = state
-        self.models = models
-        self.metrics = metrics
-        ProcessCollector(registry=metrics.registry)
-        metrics.registry.register(GC_COLLECTOR)
-        metrics.registry.register(PLATFORM_COLLECTOR)
-        metrics.registry.register(LOG_WRITER)
-        if any(model.pipeline.settings.device == "cuda" for model in models):
-            metrics.registry.register(GpuCollector())
-        metrics.set_build(
-            {
-                "version": version("dragoman"),
-                "python": platform.python_version(),
-                "onnxruntime": _version_of_any("onnxruntime", "onnxruntime-gpu"),
-            }
-        )
-        self._security = Security.open(settings, state)
-        if settings.key_metrics:
-            metrics.registry.register(KeyMetrics(self._security.accounts))
-        self.lifecycle = Lifecycle(metrics, models)
+        self._sandbox = Sandbox(None if worker is None else worker.place.parsers)
+        core = build_core(settings, models, metrics, state, self._sandbox)
+        self._state, self._security, self._load_shedder = state, core.security, core.load_shedder
+        self.models, self.metrics, self.lifecycle = models, metrics, core.lifecycle
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         if worker is not None:
             worker.attach(self.lifecycle, metrics, self.reloader)
-        self._sandbox = Sandbox(None if worker is None else worker.place.parsers)
-        glossaries, glossary_files = None if state is None else GlossaryStore(state), GlossaryReader(self._sandbox)
-        dispatcher = Dispatcher(models, self.lifecycle, settings.request_timeout_seconds, glossaries)
-        open_inference = OpenInference(dispatcher, models, self.lifecycle)
-        self._load_shedder = LoadShedder(lambda: (each.pipeline.scheduler for each in models), Processor().busy_share)
-        values = most_values(max(each.max_texts for each in (settings, *settings.models.values())))
-        self._grpc = GrpcApi(
-            dispatcher,
-            models,
-            metrics,
-            [OpenInferenceGrpc(open_inference, metrics, values)],
-            authenticator=self._security.authenticator,
-            load_shedder=self._load_shedder,
-            options=channel_options(settings, shared=worker is not None),
-            most_message_bytes=settings.max_body_bytes,
-            most_values=values,
-            tls=self._security.tls,
-            stream_unanswered_texts=settings.max_stream_texts,
-            stream_seconds=settings.grpc_max_connection_age_seconds,
-        )
+        self._grpc = build_grpc(core, shared=worker is not None)
         limits = http_limits or HttpLimits(affordable_connections(), settings.http_max_connections_per_address)
-        arrivals = Arrivals(HTTP_TURNS, lambda: self._load_shedder.busy)
-        reader = RequestReader(
-            settings.max_body_bytes, settings.request_timeout_seconds, limits, metrics.http_connections, arrivals
+        translator = SegmentTranslator(core.dispatcher, models, self._security.authenticator)
+        self._documents = build_documents(core, translator)
+        self.http_app = RestBuilder(core, self._documents, translator, limits).build(
+            self.reloader.reload if worker is None else worker.reload,
+            self._read_metrics if worker is None else worker.read_metrics,
         )
-        parser, parameters = BodyParser(values), ParameterReader(reader, self._sandbox, values)
-        translator = SegmentTranslator(dispatcher, models, self._security.authenticator)
-        self._documents = (
-            None if state is None else BackgroundDocuments(state, settings, translator, metrics, self._sandbox)
-        )
-        document_reader = RequestReader(
-            # A form is somewhat larger than its file.
-            settings.document_max_bytes + settings.max_body_bytes,
-            settings.request_timeout_seconds,
-            limits,
-            metrics.http_connections,
-            arrivals,
-            most_largest=MOST_LARGEST_DOCUMENTS,
-        )
-        jobs = None if self._documents is None else self._documents.jobs
-        parts = DocumentParts(jobs, translator, ParameterReader(document_reader, self._sandbox, values))
-        http_api = HttpApi(
-            dispatcher,
-            models,
-            self.lifecycle,
-            metrics,
-            reload=self.reloader.reload if worker is None else worker.reload,
-            read_metrics=self._read_metrics if worker is None else worker.read_metrics,
-            reader=reader,
-            parser=parser,
-            documents=HttpDocuments(jobs, translator, parts.reader),
-            glossaries=HttpGlossaries(glossaries, reader, glossary_files),
-            open_inference=OpenInferenceHttp(open_inference, reader, parser),
-            deepl=self._deepl(dispatcher, parameters, glossaries, glossary_files, parts),
-            libretranslate=self._libretranslate(dispatcher, parameters, parts),
-            authenticator=self._security.authenticator,
-            load_shedder=self._load_shedder,
-            admin_authenticator=self._security.admin_authenticator,
-            keys=None if self._security.store is None else HttpKeys(self._security.store, self._security, reader),
-            open_metrics=settings.open_metrics,
-            cors_origins=settings.cors_origins,
-            page=settings.page,
-        )
-        self.http_app = http_api.build()
         tls = self._security.tls
         self._http = HttpServer(
             self.http_app,
@@ -208,54 +104,6 @@ class Service:
         self.http_port = 0
         self.grpc_port = 0
         self.ready = asyncio.Event()
-
-    def _deepl(
-        self,
-        dispatcher: Dispatcher,
-        reader: ParameterReader,
-        glossaries: GlossaryStore | None,
-        glossary_files: GlossaryReader,
-        documents: DocumentParts,
-    ) -> DeepLHttp | None:
-        path = self._settings.deepl_path
-        if path == OFF:
-            return None
-        return DeepLHttp(
-            dispatcher,
-            self.models,
-            reader,
-            self._security.authenticator,
-            glossaries=glossaries,
-            glossary_files=glossary_files,
-            documents=documents,
-            prefix=path.rstrip("/"),
-        )
-
-    def _libretranslate(
-        self, dispatcher: Dispatcher, reader: ParameterReader, documents: DocumentParts
-    ) -> LibreTranslateHttp | None:
-        path = self._settings.libretranslate_path
-        if path == OFF:
-            return None
-        return LibreTranslateHttp(
-            dispatcher,
-            self.models,
-            reader,
-            self._security.authenticator,
-            documents=documents,
-            prefix=path.rstrip("/"),
-            public_url=self._settings.public_url,
-            most_alternatives=self._settings.libretranslate_alternatives,
-            suggestions=self._suggestions(),
-            open_to_pages=not self._settings.cors_origins,
-        )
-
-    def _suggestions(self) -> SuggestionStore | None:
-        if not self._settings.libretranslate_suggestions:
-            return None
-        if self._state is None:
-            raise FileError("--libretranslate-suggestions: expected --state-dir too")
-        return SuggestionStore(self._state)
 
     def grpc_handler(self, method: str, authorization: str) -> Any:
         """Returns the handler of a gRPC call; see `GrpcApi.handler`."""
@@ -477,11 +325,3 @@ async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
             await work()
         except Exception:  # if the watch ended, what it watches would never change
             log.exception("watch_failed")
-
-
-def _version_of_any(*distributions: str) -> str:
-    """Returns the version of the first installed distribution; empty if none is installed."""
-    for distribution in distributions:
-        with suppress(PackageNotFoundError):
-            return version(distribution)
-    return ""

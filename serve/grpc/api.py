@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -19,7 +19,7 @@ from protos.translation_pb2 import (
     TranslateRequest,
 )
 from serve.edge.arrivals import GRPC_TURNS, Arrivals
-from serve.edge.auth import Authenticator, Tls
+from serve.edge.auth import Security
 from serve.edge.load_shedding import LoadShedder
 from serve.errors import InvalidRequestError, ServiceError
 from serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
@@ -64,6 +64,24 @@ UNREAD_SECONDS = 0.05
 AnyRequest = TypeVar("AnyRequest", bound=Message)
 
 
+class GrpcLimits(NamedTuple):
+    """Limits of the gRPC server.
+
+    Attributes:
+        options: of the library.
+        message_bytes: of a message.
+        values: of a message.
+        stream_texts: a stream of `TranslateMany` is read only while fewer of its texts are unanswered.
+        stream_seconds: in which such a stream is read.
+    """
+
+    options: ChannelOptions
+    message_bytes: int
+    values: int
+    stream_texts: int
+    stream_seconds: float
+
+
 class GrpcApi:
     """A gRPC server with the translation service, further services, `grpc.health.v1` and reflection."""
 
@@ -74,38 +92,27 @@ class GrpcApi:
         metrics: ServiceMetrics,
         further: Collection[GrpcService],
         *,
-        authenticator: Authenticator,
+        security: Security,
         load_shedder: LoadShedder,
-        options: ChannelOptions,
-        most_message_bytes: int,
-        most_values: int,
-        tls: Tls | None,
-        stream_unanswered_texts: int,
-        stream_seconds: float,
+        limits: GrpcLimits,
     ) -> None:
-        """Builds the server without listening. Requires a running event loop.
-
-        `TranslateMany` reads a stream only while fewer than `stream_unanswered_texts` of its texts are unanswered, and
-        for at most `stream_seconds`. A message has at most `most_message_bytes` and `most_values` values.
-        """
-        self._most_values = most_values
+        """Builds the server without listening. Requires a running event loop."""
+        self._limits = limits
         self._dispatcher = dispatcher
         self._models = models
         self._metrics = metrics
         self._load_shedder = load_shedder
-        self._stream_unanswered_texts = stream_unanswered_texts
-        self._stream_seconds = stream_seconds
         self._draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle_streams = idle_streams()
         self._health = Health()
-        self._tls = tls
+        self._tls = security.tls
         self._connections = Connections(
-            most_message_bytes, max_idle_connections(), metrics.grpc_connections_ignored.inc
+            limits.message_bytes, max_idle_connections(), metrics.grpc_connections_ignored.inc
         )
         self._watching: asyncio.Task[None] | None = None
         self._arrivals = Arrivals(GRPC_TURNS, lambda: load_shedder.busy)
         self._guard = RequestGuard(
-            authenticator,
+            security.authenticator,
             load_shedder,
             metrics,
             METHODS | {path: label for each in further for path, label in each.methods.items()},
@@ -133,7 +140,7 @@ class GrpcApi:
             for service, handlers in services.items()
             for method, handler in handlers.items()
         }
-        self._server = GrpcServer(guarded, options)
+        self._server = GrpcServer(guarded, limits.options)
 
     def handler(self, method: str, authorization: str) -> Any:
         """Returns the handler of a method for a call received by another server; checks `authorization`."""
@@ -209,7 +216,7 @@ class GrpcApi:
                     return await answer(message, serve, context, record)
 
         return grpc.unary_unary_rpc_method_handler(
-            handle, request_deserializer=RequestParser(kind, self._most_values).parse, response_serializer=_serialize
+            handle, request_deserializer=RequestParser(kind, self._limits.values).parse, response_serializer=_serialize
         )
 
     def _stream_handler(self) -> Any:
@@ -235,7 +242,7 @@ class GrpcApi:
 
         return grpc.unary_stream_rpc_method_handler(
             handle,
-            request_deserializer=RequestParser(TranslateRequest, self._most_values).parse,
+            request_deserializer=RequestParser(TranslateRequest, self._limits.values).parse,
             response_serializer=_serialize,
         )
 
@@ -254,15 +261,15 @@ class GrpcApi:
                 call_headers(context),
                 self._translate_item,
                 self._metrics,
-                unanswered_texts=self._stream_unanswered_texts,
-                longest_seconds=self._stream_seconds,
+                unanswered_texts=self._limits.stream_texts,
+                longest_seconds=self._limits.stream_seconds,
                 idle=self._idle_streams,
                 draining=self._draining,
             )
             await stream.run()
 
         return grpc.stream_stream_rpc_method_handler(
-            handle, request_deserializer=ItemParser(self._most_values).parse, response_serializer=_serialize
+            handle, request_deserializer=ItemParser(self._limits.values).parse, response_serializer=_serialize
         )
 
     async def _translate(

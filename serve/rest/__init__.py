@@ -1,6 +1,7 @@
-"""The REST interface, and the composition of all routes on one port.
+"""The REST interface, and the routes of all interfaces on one port.
 
-`api` has the routes of translation and the middleware around every request, `routes` calls handlers with `headers`.
-`glossaries` and `keys` are routes of their own. `description`, `documentation` and `openapi` write the OpenAPI
-document. `cross_site` refuses what pages of other sites let a browser send.
+`api` puts them behind `recorder`, which guards and records every request; `routes` calls handlers with `headers`.
+`texts`, `models`, `glossaries`, `keys` and `probes` have the own routes, and `interface` their errors. `description`,
+`documentation` and `openapi` write the OpenAPI document. `cross_site` refuses what pages of other sites let a browser
+send.
 """

@@ -8,6 +8,7 @@ import pytest
 
 from serve.compat.libretranslate.suggestions import MOST_SUGGESTIONS
 from serve.compat.open_inference.grpc import PROBES
+from serve.composition import MAX_LARGEST_DOCUMENTS
 from serve.edge.body_coding import SMALL_CONTENT_BYTES
 from serve.edge.reader import MAX_BODIES_SHARE, MAX_LARGEST_BODIES
 from serve.edge.value_limit import SPARE_VALUES, VALUES_PER_TEXT
@@ -27,7 +28,6 @@ from serve.http import parser as http_parser
 from serve.http.compression import COMPRESSED_FROM_BYTES
 from serve.http.limits import HttpLimits
 from serve.protect.terms.entry import MAX_DICTIONARY_BYTES, MOST_ENTRIES
-from serve.service import MOST_LARGEST_DOCUMENTS
 from serve.settings import ServeSettings
 from serve.translation.turns import PERIODS, SMALL_TEXT_BYTES
 from tests.support.live import LiveService, run_service
@@ -82,7 +82,7 @@ def statements() -> Iterator[tuple[str, str]]:
     minutes = settings["grpc_max_connection_age_seconds"] + settings["grpc_max_connection_age_grace_seconds"]
     yield "security", f"by default for at most {minutes / 60:.0f} minutes"
     yield "security", f"one at a time, {SHARES[1 / PERIODS]} of the time of one CPU"
-    yield "security", f"being read, and complete ones | {MOST_LARGEST_DOCUMENTS} times the sum of"
+    yield "security", f"being read, and complete ones | {MAX_LARGEST_DOCUMENTS} times the sum of"
     yield "security", f"stored suggestions | {MOST_SUGGESTIONS:,} |"
     yield "api", f"which takes at most {SHARES[1 / PERIODS]} of a core"
     yield "api", f"at most {SPARE_VALUES:,} values plus {VALUES_PER_TEXT} per text"
@@ -99,7 +99,7 @@ def statements() -> Iterator[tuple[str, str]]:
     yield "configuration", f"bodies that are being read | {bodies} `--max-body-bytes`"
     held = f"of more than {SMALL_CONTENT_BYTES >> 10} KiB, until their requests end | {MAX_LARGEST_BODIES} times"
     yield "configuration", f"{held} `--max-body-bytes` | 429 |"
-    yield "configuration", f"themselves: {MOST_LARGEST_DOCUMENTS} times the sum of `--document-max-bytes`"
+    yield "configuration", f"themselves: {MAX_LARGEST_DOCUMENTS} times the sum of `--document-max-bytes`"
     yield "security", f"{held} `--max-body-bytes`, together"
     yield "configuration", f"unread answers in memory, of all connections | {http_limits.MAX_HELD_BYTES >> 20} MiB"
     header = f"{http_parser.MAX_HEADER_FIELDS}, and {http_parser.MAX_HEADER_BYTES >> 10} KiB"

@@ -37,6 +37,7 @@ from serve.observability.request_metrics import Method
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.mixed_texts import Parts, SourceText, translate_texts
 from serve.registry.registry import ModelRegistry
+from serve.settings import ServeSettings
 from serve.translation.detection import DetectedLanguage, best_guess
 from serve.translation.fields import SearchFields
 from serve.translation.request import AUTO, TranslateRequest
@@ -77,13 +78,10 @@ class LibreTranslateHttp:
         models: ModelRegistry,
         reader: ParameterReader,
         authenticator: Authenticator,
+        settings: ServeSettings,
         *,
         documents: DocumentParts,
-        prefix: str,
-        public_url: str | None,
-        most_alternatives: int,
         suggestions: SuggestionStore | None,
-        open_to_pages: bool,
     ) -> None:
         """Creates the interface.
 
@@ -92,13 +90,12 @@ class LibreTranslateHttp:
             models: at least one.
             reader: of parameters.
             authenticator: of keys in parameters and headers.
+            settings: the prefix of every path, the address for clients, and the limit of alternatives. Pages of any
+                origin may call the routes if the settings name none.
             documents: their jobs.
-            prefix: before every path; empty: none.
-            public_url: address of the server for its clients; None: that of the request.
-            most_alternatives: further translations per text.
             suggestions: None: they are refused.
-            open_to_pages: pages of any origin may call the routes.
         """
+        prefix = settings.libretranslate_path.rstrip("/")
         self._dispatcher = dispatcher
         self._models = models
         self._reader = reader
@@ -107,11 +104,11 @@ class LibreTranslateHttp:
         self._prefix = prefix
         self._large_reader = documents.reader
         self._files = LibreTranslateFiles(
-            documents, self._languages, self._receive_large, prefix=prefix, public_url=public_url
+            documents, self._languages, self._receive_large, prefix=prefix, public_url=settings.public_url
         )
-        self._most_alternatives = most_alternatives
+        self._most_alternatives = settings.libretranslate_alternatives
         self._suggestions = suggestions
-        self._headers = _CORS if open_to_pages else MappingProxyType({})
+        self._headers = MappingProxyType({}) if settings.cors_origins else _CORS
         self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
         self._storing = {f"{prefix}{path}" for path in _STORING}
 

@@ -1,6 +1,6 @@
 """The Open Inference Protocol over REST, with Triton's extensions for binary tensors and text generation.
 
-Errors travel as exceptions to `serve.rest.api`, which calls `write_error` for paths of this protocol.
+Errors travel as exceptions to `serve.rest.recorder`, which calls `write_error` for paths of this protocol.
 """
 
 import json

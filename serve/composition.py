@@ -1,0 +1,300 @@
+"""Builds the interfaces of a service from what they share."""
+
+import platform
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
+from starlette.types import ASGIApp
+
+from serve.compat.deepl.http import DeepLHttp
+from serve.compat.libretranslate.http import LibreTranslateHttp
+from serve.compat.libretranslate.suggestions import SuggestionStore
+from serve.compat.open_inference import http as open_inference_http
+from serve.compat.open_inference.grpc import OpenInferenceGrpc
+from serve.compat.open_inference.http import OpenInferenceHttp
+from serve.compat.open_inference.protocol import OpenInference
+from serve.documents_api.background import BackgroundDocuments
+from serve.documents_api.http import HttpDocuments
+from serve.documents_api.parts import DocumentParts
+from serve.documents_api.translator import SegmentTranslator
+from serve.edge.arrivals import HTTP_TURNS, Arrivals
+from serve.edge.auth import Security
+from serve.edge.body_parser import BodyParser
+from serve.edge.interface import Interface
+from serve.edge.load_shedding import LoadShedder, Processor
+from serve.edge.parameters import ParameterReader
+from serve.edge.reader import MAX_LARGEST_BODIES, RequestReader
+from serve.edge.route_table import HIDDEN, Route, RouteGroup
+from serve.edge.value_limit import most_values
+from serve.glossaries.reader import GlossaryReader
+from serve.glossaries.store import GlossaryStore
+from serve.grpc.api import GrpcApi, GrpcLimits
+from serve.grpc.options import channel_options
+from serve.host.files import FileError
+from serve.host.state import State
+from serve.http.limits import HttpLimits
+from serve.keys.accounts import KeyMetrics
+from serve.observability.log_writer import LOG_WRITER
+from serve.observability.metrics import ServiceMetrics
+from serve.page.static_files import StaticFiles, build_static
+from serve.registry.dispatcher import Dispatcher
+from serve.registry.lifecycle import Lifecycle
+from serve.registry.registry import ModelRegistry
+from serve.registry.reloader import ReloadReport
+from serve.rest.api import build_app
+from serve.rest.cross_site import CrossSiteGuard
+from serve.rest.documentation import Documentation
+from serve.rest.glossaries import HttpGlossaries
+from serve.rest.interface import RestInterface
+from serve.rest.keys import HttpKeys
+from serve.rest.models import HttpModels
+from serve.rest.probes import HEALTH_PATHS, METRICS_PATH, HttpProbes
+from serve.rest.recorder import Guard
+from serve.rest.texts import HttpTexts
+from serve.runtime.cuda.driver import GpuCollector
+from serve.sandbox.sandbox import Sandbox
+from serve.settings import OFF, ServeSettings
+
+# Documents that are being received at once take at most as much memory as so many of the largest ones.
+MAX_LARGEST_DOCUMENTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What the interfaces share.
+
+    Attributes:
+        state: what outlives the process; None: there are no documents, glossaries and stored keys.
+        glossaries: None: there is no state.
+        max_values: of a message or a body.
+    """
+
+    settings: ServeSettings
+    models: ModelRegistry
+    metrics: ServiceMetrics
+    state: State | None
+    security: Security
+    lifecycle: Lifecycle
+    load_shedder: LoadShedder
+    sandbox: Sandbox
+    glossaries: GlossaryStore | None
+    dispatcher: Dispatcher
+    max_values: int
+
+
+def build_core(
+    settings: ServeSettings, models: ModelRegistry, metrics: ServiceMetrics, state: State | None, sandbox: Sandbox
+) -> Core:
+    """Builds what the interfaces share.
+
+    Raises:
+        FileError: if a file of certificates or keys is invalid.
+        SystemExit: if the admin key is invalid.
+    """
+    security, lifecycle = Security.open(settings, state), Lifecycle(metrics, models)
+    _register_collectors(metrics, models)
+    if settings.key_metrics:
+        metrics.registry.register(KeyMetrics(security.accounts))
+    glossaries = None if state is None else GlossaryStore(state)
+    return Core(
+        settings,
+        models,
+        metrics,
+        state,
+        security,
+        lifecycle,
+        LoadShedder(lambda: (model.pipeline.scheduler for model in models), Processor().busy_share),
+        sandbox,
+        glossaries,
+        Dispatcher(models, lifecycle, settings.request_timeout_seconds, glossaries),
+        most_values(max(limits.max_texts for limits in (settings, *settings.models.values()))),
+    )
+
+
+def _register_collectors(metrics: ServiceMetrics, models: ModelRegistry) -> None:
+    """Adds the metrics of the process, the interpreter, the log and the devices."""
+    ProcessCollector(registry=metrics.registry)
+    metrics.registry.register(GC_COLLECTOR)
+    metrics.registry.register(PLATFORM_COLLECTOR)
+    metrics.registry.register(LOG_WRITER)
+    if any(model.pipeline.settings.device == "cuda" for model in models):
+        metrics.registry.register(GpuCollector())
+    metrics.set_build(
+        {
+            "version": version("dragoman"),
+            "python": platform.python_version(),
+            "onnxruntime": _version_of_any("onnxruntime", "onnxruntime-gpu"),
+        }
+    )
+
+
+def _version_of_any(*distributions: str) -> str:
+    """Returns the version of the first installed distribution; empty if none is installed."""
+    for distribution in distributions:
+        with suppress(PackageNotFoundError):
+            return version(distribution)
+    return ""
+
+
+def build_grpc(core: Core, *, shared: bool) -> GrpcApi:
+    """Builds the gRPC server; `shared`: other processes listen at the same port."""
+    settings = core.settings
+    open_inference = OpenInference(core.dispatcher, core.models, core.lifecycle)
+    return GrpcApi(
+        core.dispatcher,
+        core.models,
+        core.metrics,
+        [OpenInferenceGrpc(open_inference, core.metrics, core.max_values)],
+        security=core.security,
+        load_shedder=core.load_shedder,
+        limits=GrpcLimits(
+            channel_options(settings, shared=shared),
+            message_bytes=settings.max_body_bytes,
+            values=core.max_values,
+            stream_texts=settings.max_stream_texts,
+            stream_seconds=settings.grpc_max_connection_age_seconds,
+        ),
+    )
+
+
+def build_documents(core: Core, translator: SegmentTranslator) -> BackgroundDocuments | None:
+    """Builds the jobs of documents and their worker; None: there is no state."""
+    if core.state is None:
+        return None
+    return BackgroundDocuments(core.state, core.settings, translator, core.metrics, core.sandbox)
+
+
+class RestBuilder:
+    """Builds the REST application: all interfaces that share its port."""
+
+    def __init__(
+        self, core: Core, documents: BackgroundDocuments | None, translator: SegmentTranslator, limits: HttpLimits
+    ) -> None:
+        self._core = core
+        settings = core.settings
+        self._arrivals = Arrivals(HTTP_TURNS, lambda: core.load_shedder.busy)
+        self._limits = limits
+        self._reader = self._request_reader(settings.max_body_bytes)
+        self._parser = BodyParser(core.max_values)
+        self._parameters = ParameterReader(self._reader, core.sandbox, core.max_values)
+        # A form is somewhat larger than its file.
+        document_reader = self._request_reader(
+            settings.document_max_bytes + settings.max_body_bytes, MAX_LARGEST_DOCUMENTS
+        )
+        jobs = None if documents is None else documents.jobs
+        self._documents = DocumentParts(
+            jobs, translator, ParameterReader(document_reader, core.sandbox, core.max_values)
+        )
+        self._glossary_files = GlossaryReader(core.sandbox)
+
+    def _request_reader(self, max_body_bytes: int, max_largest: int = MAX_LARGEST_BODIES) -> RequestReader:
+        return RequestReader(
+            max_body_bytes,
+            self._core.settings.request_timeout_seconds,
+            self._limits,
+            self._core.metrics.http_connections,
+            self._arrivals,
+            most_largest=max_largest,
+        )
+
+    def build(
+        self, reload: Callable[[], Awaitable[ReloadReport]], read_metrics: Callable[[], Awaitable[bytes]]
+    ) -> ASGIApp:
+        """Returns the application; `reload` and `read_metrics` are for all processes of the service."""
+        core = self._core
+        security, settings = core.security, core.settings
+        open_inference = OpenInferenceHttp(
+            OpenInference(core.dispatcher, core.models, core.lifecycle), self._reader, self._parser
+        )
+        deepl, libretranslate = self._deepl(), self._libretranslate()
+        static = build_static(page=settings.page)
+        groups = list[RouteGroup]()
+        documentation = Documentation(lambda: groups)
+        groups += [
+            *self._own_routes(reload),
+            open_inference.routes,
+            _file_routes(static),
+            *self._key_routes(),
+            *([] if deepl is None else [deepl.routes]),
+            *([] if libretranslate is None else [libretranslate.routes(documentation.read)]),
+            HttpProbes(core.lifecycle, read_metrics).routes,
+            documentation.routes,
+        ]
+        # DeepL owns some paths below /v2.
+        known: Sequence[Interface | None] = (deepl, libretranslate, open_inference, RestInterface())
+        open_paths = static.open_paths | HEALTH_PATHS | open_inference_http.PROBE_PATHS
+        return build_app(
+            groups,
+            [interface for interface in known if interface is not None],
+            Guard(
+                core.metrics,
+                core.lifecycle,
+                security.authenticator,
+                security.admin_authenticator,
+                core.load_shedder,
+                CrossSiteGuard(settings.cors_origins),
+            ),
+            open_paths | {METRICS_PATH} if settings.open_metrics else open_paths,
+            settings.cors_origins,
+        )
+
+    def _own_routes(self, reload: Callable[[], Awaitable[ReloadReport]]) -> list[RouteGroup]:
+        core, documents = self._core, self._documents
+        direction = next(iter(next(iter(core.models)).pipeline.directions))
+        reloads = core.security.admin_authenticator is not None
+        return [
+            HttpTexts(core.dispatcher, direction, self._reader, self._parser).routes,
+            HttpModels(core.models, reload, reloads=reloads).routes,
+            HttpDocuments(documents.jobs, documents.translator, documents.reader).routes,
+            HttpGlossaries(core.glossaries, self._reader, self._glossary_files).routes,
+        ]
+
+    def _key_routes(self) -> list[RouteGroup]:
+        security = self._core.security
+        if security.store is None or security.admin_authenticator is None:
+            return []
+        return [HttpKeys(security.store, security, self._reader).routes]
+
+    def _deepl(self) -> DeepLHttp | None:
+        core, path = self._core, self._core.settings.deepl_path
+        if path == OFF:
+            return None
+        return DeepLHttp(
+            core.dispatcher,
+            core.models,
+            self._parameters,
+            core.security.authenticator,
+            glossaries=core.glossaries,
+            glossary_files=self._glossary_files,
+            documents=self._documents,
+            prefix=path.rstrip("/"),
+        )
+
+    def _libretranslate(self) -> LibreTranslateHttp | None:
+        core, settings = self._core, self._core.settings
+        if settings.libretranslate_path == OFF:
+            return None
+        return LibreTranslateHttp(
+            core.dispatcher,
+            core.models,
+            self._parameters,
+            core.security.authenticator,
+            settings,
+            documents=self._documents,
+            suggestions=self._suggestions(),
+        )
+
+    def _suggestions(self) -> SuggestionStore | None:
+        if not self._core.settings.libretranslate_suggestions:
+            return None
+        if self._core.state is None:
+            raise FileError("--libretranslate-suggestions: expected --state-dir too")
+        return SuggestionStore(self._core.state)
+
+
+def _file_routes(static: StaticFiles) -> RouteGroup:
+    routes = tuple(Route("GET", path, file.answer) for path, file in static.files.items())
+    return RouteGroup(routes, lambda _: HIDDEN)
