@@ -17,7 +17,7 @@ from statistics import median
 from unittest.mock import AsyncMock, patch
 
 import dragoman
-from serve import service
+from serve import composition
 from serve.edge import body_parser
 from serve.grpc import messages as grpc_messages
 from serve.grpc import unread as grpc_unread
@@ -38,7 +38,7 @@ def serve_without_limits(arguments: list[str]) -> None:
     with ExitStack() as stack:
         for name, function in nothing.items():
             stack.enter_context(patch.object(Connections, name, function))
-        stack.enter_context(patch.object(service, "channel_options", lambda *_, **__: ()))
+        stack.enter_context(patch.object(composition, "channel_options", lambda *_, **__: ()))
         stack.enter_context(patch.object(grpc_waits.Waits, "begin", lambda *_: lambda: None))
         stack.enter_context(patch.object(grpc_unread.UnreadResponses, "check", lambda *_: None))
         stack.enter_context(patch.object(grpc_unread.UnreadResponses, "add", AsyncMock()))
