@@ -1,7 +1,7 @@
 """HTTP/1.1 between sockets and an ASGI application. Knows no translation: a reader of the service may skip it.
 
-`server` accepts connections, `connection` serves one with its times, `parser` reads requests, `exchange` is a request
-and its answer as the application sees them, `output` sends answers, `tls` encrypts. `limits` bounds all connections
-together, and `turns` divides the work among them. `compression` and `kept_bytes` are about bodies, `problem` about
-answers to what is no valid request.
+`server` accepts connections, `connection` serves one with its `clock`, `parser` reads requests, `pipeline` orders them,
+`exchange` is a request and its answer as the application sees them, `output` sends answers, `tls` encrypts. `limits`
+bounds all connections together, and `turns` divides the work among them. `compression` and `kept_bytes` are about
+bodies, `problem` about answers to what is no valid request.
 """

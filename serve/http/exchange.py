@@ -41,19 +41,23 @@ log = structlog.get_logger("dragoman")
 
 
 class Carrier(Protocol):
-    """The connection of an exchange."""
-
-    def write(self, data: bytes) -> None:
-        """Sends a part of the answer."""
+    """The requests of a connection, one of which an exchange is."""
 
     def end_answer(self, *, keep_alive: bool) -> None:
         """Takes note of a complete answer; without `keep_alive`, the connection closes."""
 
-    def close(self) -> None:
-        """Closes the connection, because the answer is incomplete."""
-
     def resume_reading(self) -> None:
         """Receives more of the body."""
+
+
+class AnswerOutput(Protocol):
+    """The output of the connection."""
+
+    def write(self, data: bytes) -> None:
+        """Sends a part of the answer."""
+
+    def close(self) -> None:
+        """Closes the connection, because the answer is incomplete."""
 
     @property
     def closing(self) -> bool:
@@ -88,8 +92,17 @@ class Exchange:
         started, complete: whether the answer has begun, and has ended.
     """
 
-    def __init__(self, carrier: Carrier, scope: dict[str, Any], *, keep_alive: bool, expects_continue: bool) -> None:
+    def __init__(
+        self,
+        carrier: Carrier,
+        output: AnswerOutput,
+        scope: dict[str, Any],
+        *,
+        keep_alive: bool,
+        expects_continue: bool,
+    ) -> None:
         self._carrier = carrier
+        self._output = output
         self._scope = scope
         self._expects_continue = expects_continue
         self._changed = False
@@ -156,14 +169,14 @@ class Exchange:
             del state[EXCHANGE]  # a reference cycle
             if not self.complete and not self.disconnected:
                 if not self.started:
-                    self._carrier.write(_FAILURE)
-                self._carrier.close()
+                    self._output.write(_FAILURE)
+                self._output.close()
 
     async def receive(self) -> Message:
         """Returns the next part of the body, or the disconnection."""
-        if self._expects_continue and not self._carrier.closing:
+        if self._expects_continue and not self._output.closing:
             self._expects_continue = False
-            self._carrier.write(CONTINUE)
+            self._output.write(CONTINUE)
         if not self.disconnected and not self.complete:
             self._carrier.resume_reading()
             await self._wait_for_change()
@@ -232,10 +245,10 @@ class Exchange:
     def _write(self, body: bytes) -> None:
         head, self._head = self._head, b""
         if head and len(body) > PIECE_BYTES:  # without a copy
-            self._carrier.write(head)
+            self._output.write(head)
             head = b""
         if data := head + body if head else body:
-            self._carrier.write(data)
+            self._output.write(data)
 
 
 def make_scope(

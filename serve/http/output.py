@@ -15,7 +15,7 @@ PIECE_BYTES = 32 << 10
 
 
 class Output:
-    """Bytes on their way to a transport, and the end of the output after them."""
+    """Bytes on their way to a transport, and the end of the output after them. Streams wait with `drain`."""
 
     def __init__(self, transport: asyncio.Transport, tls: TlsLayer | None) -> None:
         self._transport = transport
@@ -24,6 +24,8 @@ class Output:
         self._rest = deque[tuple[memoryview, int]]()
         self._rest_bytes = self._whole_bytes = 0
         self._closes = self._ends = False
+        self._reads = asyncio.Event()
+        self._reads.set()
 
     @property
     def closing(self) -> bool:
@@ -39,6 +41,23 @@ class Output:
     def held_bytes(self) -> int:
         """Memory of their answers, also of the parts that are sent, without what the server keeps anyway."""
         return self._buffered_bytes() + self._whole_bytes
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether an answer waits for the client."""
+        return not self._reads.is_set()
+
+    def pause(self) -> None:
+        """Makes `drain` wait."""
+        self._reads.clear()
+
+    def resume(self) -> None:
+        """Ends the waits."""
+        self._reads.set()
+
+    async def drain(self) -> None:
+        """Waits until the client has read, or is gone."""
+        await self._reads.wait()
 
     def write(self, data: bytes) -> None:
         """Sends data after that before."""

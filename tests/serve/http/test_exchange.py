@@ -16,7 +16,7 @@ CONNECTION = {"scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.
 
 
 class FakeCarrier:
-    """A connection that records what happens to it."""
+    """A connection and its output that records what happens to it."""
 
     def __init__(self) -> None:
         self.writes = list[bytes]()
@@ -45,7 +45,7 @@ def serve(app: App, method: bytes = b"POST", body: bytes = b"", **options: bool)
     async def run() -> FakeCarrier:
         carrier = FakeCarrier()
         scope = make_scope(method, b"/a%20b?c=d", "1.1", [(b"host", b"x")], CONNECTION)
-        exchange = Exchange(carrier, scope, **{"keep_alive": True, "expects_continue": False, **options})
+        exchange = Exchange(carrier, carrier, scope, **{"keep_alive": True, "expects_continue": False, **options})
         exchange.add_body(body)
         exchange.end_body()
         await exchange.run(app)
@@ -139,7 +139,8 @@ def test_only_the_last_watch_learns_that_the_client_has_gone_away(*, early: bool
     async def run() -> list[str]:
         seen = list[str]()
         scope = make_scope(b"POST", b"/", "1.1", [(b"host", b"x")], CONNECTION)
-        exchange = Exchange(FakeCarrier(), scope, keep_alive=True, expects_continue=False)
+        carrier = FakeCarrier()
+        exchange = Exchange(carrier, carrier, scope, keep_alive=True, expects_continue=False)
         if early:
             exchange.disconnect()
         else:

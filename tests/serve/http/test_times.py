@@ -34,17 +34,27 @@ def connected(live: LiveService) -> list[Connection]:
     return [each for each in list(networks) if isinstance(each, Connection) and each._connected]
 
 
+def ends(connection: Connection) -> bool:
+    """Returns whether the connection reads no further request."""
+    return connection.lingers or connection._pipeline._discards
+
+
+def reason_to_close(connection: Connection) -> str:
+    """Returns the reason to close a connection whose client sends nothing more."""
+    return connection.clock.limit(connection._pipeline.part, first=connection._pipeline.first)[0]
+
+
 def waits(live: LiveService, reason: str) -> bool:
     """Returns whether the server waits for a client, and closes its connection for this reason if it is late."""
     connections = live.service._http._connections
     if reason == "handshake":
         return len(connections) > len(connected(live))
     if reason == "send_timeout":
-        return any(each._output.unsent_bytes for each in connected(live))
-    serving = [each for each in connected(live) if each._serving is not None]
-    idle = [each for each in connected(live) if each._serving is None and not each._discards]
+        return any(each.output.unsent_bytes for each in connected(live))
+    serving = [each for each in connected(live) if each._pipeline.serving is not None]
+    idle = [each for each in connected(live) if each._pipeline.serving is None and not ends(each)]
     reading = reason == "body_timeout" and bool(connections._waiting[Wait.BODY])
-    return (reading and bool(serving)) or any(each._patience()[0] == reason for each in idle)
+    return (reading and bool(serving)) or any(reason_to_close(each) == reason for each in idle)
 
 
 def leap_until_closed(live: LiveService, reason: str, seconds: float) -> None:
@@ -65,7 +75,7 @@ def test_a_header_has_a_limited_time(timed: Served, *, first: bool, drips: bool)
         client.send(PROBE)
         assert client.answer().status == 200
     client.send(PROBE[:-2] + b"x-a: ")
-    eventually(lambda: [each.header_bytes > 0 for each in connected(timed.live)] == [True])
+    eventually(lambda: [each._pipeline.header_bytes > 0 for each in connected(timed.live)] == [True])
     if drips and timed.live.service._security.tls is None:
         live = timed.live
         client.drip(b"a", lambda: live.leap(LIMITS.header_seconds / 4, lambda: waits(live, "header_timeout")))

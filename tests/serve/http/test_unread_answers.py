@@ -12,6 +12,7 @@ import pytest
 from serve.http.connection import Connection
 from serve.http.limits import PEAK_CONNECTIONS, Connections, HttpLimits
 from serve.http.output import PIECE_BYTES
+from serve.http.pipeline import Pipeline
 from serve.http.tls import TlsLayer
 from serve.observability.connections import CloseReason
 from serve.observability.metrics import ServiceMetrics
@@ -91,7 +92,7 @@ def test_a_large_answer_is_complete_before_the_connection_closes(
 def kept_connections() -> set[int]:
     """Returns the connections that exist in this process, also those that other tests keep."""
     # `isinstance` would ask lazy objects of other libraries for their class, and they warn.
-    return {id(each) for each in gc.get_objects() if type(each) in (Connection, TlsLayer)}
+    return {id(each) for each in gc.get_objects() if type(each) in (Connection, Pipeline, TlsLayer)}
 
 
 def test_lost_connections_leave_nothing_to_the_garbage_collector(served: tuple[LiveService, Connect]) -> None:
