@@ -223,7 +223,7 @@ class ActivationRange(Record):
 
 
 class GoldenSentence(Record):
-    """A sentence and the exact output of the trained model, computed by PyTorch at export.
+    """A sentence and the exact output of the model, computed at the export or import.
 
     Attributes:
         source_ids: tokens of the source, including the direction's prefix and the end token.

@@ -1,1 +1,6 @@
-"""Continuous batching: running rows, prefill, token selection, and the engine thread that steps them."""
+"""Continuous batching: decodes many sequences together, one token of each at every step.
+
+`engines` builds the engines of a model. Those in Python are here: `engine` is the thread that steps, `prefill` encodes
+new sequences, `running` is a sequence with its hypotheses, and `selection` chooses tokens. `native` has those in C++.
+`readiness` says whether the engines of a model are healthy.
+"""

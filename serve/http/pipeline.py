@@ -19,7 +19,7 @@ from serve.http.output import Output
 from serve.http.parser import MAX_PIPELINED, BoundedParser, HttpRefusalError, Part
 from serve.http.problem import raw_problem
 
-# A request that waits for the answer to an earlier one takes so much, besides its body.
+# Memory of a request that waits for the answer to an earlier one, besides its body.
 REQUEST_BYTES = 8 << 10
 
 

@@ -1,1 +1,5 @@
-"""Native kernels: custom operators of ONNX Runtime in C++, their build, and the search for the built library."""
+"""The native library: kernels, decoding and the loop of the engines in C++, in `src`.
+
+`build` compiles it, `library` finds it and says why it is not used, and `loop` is the C interface of the engines. ONNX
+Runtime loads it as custom operators. `docs/architecture.md` lists the folders of `src`.
+"""

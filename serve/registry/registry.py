@@ -1,4 +1,4 @@
-"""The served models by name, and the choice of models for a request.
+"""The served models by name: their start, description and end. `serve.registry.route` chooses among them.
 
 Models are tried in a fixed order: fewest directions first, then by name, so that a bilingual model precedes a
 multilingual one. A replaced model runs until its requests are answered, so two versions may coexist.

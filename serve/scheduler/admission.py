@@ -1,8 +1,8 @@
 """Admission control: bounds the rows that run and wait together, and counts running sequences.
 
 Rows reserved for requests that are still being tokenized count as waiting: surplus requests are refused before their
-texts are processed, and an admitted request always finds room later. Not thread-safe: `serve.scheduler.scheduler` holds
-its lock around every call.
+texts are processed, and an admitted request always finds room later. Not thread-safe: a scheduler holds its lock around
+every call.
 """
 
 from collections.abc import Callable
