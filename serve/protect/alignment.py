@@ -12,13 +12,12 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainSerializer
 
-AlignmentUnit = Literal["words", "tokens"]
 Weights = NDArray[np.float64]
 Offsets = Sequence[tuple[int, int]]
 

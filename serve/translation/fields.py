@@ -1,4 +1,4 @@
-"""Validates client fields for all interfaces, and defines the search options.
+"""Validates client fields for all interfaces, and the search options of `serve.search.option_table`.
 
 All interfaces and the command line parse options into `SearchFields`: they accept the same values and report errors in
 the same words, with field, value and expectation. `serve.translation.request` checks limits of the served model.
@@ -6,13 +6,11 @@ the same words, with field, value and expectation. `serve.translation.request` c
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
-    Field,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -21,7 +19,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from serve.errors import InvalidRequestError
-from serve.protect.alignment import AlignmentUnit
+from serve.search.option_table import OptionTable
 from serve.search.options import MAX_SUPPRESSED_IDS
 from serve.search.patience import enough_hypotheses
 
@@ -93,121 +91,11 @@ def _problem(first: ErrorDetails) -> str:
 OPTIONS = "options"
 
 
-def _check_count(pieces: tuple[str, ...]) -> tuple[str, ...]:
-    if len(pieces) > MAX_SUPPRESSED_IDS:
-        raise ValueError(f"expected at most {MAX_SUPPRESSED_IDS} pieces, got {len(pieces)}")
-    return pieces
-
-
-# JSON has lists and no tuples.
-Pieces = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_count)]
-
-
-TargetRatio = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
-
-
-class SearchFields(Fields):
+class SearchFields(Fields, OptionTable):
     """The search options of a request; the default is greedy search.
 
     Lengths count target tokens without the end token.
     """
-
-    temperature: float = Field(
-        0.0,
-        ge=0,
-        le=100,
-        allow_inf_nan=False,
-        description="Sampling temperature: softmax(logits / temperature). 0: no sampling.",
-    )
-    beam_size: int = Field(
-        1,
-        ge=1,
-        le=1000,
-        description="Beam size K; each hypothesis takes a slot. 1: greedy search or sampling.",
-    )
-    patience: float = Field(
-        1.0,
-        gt=0,
-        le=10,
-        allow_inf_nan=False,
-        description="Stop at round(patience * K) finished hypotheses, at least 1. Requires K > 1.",
-    )
-    hypotheses: int = Field(
-        1,
-        ge=1,
-        le=1000,
-        description="Translations per text, best first. Beam search: at most K and patience * K.",
-    )
-    length_penalty: float = Field(
-        1.0,
-        ge=0,
-        le=10,
-        allow_inf_nan=False,
-        description="alpha: score / length^alpha ranks hypotheses. 0: the sum of log-probabilities.",
-    )
-    coverage_penalty: float = Field(
-        0.0,
-        ge=0,
-        le=10,
-        allow_inf_nan=False,
-        description="Weight of sum_i log(min(sum_j a_ij, 1)) in the score; needs server alignments.",
-    )
-    top_k: int = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="Sample from this many most probable tokens; 0: all. Requires temperature > 0.",
-    )
-    top_p: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        allow_inf_nan=False,
-        description="Sample from the fewest tokens with this probability. Requires temperature > 0.",
-    )
-    seed: int | None = Field(
-        None,
-        ge=0,
-        lt=1 << 64,
-        description="Seed of sampling; random and returned if unset. Requires temperature > 0.",
-    )
-    max_target_tokens: int | None = Field(
-        None, ge=1, lt=1 << 32, description="Maximum length of a translation, at most and by default the model's limit."
-    )
-    min_target_tokens: int = Field(
-        0, ge=0, lt=1 << 32, description="Minimum length of a translation, before the end token."
-    )
-    max_target_ratio: TargetRatio | None = Field(
-        None,
-        description="Maximum length per source token, rounded down. The smaller maximum applies.",
-    )
-    min_target_ratio: float = Field(
-        0.0,
-        ge=0,
-        le=100,
-        allow_inf_nan=False,
-        description="Minimum length per source token, rounded up. The larger minimum applies.",
-    )
-    repetition_penalty: float = Field(
-        1.0,
-        ge=0.1,
-        le=10,
-        allow_inf_nan=False,
-        description="Divisor of positive, factor of negative logits of repeated tokens. 1: off.",
-    )
-    no_repeat_ngram_tokens: int = Field(
-        0, ge=0, le=1000, description="Length of the n-grams that do not occur twice in a translation. 0: off."
-    )
-    suppressed_tokens: Pieces = Field(
-        (),
-        description=f"Target pieces that are never chosen, at most {MAX_SUPPRESSED_IDS}. U+2581 starts a word.",
-    )
-    suppress_unknown: bool = Field(False, description="Never choose the unknown token.")
-    token_scores: bool = Field(False, description="Return the natural log-probability of every target token.")
-    alignments: AlignmentUnit | None = Field(
-        None,
-        description="Return alignments of `words` or `tokens`. Requires a server with alignments.",
-    )
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
@@ -237,6 +125,13 @@ class SearchFields(Fields):
         return self.alignments is not None or self.coverage_penalty > 0
 
     # Validators see only earlier fields. An invalid earlier field is reported first.
+
+    @field_validator("suppressed_tokens")
+    @classmethod
+    def _check_count(cls, pieces: tuple[str, ...]) -> tuple[str, ...]:
+        if len(pieces) > MAX_SUPPRESSED_IDS:
+            raise ValueError(f"expected at most {MAX_SUPPRESSED_IDS} pieces, got {len(pieces)}")
+        return pieces
 
     @field_validator("beam_size")
     @classmethod

@@ -1,7 +1,7 @@
 """Pivot translation: splits a request into two hops through a third language and joins the two responses.
 
-Options of the search apply to both hops. Options of the final text apply to the last hop: lengths, prefix, suppressed
-pieces and the number of hypotheses. Pure functions.
+Options of the search apply to both hops. The prefix applies to the last hop, and so do the options of the final text,
+which the table of options marks. Pure functions.
 """
 
 import secrets
@@ -13,21 +13,13 @@ from serve.errors import InvalidRequestError
 from serve.observability.usage import Timings
 from serve.protect.alignment import Alignment, compose
 from serve.search.hypothesis import FinishReason
+from serve.search.option_table import ROWS
 from serve.translation.fields import SearchFields
 from serve.translation.request import TranslateRequest
 from serve.translation.response import Alternative, Pivot, Translation, TranslationResponse
 from serve.translation.search_plan import SEED_BITS
 
-# Options of the final text.
-LAST_OPTIONS = (
-    "hypotheses",
-    "max_target_tokens",
-    "min_target_tokens",
-    "max_target_ratio",
-    "min_target_ratio",
-    "suppressed_tokens",
-    "token_scores",
-)
+LAST_OPTIONS = tuple(name for name, option in ROWS.items() if option.last_hop)
 
 
 def split_options(options: SearchFields) -> tuple[SearchFields, SearchFields]:

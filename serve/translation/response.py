@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from model.tokenizer.tokenizer import TextTokenizer
 from serve.observability.usage import RequestUsage, Timings
-from serve.protect.alignment import ALIGN, Alignment, AlignmentUnit
+from serve.protect.alignment import ALIGN, Alignment
 from serve.protect.placeholders.check import Repair
 from serve.protect.terms.sentence_terms import AppliedTerm
 from serve.scheduler.sequence import SequenceSpec
 from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.search.option_table import AlignmentUnit
 from serve.translation.attention import PairAttention
 from serve.translation.detection import DetectedLanguage
 from serve.translation.request import TextRequest

@@ -11,12 +11,14 @@ from functools import cached_property
 from typing import Self
 
 from serve.errors import InvalidRequestError
-from serve.protect.alignment import AlignmentUnit
+from serve.search.option_table import ROWS, AlignmentUnit
 from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
 from serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFields, shown
 
 # What a server without alignments expects.
 ALIGNED = "{}: serve a bundle of `dragoman export --align LAYER:HEAD`, without --no-alignments"
+# Options that the search takes as clients set them.
+_UNCHANGED = tuple(ROWS.keys() & set(SearchOptions._fields) - {"max_target_tokens", "seed", "alignments"})
 # Short enough to copy by hand, and exact as a double.
 SEED_BITS = 32
 
@@ -140,19 +142,9 @@ class SearchLimits:
         repeatable = fields.seed is not None or not fields.sampled
         seed = fields.seed if repeatable else secrets.randbits(SEED_BITS)
         options = SearchOptions(
+            **{name: getattr(fields, name) for name in _UNCHANGED},
             max_target_tokens=longest,
-            min_target_tokens=fields.min_target_tokens,
-            beam_size=fields.beam_size,
-            patience=fields.patience,
-            hypotheses=fields.hypotheses,
-            length_penalty=fields.length_penalty,
-            coverage_penalty=fields.coverage_penalty,
-            temperature=fields.temperature,
-            top_k=fields.top_k,
-            top_p=fields.top_p,
             seed=seed or 0,
-            repetition_penalty=fields.repetition_penalty,
-            no_repeat_ngram_tokens=fields.no_repeat_ngram_tokens,
             suppressed_ids=self._suppressed_ids(fields),
             alignments=fields.alignments is not None,
         )
