@@ -347,62 +347,44 @@ class SearchOptions(_message.Message):
     TOKEN_SCORES_FIELD_NUMBER: _builtins.int
     ALIGNMENTS_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
-    """Beam size K: 1 to 1000, and at most the slots of one engine. Default 1: greedy search."""
+    """Beam size K; each hypothesis takes a slot. 1: greedy search or sampling. Range: 1 to 1,000. Default 1."""
     patience: _builtins.float
-    """Beam search ends when max(1, round(patience * K)) hypotheses are finished: above 0, at most 10. Requires beam_size
-    > 1. Default 1.
-    """
+    """Stop at round(patience * K) finished hypotheses, at least 1. Requires K > 1. Range: above 0, to 10. Default 1."""
     hypotheses: _builtins.int
-    """Translations per text, best first: 1 to 1000. Beam search: at most K and round(patience * K). Sampling: each takes
-    a slot of one engine. Default 1.
-    """
+    """Translations per text, best first. Beam search: at most K and patience * K. Range: 1 to 1,000. Default 1."""
     length_penalty: _builtins.float
-    """alpha: hypotheses rank by score / length^alpha, the length with the end token: 0 to 10. 0 ranks by the sum of
-    log-probabilities, which favors short translations, 1 by their mean. Default 1.
-    """
+    """alpha: score / length^alpha ranks hypotheses. 0: the sum of log-probabilities. Range: 0 to 10. Default 1."""
     coverage_penalty: _builtins.float
-    """beta: adds beta * sum_i log(min(sum_j a_ij, 1)) to the normalized score, over source tokens i and target tokens j,
-    with attention weights a: 0 to 10. Above 0 requires a server with alignments. Default 0.
-    """
+    """Weight of sum_i log(min(sum_j a_ij, 1)) in the score; needs server alignments. Range: 0 to 10. Default 0."""
     temperature: _builtins.float
-    """Sampling from softmax(logits / temperature): 0 to 100. Requires beam_size 1. Default 0: no sampling."""
+    """Sampling temperature: softmax(logits / temperature). 0: no sampling. Range: 0 to 100. Default 0."""
     top_k: _builtins.int
-    """Samples from this many most probable tokens: 0 to 1000000. Requires temperature > 0. Default 0: from all."""
+    """Sample from this many most probable tokens; 0: all. Requires temperature > 0. Range: 0 to 1,000,000. Default 0."""
     top_p: _builtins.float
-    """Samples from the fewest tokens that together have this probability: above 0, at most 1. Requires temperature > 0.
-    Default 1: from all.
-    """
+    """Sample from the fewest tokens with this probability. Requires temperature > 0. Range: above 0, to 1. Default 1."""
     seed: _builtins.int
-    """The same seed, text and options sample the same tokens in any batch. Requires temperature > 0. Absent: the server
-    chooses a seed and returns it.
-    """
+    """Seed of sampling; random and returned if unset. Requires temperature > 0. Range: 0 to 2^64 - 1."""
     min_target_tokens: _builtins.int
-    """Minimum length: 0 to max_target_tokens. Default 0."""
+    """Minimum length of a translation, before the end token. Range: 0 to 2^32 - 1. Default 0."""
     max_target_tokens: _builtins.int
-    """Maximum length: 1 to the model's limit, which is the default."""
+    """Maximum length of a translation, at most and by default the model's limit. Range: 1 to 2^32 - 1."""
     min_target_ratio: _builtins.float
-    """Minimum length as a multiple of source_tokens, rounded up: 0 to 100. The larger minimum applies, but never more
-    than the maximum. Default 0.
-    """
+    """Minimum length per source token, rounded up. The larger minimum applies. Range: 0 to 100. Default 0."""
     max_target_ratio: _builtins.float
-    """Maximum length as a multiple of source_tokens, rounded down, at least one token: above 0, at most 100. The smaller
-    maximum applies. Absent: only max_target_tokens applies.
-    """
+    """Maximum length per source token, rounded down. The smaller maximum applies. Range: above 0, to 100."""
     repetition_penalty: _builtins.float
-    """Divides positive logits of tokens in the hypothesis by this, and multiplies negative ones: 0.1 to 10. Default 1: no
-    change.
-    """
+    """Divisor of positive, factor of negative logits of repeated tokens. 1: off. Range: 0.1 to 10. Default 1."""
     no_repeat_ngram_tokens: _builtins.int
-    """No n-gram of this many tokens occurs twice in a translation: 0 to 1000. Default 0: no rule."""
+    """Length of the n-grams that do not occur twice in a translation. 0: off. Range: 0 to 1,000. Default 0."""
     suppress_unknown: _builtins.bool
-    """Whether the token of unknown pieces is never chosen. Default false."""
+    """Never choose the unknown token. Default "false"."""
     token_scores: _builtins.bool
-    """Whether to return the log-probability of every token. Default false."""
+    """Return the natural log-probability of every target token. Default "false"."""
     alignments: _builtins.str
-    """Returns alignments of these units: "words" or "tokens". Requires a server with alignments. Absent: none."""
+    """Return alignments of "words" or "tokens". Requires a server with alignments."""
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Pieces of the target vocabulary that are never chosen, as in TokenScore: at most 64, without the end token."""
+        """Target pieces that are never chosen, at most 64. U+2581 starts a word."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_uint8
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSION = 4
+VERSION = 5
 
 
 class LoopError(Exception):

@@ -1,29 +1,93 @@
-"""Records of bytes between Python and the native loop; serve/native/src/loop/records.hpp has the same layouts.
+"""Records of bytes between Python and the native loop.
 
-Every record starts at a multiple of 8 bytes with a header of fixed size, followed by its arrays.
+Every record starts at a multiple of 8 bytes with a header of fixed size, followed by its arrays. `SUBMISSION_RECORD`
+defines the header of a submission, which `make options` writes as serve/native/src/loop/submission_record.hpp. The
+records that come back are those of serve/native/src/loop/records.hpp.
 """
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
-from struct import Struct
+from operator import attrgetter
+from struct import Struct, calcsize
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.hypothesis import FinishReason, Hypothesis
+from serve.search.option_table import ROWS, NativeType
 
-_SUBMISSION = Struct("=QQdddiI Qqdddddf5iII 4I")
 _HEADER = Struct("=IIQ")
 _END = Struct("=ddddqII")
 _RESULT = Struct("=ddIIII")
 _TOKEN = Struct("=q")
 _TOKEN_KIND, _END_KIND, _PROBLEM_KIND = range(3)
 _CANCELLED, _FORCED_END, _NEW_WORD = 1, 2, 4
+_CODES: dict[NativeType, str] = {
+    "double": "d",
+    "float": "f",
+    "int32_t": "i",
+    "int64_t": "q",
+    "uint32_t": "I",
+    "uint64_t": "Q",
+}
 _REASONS = (FinishReason.EOS, FinishReason.LENGTH)
+
+
+class Layout:
+    """The fields of a C++ struct that has no gaps, and ends at a multiple of 8 bytes.
+
+    Attributes:
+        types: C++ type of each field.
+        format: as in the module `struct`.
+        offsets: of each field, in bytes.
+        size: in bytes.
+    """
+
+    def __init__(self, types: Mapping[str, NativeType]) -> None:
+        """Takes the fields in order; each starts at a multiple of its size."""
+        codes = [_CODES[kind] for kind in types.values()]
+        self.types = types
+        self.offsets = {name: calcsize(f"={''.join(codes[:index])}") for index, name in enumerate(types)}
+        end = calcsize(f"={''.join(codes)}")
+        self.size = end + 7 & -8
+        self.format = f"{''.join(codes)}{self.size - end}x"
+
+
+def _search_numbers() -> Layout:
+    types = {name: option.native for name, option in ROWS.items() if option.native}
+    return Layout(dict(sorted(types.items(), key=lambda row: -calcsize(_CODES[row[1]]))))  # the widest first: no gaps
+
+
+# What the scheduler must know of a sequence, the numbers that the search takes, and what describes the arrays.
+SUBMISSION_RECORD = {
+    "Submission": Layout(
+        {
+            "ticket": "uint64_t",  # names the sequence in the records that come back
+            "fairness_key": "uint64_t",
+            "deadline_seconds": "double",
+            "start_by_seconds": "double",
+            "submitted_seconds": "double",
+            "priority": "int32_t",
+            "streamed": "uint32_t",  # unless 0, each new token becomes a record at once
+        }
+    ),
+    "SearchNumbers": _search_numbers(),
+    "ArrayHeader": Layout(
+        {
+            "source_tokens": "uint32_t",
+            "suppressed_tokens": "uint32_t",
+            "forced_tokens": "uint32_t",
+            "start_tokens": "uint32_t",  # first forced tokens
+            "flags": "uint32_t",  # 1: canceled; 2: the end token follows the forced ones; 4: then a new word begins
+        }
+    ),
+}
+_SUBMISSION = Struct("=" + "".join(layout.format for layout in SUBMISSION_RECORD.values()))
+_search_numbers_of = attrgetter(*SUBMISSION_RECORD["SearchNumbers"].types)
 
 
 class Failure(IntEnum):
@@ -80,24 +144,11 @@ def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:
         sequence.submitted_seconds,
         sequence.priority,
         sequence.on_token is not None,
-        options.seed,
-        options.top_k,
-        options.patience,
-        options.length_penalty,
-        options.coverage_penalty,
-        options.temperature,
-        options.top_p,
-        options.repetition_penalty,
-        options.max_target_tokens,
-        options.min_target_tokens,
-        options.beam_size,
-        options.hypotheses,
-        options.no_repeat_ngram_tokens,
-        options.start_tokens,
-        options.alignments,
+        *_search_numbers_of(options),
         len(sequence.source_ids),
         len(options.suppressed_ids),
         len(options.target_prefix),
+        options.start_tokens,
         _CANCELLED * sequence.cancelled + _FORCED_END * options.forced_end + _NEW_WORD * options.new_word,
     )
     return header + array("q", (*sequence.source_ids, *options.suppressed_ids, *options.target_prefix)).tobytes()

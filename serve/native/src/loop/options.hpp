@@ -6,32 +6,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "loop/submission_record.hpp"
+
 namespace dragoman {
 
 constexpr int64_t kNoToken = -1;
 
-// The options that are numbers, in the layout in which Python submits them.
-struct SearchNumbers {
-  uint64_t seed = 0;
-  int64_t top_k = 0;
-  double patience = 1;
-  double length_penalty = 1;
-  double coverage_penalty = 0;
-  double temperature = 0;
-  double top_p = 1;
-  float repetition_penalty = 1;
-  int32_t max_target_tokens = 1;
-  int32_t min_target_tokens = 0;
-  int32_t beam_size = 1;
-  int32_t hypotheses = 1;
-  int32_t no_repeat_ngram_tokens = 0;
-  uint32_t start_tokens = 0;  // first forced tokens, which have score 0
-  uint32_t alignments = 0;    // wanted unless 0
-};
-
 struct SearchOptions : SearchNumbers {
   std::vector<int64_t> suppressed_ids;
   std::vector<int64_t> forced_ids;  // the target prefix and a forced end token
+  uint32_t start_tokens = 0;        // first forced tokens, which have score 0
   bool new_word = false;            // no token that continues a word may follow the prefix
 
   bool sampled() const { return temperature > 0; }

@@ -1,7 +1,6 @@
 #include "loop/records.hpp"
 
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 
 namespace dragoman {
@@ -9,9 +8,6 @@ namespace {
 
 constexpr size_t kAlignment = 8;
 constexpr uint32_t kCancelled = 1, kForcedEnd = 2, kNewWord = 4;
-// Bounds that keep scores finite; the interfaces have narrower ones.
-constexpr double kMostPatience = 1e6, kMostPenalty = 100;
-constexpr double kLeastPenalty = std::numeric_limits<float>::denorm_min();  // of repetition, which divides
 
 struct Header {
   RecordKind kind;
@@ -55,22 +51,12 @@ void check(const char* name, double value, double least, double most = kNever) {
 }
 
 void check(const SubmissionRecord& record) {
-  const SearchNumbers& numbers = record.numbers;
   check("deadline_seconds", record.submission.deadline_seconds, -kNever);
-  check("max_target_tokens", numbers.max_target_tokens, 1);
-  check("min_target_tokens", numbers.min_target_tokens, 0);
-  check("beam_size", numbers.beam_size, 1);
-  check("hypotheses", numbers.hypotheses, 1);
-  check("no_repeat_ngram_tokens", numbers.no_repeat_ngram_tokens, 0);
-  check("start_tokens", numbers.start_tokens, 0, record.forced_tokens);
-  check("top_k", static_cast<double>(numbers.top_k), 0);
-  check("top_p", numbers.top_p, 0, 1);
-  check("temperature", numbers.temperature, 0);
-  check("repetition_penalty", numbers.repetition_penalty, kLeastPenalty);
-  check("patience", numbers.patience, 0, kMostPatience);
-  check("length_penalty", numbers.length_penalty, -kMostPenalty, kMostPenalty);
-  check("coverage_penalty", numbers.coverage_penalty, -kMostPenalty, kMostPenalty);
-  check("source", record.source_tokens, 1);
+  check_limits(record.numbers, [](const char* name, double value, double least, double most) {
+    check(name, value, least, most);
+  });
+  check("start_tokens", record.arrays.start_tokens, 0, record.arrays.forced_tokens);
+  check("source", record.arrays.source_tokens, 1);
 }
 
 }  // namespace
@@ -82,12 +68,13 @@ SequencePointer read_sequence(const uint8_t* bytes, size_t size, size_t& positio
   auto sequence = std::make_shared<Sequence>();
   static_cast<Submission&>(*sequence) = record.submission;
   static_cast<SearchNumbers&>(sequence->options) = record.numbers;
-  sequence->cancelled = (record.flags & kCancelled) != 0;
-  sequence->source_ids = reader.take<int64_t>(record.source_tokens);
-  sequence->options.suppressed_ids = reader.take<int64_t>(record.suppressed_tokens);
-  sequence->options.forced_ids = reader.take<int64_t>(record.forced_tokens);
-  if ((record.flags & kForcedEnd) != 0) sequence->options.forced_ids.push_back(end_id);
-  sequence->options.new_word = (record.flags & kNewWord) != 0;
+  sequence->cancelled = (record.arrays.flags & kCancelled) != 0;
+  sequence->source_ids = reader.take<int64_t>(record.arrays.source_tokens);
+  sequence->options.suppressed_ids = reader.take<int64_t>(record.arrays.suppressed_tokens);
+  sequence->options.forced_ids = reader.take<int64_t>(record.arrays.forced_tokens);
+  if ((record.arrays.flags & kForcedEnd) != 0) sequence->options.forced_ids.push_back(end_id);
+  sequence->options.start_tokens = record.arrays.start_tokens;
+  sequence->options.new_word = (record.arrays.flags & kNewWord) != 0;
   return sequence;
 }
 

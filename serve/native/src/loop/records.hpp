@@ -1,4 +1,4 @@
-// Records of bytes between Python and the loop; serve/engine/native/records.py has the same layouts.
+// Records of bytes between Python and the loop (serve/engine/native/records.py).
 //
 // Every record starts at a multiple of 8 bytes with a header of fixed size, followed by its arrays.
 #pragma once
@@ -14,14 +14,13 @@ namespace dragoman {
 
 enum class RecordKind : uint32_t { kToken, kEnd, kProblem };
 
-// The header of a submitted sequence. The source, the suppressed and the forced tokens follow, each int64.
+// A submitted sequence. The source, the suppressed and the forced tokens follow, each int64.
 struct SubmissionRecord {
   Submission submission;
   SearchNumbers numbers;
-  uint32_t source_tokens = 0, suppressed_tokens = 0, forced_tokens = 0;
-  uint32_t flags = 0;  // 1: canceled; 2: the end token follows the forced ones; 4: then a new word begins
+  ArrayHeader arrays;
 };
-static_assert(sizeof(SubmissionRecord) == 48 + 88 + 16, "without gaps");
+static_assert(sizeof(SubmissionRecord) == sizeof(Submission) + sizeof(SearchNumbers) + sizeof(ArrayHeader));
 
 // Reads one sequence from bytes and advances the position.
 //

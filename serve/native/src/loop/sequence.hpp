@@ -51,17 +51,6 @@ struct Row : Hypothesis {
   int32_t position() const { return static_cast<int32_t>(target_ids.size()); }
 };
 
-// What the scheduler must know of a sequence, in the layout in which Python submits it.
-struct Submission {
-  uint64_t ticket = 0;  // Python's number
-  uint64_t fairness_key = 0;
-  double deadline_seconds = kNever;
-  double start_by_seconds = kNever;
-  double submitted_seconds = 0;
-  int32_t priority = 0;
-  uint32_t streamed = 0;  // unless 0, new tokens become records at once
-};
-
 // The place in the queue.
 struct Turn {
   int64_t round = 0;

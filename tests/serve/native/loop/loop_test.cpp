@@ -37,14 +37,16 @@ struct Job {
   Submission submission;
   SearchNumbers options;
   Ids source_ids, forced_ids;
+  uint32_t start_tokens = 0;
   bool new_word = false;
 };
 
 std::vector<uint8_t> bytes_of(const Job& job) {
-  SubmissionRecord record{job.submission, job.options};
-  record.source_tokens = static_cast<uint32_t>(job.source_ids.size());
-  record.forced_tokens = static_cast<uint32_t>(job.forced_ids.size());
-  record.flags = job.new_word ? 4 : 0;
+  SubmissionRecord record{job.submission, job.options, {}};
+  record.arrays.source_tokens = static_cast<uint32_t>(job.source_ids.size());
+  record.arrays.forced_tokens = static_cast<uint32_t>(job.forced_ids.size());
+  record.arrays.start_tokens = job.start_tokens;
+  record.arrays.flags = job.new_word ? 4 : 0;
   std::vector<uint8_t> bytes(sizeof record + 8 * (job.source_ids.size() + job.forced_ids.size()));
   std::memcpy(bytes.data(), &record, sizeof record);
   uint8_t* at = bytes.data() + sizeof record;
@@ -77,7 +79,7 @@ Job any_job(uint64_t ticket, std::mt19937& random) {
   for (uint32_t count = 1 + random() % 5; count > 0; --count) job.source_ids.push_back(3 + random() % 40);
   if (random() % 5 == 0) job.forced_ids.push_back(3 + random() % 10);
   job.new_word = random() % 3 == 0;
-  job.options.start_tokens = static_cast<uint32_t>(random() % (job.forced_ids.size() + 1));
+  job.start_tokens = static_cast<uint32_t>(random() % (job.forced_ids.size() + 1));
   if (random() % 20 == 0) job.source_ids.push_back(kPoison);
   return job;
 }
