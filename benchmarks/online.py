@@ -32,7 +32,7 @@ from benchmarks.systems.compared_model import (
     BASE,
     BASE_VOCABULARY_SIZE,
     LOADERS,
-    MOST_TOKENS,
+    MAX_TOKENS,
     RANDOM_DIRECTION,
     RANDOM_SEED,
     ComparedModel,
@@ -99,7 +99,7 @@ class OnlinePlan(ServersPlan):
         "sentences of the data's lengths",
     )
     random: TransformerConfig = Field(BASE, description="shape of the random model")
-    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
+    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MAX_TOKENS, description="tokens of the random model")
     interface: Literal["rest", "grpc"] = Field("rest", description="protocol of the requests")
     server_processes: int = Field(1, ge=1, description="processes of Dragoman; CTranslate2 gets as many workers")
     data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")

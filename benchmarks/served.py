@@ -44,7 +44,7 @@ GREEDY = SearchOptions()
 ENGINE_THREAD = "dragoman-engine"
 SEED = 1
 # Upper bound; the clients normally go on until they are stopped.
-LONGEST_SECONDS = 600.0
+MAX_SECONDS = 600.0
 # A client that has sent so many sentences starts again with the first.
 SENTENCES_OF_A_CLIENT = 20
 # A saturated server on few CPUs answers /metrics late, and a timeout would end the measurement.
@@ -181,8 +181,8 @@ class BusyClients:
         plan, readings = self.plan, list[Reading]()
         kind = request_kind(interface, self.sentences.direction)
         # A closed loop ignores the rate. It only determines how many requests there are.
-        rate = plan.clients * SENTENCES_OF_A_CLIENT / LONGEST_SECONDS
-        phase = ConstantPhase(rate=rate, duration_seconds=LONGEST_SECONDS)
+        rate = plan.clients * SENTENCES_OF_A_CLIENT / MAX_SECONDS
+        phase = ConstantPhase(rate=rate, duration_seconds=MAX_SECONDS)
         scenario = Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,))
         requests = draw_plan(scenario, [each.text for each in self.sentences.sentences], SEED)
         async with AsyncExitStack() as stack:
@@ -206,7 +206,7 @@ class BusyClients:
                 await read()
                 first = sum(readings[-1].answered)
                 while sum(readings[-1].answered) == first:
-                    if run.now_seconds > LONGEST_SECONDS:
+                    if run.now_seconds > MAX_SECONDS:
                         raise BenchmarkError("no request was answered in the measured time")
                     await asyncio.sleep(plan.seconds)
                     await read()

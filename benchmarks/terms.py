@@ -35,9 +35,9 @@ WAYS: tuple[Way, ...] = ("none", "terms", "replaced")
 _WORD = re.compile(r"\w+")
 # Rounds of model 1, and what an entry needs: letters, occurrences, and probability of the best and of other forms.
 _ROUNDS = 5
-_FEWEST_LETTERS, _FEWEST_OCCURRENCES = 4, 5
-_LEAST_PROBABLE, _LEAST_SHARE = 0.3, 0.3
-_MOST_FORMS = 4
+_MIN_LETTERS, _MIN_OCCURRENCES = 4, 5
+_MIN_PROBABILITY, _MIN_SHARE = 0.3, 0.3
+_MAX_FORMS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ def build_dictionary(sources: Sequence[str], targets: Sequence[str]) -> list[Ent
         probability = counts / np.bincount(source_of_cell, counts)[source_of_cell]
     occurrences = Counter(number for ids in source_ids for number in ids)
     forms: dict[int, list[tuple[float, str]]] = {}
-    for cell in np.flatnonzero(probability > _LEAST_PROBABLE * _LEAST_SHARE).tolist():
+    for cell in np.flatnonzero(probability > _MIN_PROBABILITY * _MIN_SHARE).tolist():
         source, target = divmod(int(cells[cell]), len(target_words))
         forms.setdefault(source, []).append((float(probability[cell]), target_words[target]))
     return [
         Entry(source_words[source], _best_forms(found))
         for source, found in forms.items()
-        if _is_term(source_words[source], occurrences[source]) and max(found)[0] >= _LEAST_PROBABLE
+        if _is_term(source_words[source], occurrences[source]) and max(found)[0] >= _MIN_PROBABILITY
     ]
 
 
@@ -110,13 +110,13 @@ def _pairs(
 
 
 def _is_term(word: str, occurrences: int) -> bool:
-    return len(word) >= _FEWEST_LETTERS and word.isalpha() and occurrences >= _FEWEST_OCCURRENCES
+    return len(word) >= _MIN_LETTERS and word.isalpha() and occurrences >= _MIN_OCCURRENCES
 
 
 def _best_forms(found: Iterable[tuple[float, str]]) -> tuple[str, ...]:
     best, *others = sorted(found, reverse=True)
-    forms = [best, *(each for each in others if each[0] >= _LEAST_SHARE * best[0])]
-    return tuple(word for _, word in forms[:_MOST_FORMS])
+    forms = [best, *(each for each in others if each[0] >= _MIN_SHARE * best[0])]
+    return tuple(word for _, word in forms[:_MAX_FORMS])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from export.imports.golden import golden_samples
 from export.imports.hugging_face import import_checkpoint
 from export.imports.marian_files import import_marian_files
 from export.imports.marian_folder import is_marian_folder
-from export.make_bundle import SMALLEST_GAP, SMALLEST_GOLDEN_GAP, BundleOptions, write_bundle
+from export.make_bundle import MIN_GAP, MIN_GOLDEN_GAP, BundleOptions, write_bundle
 from export.origin import read_origin
 from export.source_model import Exportable
 from model.config import Direction
@@ -26,8 +26,8 @@ from model.samples import Sample
 from model.tokenizer.tokenizer import TokenizerError
 from serve.bundle.bundle import BundleError
 from serve.bundle.manifest import (
+    MAX_TOKENS,
     MODEL_NAMES,
-    MOST_TOKENS,
     AttentionHead,
     Description,
     GraphVariant,
@@ -37,7 +37,7 @@ from serve.bundle.manifest import (
 
 ORIGINS = ("run", "from_marian", "from_ctranslate2")
 # More golden sentences add no information.
-MOST_SENTENCES = 1000
+MAX_SENTENCES = 1000
 OF_IMPORTS = ("sentences", "max_source_tokens", "max_target_tokens")
 
 
@@ -90,10 +90,10 @@ class ExportCommand(BaseSettings):
         description="imports: file of at most 1,000 texts for golden sentences, one per line",
     )
     max_source_tokens: int | None = Field(
-        None, gt=1, le=MOST_TOKENS, description="imports: longest source; if omitted, 256 or the model's positions"
+        None, gt=1, le=MAX_TOKENS, description="imports: longest source; if omitted, 256 or the model's positions"
     )
     max_target_tokens: int | None = Field(
-        None, gt=1, le=MOST_TOKENS, description="imports: longest translation; if omitted, as for sources"
+        None, gt=1, le=MAX_TOKENS, description="imports: longest translation; if omitted, as for sources"
     )
 
     def cli_cmd(self) -> None:
@@ -125,7 +125,7 @@ class ExportCommand(BaseSettings):
             raise SystemExit(f"dragoman export: {error.filename or self.out}: {error.strerror or error}") from error
         size_bytes = sum(path.stat().st_size for path in self.out.iterdir())
         print(f"{self.out}: {size_bytes / 1e6:.1f} MB, {len(bundle.golden)} golden sentences")
-        gap, clear = bundle.manifest.provenance.scores[SMALLEST_GAP], SMALLEST_GOLDEN_GAP[self.precision]
+        gap, clear = bundle.manifest.provenance.scores[MIN_GAP], MIN_GOLDEN_GAP[self.precision]
         if gap < clear:
             print(
                 f"dragoman export: warning: few translations are clear: the best token of a golden sentence leads by "
@@ -160,8 +160,8 @@ class ExportCommand(BaseSettings):
 
 def _read_sentences(path: Path) -> list[str]:
     texts = read_lines(path)
-    if len(texts) > MOST_SENTENCES:
-        problem = f"expected at most {MOST_SENTENCES:,}: every server translates them at start-up"
+    if len(texts) > MAX_SENTENCES:
+        problem = f"expected at most {MAX_SENTENCES:,}: every server translates them at start-up"
         raise SystemExit(f"dragoman export: sentences: {path}: {len(texts):,} lines, {problem}")
     return texts
 

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 # Smallest lead of the best logit in a golden sentence. A near tie tests nothing: another CPU, or the fallback of an
 # operator, may round differently. In 8 bits a last bit can move an activation to the next level, and fp16 is a thousand
 # times coarser than the fp32 that produces the golden sentences.
-SMALLEST_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 0.2, "fp16": 0.1}
+MIN_GOLDEN_GAP: dict[Precision, float] = {"fp32": 1e-3, "int8": 0.2, "fp16": 0.1}
 # With fewer clear sentences of a direction, those with the largest leads are golden.
-FEWEST_GOLDEN = 4
+MIN_GOLDEN = 4
 # Measurements in the manifest.
-GOLDEN_SENTENCES, SMALLEST_GAP = "golden_sentences", "smallest_golden_gap"
+GOLDEN_SENTENCES, MIN_GAP = "golden_sentences", "smallest_golden_gap"
 # Sentences on which the head for alignments is measured.
 ALIGNED_SENTENCES = 12
 # Rows that native graphs translate together: they bound the memory of the caches.
@@ -91,7 +91,7 @@ def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, o
     try:
         write = _write_import if isinstance(exportable.model, TransformerWeights) else _write_run
         contents, candidates = write(exportable, samples, workshop, options)
-        _seal(workshop, contents, choose_golden(candidates, SMALLEST_GOLDEN_GAP[options.precision]))
+        _seal(workshop, contents, choose_golden(candidates, MIN_GOLDEN_GAP[options.precision]))
         workshop.chmod(0o755)
         workshop.rename(out)
     finally:
@@ -161,11 +161,11 @@ def _lost(bundle: Bundle, direction: str) -> RunError:
 
 
 def choose_golden(candidates: Sequence[Candidate], smallest_gap: float) -> list[Candidate]:
-    """Returns the candidates with clear leads, or the `FEWEST_GOLDEN` clearest ones of a direction that has fewer."""
+    """Returns the candidates with clear leads, or the `MIN_GOLDEN` clearest ones of a direction that has fewer."""
     chosen = []
     for languages in dict.fromkeys(candidate.languages for candidate in candidates):
         own = [candidate for candidate in candidates if candidate.languages == languages]
-        clearest = sorted((candidate.gap for candidate in own), reverse=True)[:FEWEST_GOLDEN]
+        clearest = sorted((candidate.gap for candidate in own), reverse=True)[:MIN_GOLDEN]
         chosen += [candidate for candidate in own if candidate.gap >= min(smallest_gap, clearest[-1])]
     return chosen
 
@@ -270,7 +270,7 @@ def _seal(folder: Path, contents: _Contents, golden: Sequence[Candidate]) -> Non
     write_golden(folder, tuple(candidate.sentence for candidate in golden))
     scores = {
         GOLDEN_SENTENCES: float(len(golden)),
-        SMALLEST_GAP: min(candidate.gap for candidate in golden),
+        MIN_GAP: min(candidate.gap for candidate in golden),
         **contents.alignment,
     }
     write_manifest(folder, _manifest(folder, contents, scores))

@@ -24,7 +24,7 @@ Floats = NDArray[np.float32]
 Watch = Callable[[int, Floats], None]
 
 # Tokens of one pass, unless a single pair has more: they bound the memory of the states.
-MOST_TOKENS = 1024
+MAX_TOKENS = 1024
 # Rows of the matrix of logits, which is the largest one, that are multiplied at once.
 VOCABULARY_BLOCK = 8192
 
@@ -63,7 +63,7 @@ def _batches(pairs: Sequence[Pair]) -> Iterator[Sequence[Pair]]:
     tokens = 0
     for pair in pairs:
         size = max(len(pair.source_ids), len(pair.target_ids))
-        if batch and tokens + size > MOST_TOKENS:
+        if batch and tokens + size > MAX_TOKENS:
             yield batch
             batch, tokens = [], 0
         batch.append(pair)

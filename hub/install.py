@@ -17,7 +17,7 @@ from hub.store import Installed, Store
 from serve.bundle.directions import directions_of
 from serve.bundle.manifest import is_model_name
 
-LONGEST_MODEL_NAME = 64
+MAX_MODEL_NAME_CHARACTERS = 64
 # Libraries of the conversion, and the extra that has them.
 NEEDED = ("onnx", "onnxruntime")
 EXTRA = "cpu"
@@ -142,5 +142,5 @@ def _check_libraries(name: str) -> None:
 def _model_name(text: str) -> str:
     """Returns the name of a model for a repository, a package or a path."""
     last = re.sub(r"[^A-Za-z0-9._-]+", "-", text.removesuffix(PACKAGE_SUFFIX).rpartition("/")[2])
-    name = last.strip("-._")[:LONGEST_MODEL_NAME]
+    name = last.strip("-._")[:MAX_MODEL_NAME_CHARACTERS]
     return name if is_model_name(name) else "model"

@@ -29,7 +29,7 @@ VARIABLE = "DRAGOMAN_CACHE"
 # Names of temporary folders begin so; a server ignores folders that begin with a dot.
 _HIDDEN = "."
 # Leaves room for suffixes in the 255 bytes of a file name.
-LONGEST_FILE_NAME = 200
+MAX_FILE_NAME_BYTES = 200
 
 
 class Installed(BaseModel):
@@ -182,7 +182,7 @@ def copy_bundle(bundle: Path, folder: Path) -> Path:
 def _file_name(name: str) -> str:
     """Returns a file name that is as different from others as the name."""
     quoted = quote(name, safe="@:")
-    return quoted if len(quoted) <= LONGEST_FILE_NAME else hashlib.sha256(name.encode()).hexdigest()
+    return quoted if len(quoted) <= MAX_FILE_NAME_BYTES else hashlib.sha256(name.encode()).hexdigest()
 
 
 def _read(path: Path) -> Installed | None:

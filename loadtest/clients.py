@@ -37,7 +37,7 @@ NO_RESULT = "stream ended without a result"
 TIMED_OUT = "timeout"
 DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED.name
 # A stream accepts any number of requests at a time.
-MOST_IN_FLIGHT = 1 << 30
+MAX_IN_FLIGHT = 1 << 30
 TIMEOUT_HEADER = "x-request-timeout-ms"
 TRANSLATE_PATH = PROTOCOLS["rest"].call
 
@@ -209,7 +209,7 @@ class _Stream:
         """Exchanges messages until a stream fails; its status ends the unanswered requests."""
         failure = NO_RESULT
         try:
-            window = Window(self._items(), MOST_IN_FLIGHT, INVITED_RETRIES)
+            window = Window(self._items(), MAX_IN_FLIGHT, INVITED_RETRIES)
             async with aclosing(exchange(self._open, window, None)) as results:
                 async for result in results:
                     outcome: Any = result.item.tag

@@ -19,8 +19,8 @@ from loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_pe
 from model.provenance import Provenance
 
 # Largest number of slices of a phase, and their smallest length.
-MOST_POINTS = 120
-SHORTEST_SLICE_SECONDS = 0.5
+MAX_POINTS = 120
+MIN_SLICE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def why_void(lag: Durations, max_lag_seconds: float) -> str | None:
 
 
 def _points(samples: Samples, begin_seconds: float, end_seconds: float) -> Iterator[Point]:
-    count = max(1, min(MOST_POINTS, int((end_seconds - begin_seconds) / SHORTEST_SLICE_SECONDS)))
+    count = max(1, min(MAX_POINTS, int((end_seconds - begin_seconds) / MIN_SLICE_SECONDS)))
     edges = np.linspace(begin_seconds, end_seconds, count + 1).tolist()
     for begin, end in pairwise(edges):
         part, seconds = samples.between(begin, end), end - begin

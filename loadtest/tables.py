@@ -8,7 +8,7 @@ from loadtest.samples import Percentiles
 from model.markup_table import markup_table
 
 # With fewer requests, the p99.9 rests on the slowest few.
-FEWEST_FOR_P99_9 = 10_000
+MIN_REQUESTS_FOR_P99_9 = 10_000
 NONE = "-"
 
 
@@ -102,8 +102,8 @@ def warnings(runs: Mapping[str, RunResult]) -> Iterator[str]:
             yield f"{name}: VOID: {run.void}"
         if run.users is not None:
             yield f"{name}: CLOSED LOOP: users wait for their answers, so this does not measure latency under load"
-    if few := [name for name, run in runs.items() if run.all.ok < FEWEST_FOR_P99_9]:
-        yield f"p99.9 is unreliable with fewer than {FEWEST_FOR_P99_9:,} answers: {', '.join(few)}"
+    if few := [name for name, run in runs.items() if run.all.ok < MIN_REQUESTS_FOR_P99_9]:
+        yield f"p99.9 is unreliable with fewer than {MIN_REQUESTS_FOR_P99_9:,} answers: {', '.join(few)}"
 
 
 def summary(capacity: CapacityResult) -> str:

@@ -46,7 +46,7 @@ WORD_LETTERS = 4
 BASE = TransformerConfig(max_source_tokens=64, max_target_tokens=64)
 BASE_VOCABULARY_SIZE = 32_000
 # Number of made-up words, a bound that ignores the special tokens.
-MOST_TOKENS = len(ascii_lowercase) ** WORD_LETTERS
+MAX_TOKENS = len(ascii_lowercase) ** WORD_LETTERS
 RANDOM_SEED = 1
 RANDOM_DIRECTION = Direction(source="en", target="de")
 # Approximates the tokens of a tokenizer.
@@ -167,7 +167,7 @@ class ModelsPlan(Plan):
     run: Path | None = Field(None, description="training run or bundle of a second, trained model")
     data: str = Field("multi30k:en-de", description="test data as in `dragoman evaluate`")
     random: TransformerConfig = Field(BASE, description="shape of the random model")
-    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MOST_TOKENS, description="tokens of the random model")
+    vocabulary_size: int = Field(BASE_VOCABULARY_SIZE, gt=8, le=MAX_TOKENS, description="tokens of the random model")
     sentences: int | None = Field(None, gt=0, description="number of sentences; null: all")
 
     def corpus(self) -> Corpus:

@@ -8,7 +8,7 @@ from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.options import SearchOptions
 
 # No benchmark queues more rows.
-MOST_WAITING_ROWS = 1 << 24
+MAX_WAITING_ROWS = 1 << 24
 Order = Callable[[Iterable[DecodingSequence]], list[DecodingSequence]]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.systems.engine import MOST_WAITING_ROWS, Order, raise_error
+from benchmarks.systems.engine import MAX_WAITING_ROWS, Order, raise_error
 from serve.bundle.bundle import Bundle
 from serve.engine.native.engine import NativeEngine
 from serve.engine.native.model import loop_config, loop_library
@@ -59,7 +59,7 @@ class LiveNativeEngines:
         metrics = Metrics(CollectorRegistry(), bundle.manifest.name)
         self._closing = False
         self._error: ServiceError | None = None
-        self._scheduler = NativeScheduler(loop_library(), loop_config(settings, bundle), MOST_WAITING_ROWS, metrics)
+        self._scheduler = NativeScheduler(loop_library(), loop_config(settings, bundle), MAX_WAITING_ROWS, metrics)
         self._engines = NativeEngine.start_all(self._scheduler, model, settings, metrics)
 
     def submit(

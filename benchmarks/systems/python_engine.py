@@ -5,7 +5,7 @@ from queue import SimpleQueue
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.systems.engine import MOST_WAITING_ROWS, Order, raise_error
+from benchmarks.systems.engine import MAX_WAITING_ROWS, Order, raise_error
 from serve.engine.engine import Engine
 from serve.observability.metrics import Metrics
 from serve.runtime.placement import ModelSessions
@@ -21,7 +21,7 @@ class LiveEngines:
         """Starts engines of `slots` rows."""
         manifest, budget = sessions.manifest, ServeSettings().prefill_token_budget
         metrics = Metrics(CollectorRegistry(), manifest.name)
-        self._scheduler = Scheduler(engines * slots, MOST_WAITING_ROWS, budget, metrics, engines=engines)
+        self._scheduler = Scheduler(engines * slots, MAX_WAITING_ROWS, budget, metrics, engines=engines)
         models = [sessions.runtime(slots) for _ in range(engines)]
         self._engines = [Engine(model, self._scheduler, metrics, manifest) for model in models]
         for engine in self._engines:

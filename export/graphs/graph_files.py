@@ -19,9 +19,9 @@ from serve.bundle.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE
 from serve.bundle.manifest import CacheSpec, GraphSignature, SharedWeight, StateSpec, WeightType
 
 # Smaller weights stay in the graph, where ONNX Runtime's optimizer can fold them.
-SMALLEST_EXTERNAL_BYTES = 1024
+MIN_EXTERNAL_BYTES = 1024
 # Mapping a smaller weight twice costs less than one page of memory.
-SMALLEST_SHARED_BYTES = 4096
+MIN_SHARED_BYTES = 4096
 ALIGNMENT_BYTES = 64
 # Graphs that can share weights, and the types of shared weights.
 WEIGHT_READERS = (ENCODER_FILE, DECODER_FILE, ALIGNED_DECODER_FILE)
@@ -79,7 +79,7 @@ class WeightFile:
 
     def write_whole(self, name: str, array: NDArray[Any]) -> onnx.TensorProto:
         """Writes a weight; a small one stays in the tensor."""
-        if array.nbytes < SMALLEST_EXTERNAL_BYTES:
+        if array.nbytes < MIN_EXTERNAL_BYTES:
             return numpy_helper.from_array(array, name)
         return self.write(name, [array])
 
@@ -91,7 +91,7 @@ def write_graphs(
     weights = WeightFile(folder)
     for graph in graphs.values():
         for tensor in graph.graph.initializer:
-            if len(tensor.raw_data) >= SMALLEST_EXTERNAL_BYTES:
+            if len(tensor.raw_data) >= MIN_EXTERNAL_BYTES:
                 tensor.CopyFrom(weights.write(tensor.name, [numpy_helper.to_array(tensor)]))
     return save_graphs(graphs, folder, states=states)
 
@@ -135,6 +135,6 @@ def _places(graph: onnx.ModelProto) -> dict[_Place, str]:
         if uses_external_data(tensor) and tensor.data_type in WEIGHT_TYPES:
             stored = ExternalDataInfo(tensor)
             place = _Place(stored.offset or 0, WEIGHT_TYPES[tensor.data_type], tuple(tensor.dims))
-            if (stored.length or 0) >= SMALLEST_SHARED_BYTES:
+            if (stored.length or 0) >= MIN_SHARED_BYTES:
                 places[place] = tensor.name
     return places

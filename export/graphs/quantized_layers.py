@@ -18,7 +18,7 @@ from export.graphs.transformer import Embedding, Projection, frozen
 LARGEST = 127
 ZERO_POINT = 128
 # A column that is all zero has this maximum; any positive scale works.
-SMALLEST_MAXIMUM = 1e-12
+MIN_MAGNITUDE = 1e-12
 
 
 class QuantizedRows(NamedTuple):
@@ -39,7 +39,7 @@ class QuantizedMatrix(nn.Module):
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        largest = weight.detach().abs().amax(dim=1).clamp(min=SMALLEST_MAXIMUM)
+        largest = weight.detach().abs().amax(dim=1).clamp(min=MIN_MAGNITUDE)
         scales = largest / LARGEST
         self.register_buffer("quantized", (weight.detach() / scales[:, None]).round().to(torch.int8))
         self.register_buffer("scales", scales)

@@ -18,7 +18,7 @@ from export.imports.shards import WEIGHT_FILES, is_index, read_index
 from export.imports.stored import StoredArray
 from model.errors import reason_of
 from serve.bundle.files import open_file
-from serve.bundle.manifest import MOST_TOKENS, MOST_VOCABULARY
+from serve.bundle.manifest import MAX_TOKENS, MAX_VOCABULARY
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
@@ -71,8 +71,8 @@ class CheckpointConfig(StoredConfig):
     encoder_ffn_dim: int = Field(gt=0)
     decoder_ffn_dim: int = Field(gt=0)
     activation_function: str
-    vocab_size: int = Field(gt=0, le=MOST_VOCABULARY)
-    max_position_embeddings: int = Field(gt=1, le=MOST_TOKENS)
+    vocab_size: int = Field(gt=0, le=MAX_VOCABULARY)
+    max_position_embeddings: int = Field(gt=1, le=MAX_TOKENS)
     scale_embedding: bool = False
     pad_token_id: int = Field(ge=0)
     eos_token_id: Annotated[int, BeforeValidator(_first_eos)] = Field(ge=0)

@@ -22,7 +22,7 @@ from model.imported_config import ImportedConfig
 from model.tokenizer.tokenizer import TokenizerError, open_processor
 from model.weights import TransformerWeights, parameter_shapes
 from serve.bundle import files
-from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection
+from serve.bundle.manifest import MAX_VOCABULARY, BundleDirection
 
 Array = NDArray[np.float32]
 # A parameter of a model is in its file, or computed.
@@ -226,8 +226,8 @@ def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
         pieces = sorted(pieces, key=pieces.__getitem__)
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):
         raise ImportedModelError(f"{path}: expected a list of pieces, or an object of piece and id")
-    if len(pieces) > MOST_VOCABULARY:
-        raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {MOST_VOCABULARY}")
+    if len(pieces) > MAX_VOCABULARY:
+        raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {MAX_VOCABULARY}")
     return tuple(pieces)
 
 

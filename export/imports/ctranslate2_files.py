@@ -46,7 +46,7 @@ from export.imports.common import (
 from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
 from model.errors import first_problem, reason_of
 from serve.bundle.files import open_file
-from serve.bundle.manifest import MOST_AXES
+from serve.bundle.manifest import MAX_AXES
 
 OLDEST_VERSION, NEWEST_VERSION = 1, 6
 FIRST_WITH_SPECIFICATION, FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 2, 3, 4
@@ -156,8 +156,8 @@ class _Reader:
     def _variable(self, version: int) -> tuple[str, Variable]:
         name = self._string()
         shape = tuple(self._number("I") for _ in range(self._number("B")))
-        if len(shape) > MOST_AXES or 0 in shape:
-            raise _DamageError(f"{name}: shape is {shape}, expected at most {MOST_AXES} sizes above 0")
+        if len(shape) > MAX_AXES or 0 in shape:
+            raise _DamageError(f"{name}: shape is {shape}, expected at most {MAX_AXES} sizes above 0")
         kind = self._number("B")
         kinds = dict(enumerate(TYPES)) if version >= FIRST_WITH_TYPES else TYPE_OF_ITEM_BYTES
         if kind not in kinds:
@@ -292,7 +292,7 @@ def _check_sizes(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ImportedModelError(f"{path}: {member.filename}: expected a stored or deflated member")
     size_bytes = sum(member.file_size for member in members)
-    most_bytes = max(UNCHECKED_BYTES, MOST_RATIO * path.stat().st_size)
+    most_bytes = max(UNCHECKED_BYTES, MAX_RATIO * path.stat().st_size)
     if size_bytes > most_bytes:
         raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
 
@@ -344,7 +344,7 @@ MEMBERS = (
     ),
 )
 # Trained weights compress to a half at best; small packages may be of zeros.
-MOST_RATIO = 10
+MAX_RATIO = 10
 UNCHECKED_BYTES = 16 << 20
 
 

@@ -48,7 +48,7 @@ def multilingual_tokenizer(
 # Rows without a piece, which training has never used.
 FILLER = re.compile(r"madeupword\d{4,}")
 # Known models have up to a few hundred.
-MOST_FILLERS = 5000
+MAX_FILLERS = 5000
 
 
 def filled(path: Path, pieces: list[str], size: int) -> list[str]:
@@ -57,8 +57,8 @@ def filled(path: Path, pieces: list[str], size: int) -> list[str]:
     Raises:
         ImportedModelError: if there are more pieces than rows, or too many rows remain.
     """
-    if not size - MOST_FILLERS <= len(pieces) <= size:
-        expected = f"{max(0, size - MOST_FILLERS)} to {size} as in {CONFIG_FILE}"
+    if not size - MAX_FILLERS <= len(pieces) <= size:
+        expected = f"{max(0, size - MAX_FILLERS)} to {size} as in {CONFIG_FILE}"
         raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected {expected}")
     return [*pieces, *(f"madeupword{number:04}" for number in range(size - len(pieces)))]
 

@@ -50,7 +50,7 @@ from export.source_model import Exportable
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
 from model.weights import TransformerWeights
-from serve.bundle.manifest import MOST_VOCABULARY
+from serve.bundle.manifest import MAX_VOCABULARY
 
 # Marian variants with another computation are rejected. A missing field has the value listed here.
 EXPECTED_FIELDS: dict[str, object] = {
@@ -66,7 +66,7 @@ EXPECTED_FIELDS: dict[str, object] = {
 class MarianConfig(CheckpointConfig):
     """The fields of config.json that determine the computation of a Marian model."""
 
-    decoder_vocab_size: int | None = Field(None, gt=0, le=MOST_VOCABULARY)
+    decoder_vocab_size: int | None = Field(None, gt=0, le=MAX_VOCABULARY)
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
     bad_words_ids: tuple[tuple[int, ...], ...] | None = None

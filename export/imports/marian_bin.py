@@ -25,7 +25,7 @@ PLAIN: dict[int, str] = {0x0101: "i1", 0x0102: "<i2", 0x0104: "<i4", 0x0402: "<f
 QUANTIZED: dict[int, str] = {0x4101: "i1", 0x4102: "<i2"}
 EMBEDDINGS = "Wemb"
 ACTIVATION_SCALE = "_QuantMultA"
-MOST_TENSORS, MOST_AXES, MOST_NAME_BYTES = 100_000, 8, 1000
+MAX_TENSORS, MAX_AXES, MAX_NAME_BYTES = 100_000, 8, 1000
 MATRIX = 2
 
 
@@ -44,12 +44,12 @@ def read_marian_bin(path: Path, content: bytes) -> dict[str, object]:
     """
     reader = _Reader(path, content)
     (version, count) = reader.integers(2)
-    if version != VERSION or count > MOST_TENSORS:
+    if version != VERSION or count > MAX_TENSORS:
         raise ImportedModelError(
             f"{path}: version {version}, {count} tensors: expected Marian's binary version {VERSION}"
         )
     headers = [_Header(*reader.integers(4)) for _ in range(count)]
-    names = [reader.take(header.name_bytes, MOST_NAME_BYTES).rstrip(b"\0").decode() for header in headers]
+    names = [reader.take(header.name_bytes, MAX_NAME_BYTES).rstrip(b"\0").decode() for header in headers]
     shapes = [reader.shape(header.axes) for header in headers]
     (padding,) = reader.integers(1)
     reader.take(padding, len(content))
@@ -88,7 +88,7 @@ class _Reader:
 
     def shape(self, axes: int) -> tuple[int, ...]:
         """Takes a shape; raises ImportedModelError if a size is not above 0."""
-        sizes = tuple(int(each) for each in np.frombuffer(self.take(4 * axes, 4 * MOST_AXES), "<i4"))
+        sizes = tuple(int(each) for each in np.frombuffer(self.take(4 * axes, 4 * MAX_AXES), "<i4"))
         if any(size <= 0 for size in sizes):
             raise ImportedModelError(f"{self._path}: shape {sizes}: expected sizes above 0")
         return sizes

@@ -42,7 +42,7 @@ from serve.bundle.files import open_file, read_file
 
 CONFIG_NAME = "special:model.yml"
 # The limit of a file with 8-bit weights; the largest known one has 60 MB.
-MOST_BIN_BYTES = 1 << 30
+MAX_BIN_BYTES = 1 << 30
 ACTIVATIONS: dict[str, InnerActivation] = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
 # Other values make another computation. A missing option has the value listed here.
 EXPECTED: dict[str, object] = {
@@ -92,7 +92,7 @@ def import_marian_files(folder: Path, options: ImportOptions) -> Exportable:
 
 def _read(path: Path) -> tuple[Mapping[str, object], dict[str, object]]:
     """Returns configuration and tensors of a file."""
-    stored = _read_npz(path) if path.suffix == ".npz" else read_marian_bin(path, read_file(path, MOST_BIN_BYTES))
+    stored = _read_npz(path) if path.suffix == ".npz" else read_marian_bin(path, read_file(path, MAX_BIN_BYTES))
     config = stored.pop(CONFIG_NAME, None)
     if config is None:
         raise ImportedModelError(f"{path}: {CONFIG_NAME}: missing configuration")

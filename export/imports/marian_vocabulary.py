@@ -26,7 +26,7 @@ from model.tokenizer.tokenizer import TokenizerError
 
 DECODER_FILE = "decoder.yml"
 # The limit of the options in a model; known ones have 10 kB.
-MOST_CONFIG_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20
 EOS, UNKNOWN = "</s>", "<unk>"
 
 
@@ -136,8 +136,8 @@ def read_options(path: Path, content: bytes) -> Mapping[str, object]:
 
     Aliases let a few bytes stand for billions of values, which only a text of them would show.
     """
-    if len(content) > MOST_CONFIG_BYTES:
-        raise ImportedModelError(f"{path}: {len(content)} bytes of options, expected at most {MOST_CONFIG_BYTES}")
+    if len(content) > MAX_CONFIG_BYTES:
+        raise ImportedModelError(f"{path}: {len(content)} bytes of options, expected at most {MAX_CONFIG_BYTES}")
     try:
         fields = yaml.safe_load(content)
     except yaml.YAMLError as error:

@@ -25,8 +25,8 @@ from export.imports.stored import ArrayFile, StoredArray, from_bfloat16, member_
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # Operations of a pickle, and axes of a tensor, that no known checkpoint reaches.
-MOST_OPERATIONS = 1_000_000
-MOST_AXES = 8
+MAX_OPERATIONS = 1_000_000
+MAX_AXES = 8
 _BFLOAT16 = "bfloat16"
 STORAGES = {
     "DoubleStorage": "float64",
@@ -199,13 +199,13 @@ class Interpreter:
             PickledError: if an operation is refused or does not fit.
         """
         try:
-            for operation, argument, _ in islice(self._operations, MOST_OPERATIONS):
+            for operation, argument, _ in islice(self._operations, MAX_OPERATIONS):
                 if operation.name == "STOP":
                     return self._stack.pop()
                 self._apply(operation.name, argument)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise PickledError(f"damaged: {type(error).__name__}: {error}") from error
-        raise PickledError(f"damaged: no end in {MOST_OPERATIONS:,} operations")
+        raise PickledError(f"damaged: no end in {MAX_OPERATIONS:,} operations")
 
     def _apply(self, name: str, argument: Any) -> None:
         if name in _VALUES:
@@ -338,8 +338,8 @@ def _view(storage: object, offset: object, shape: object, strides: object) -> Vi
     numbers = (offset, *shape, *strides)
     if any(type(number) is not int or number < 0 for number in numbers):
         raise PickledError("damaged: expected sizes from 0 on")
-    if len(shape) != len(strides) or len(shape) > MOST_AXES:
-        raise PickledError(f"damaged: expected as many sizes as strides, at most {MOST_AXES}")
+    if len(shape) != len(strides) or len(shape) > MAX_AXES:
+        raise PickledError(f"damaged: expected as many sizes as strides, at most {MAX_AXES}")
     return View(storage, int(str(offset)), shape, strides)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from pydantic import BaseModel, Field, TypeAdapter
 
 from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
-from serve.bundle.manifest import MOST_AXES
+from serve.bundle.manifest import MAX_AXES
 
 SIZE_BYTES = 8
 # The library has the same limit.
-MOST_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 BFLOAT16 = "BF16"
 TYPES = {
     "F64": "<f8",
@@ -34,7 +34,7 @@ class _Entry(BaseModel):
     """A tensor in the header; its offsets count from the end of the header."""
 
     dtype: str
-    shape: tuple[int, ...] = Field(max_length=MOST_AXES)
+    shape: tuple[int, ...] = Field(max_length=MAX_AXES)
     data_offsets: tuple[int, int]
 
 
@@ -51,7 +51,7 @@ def read_safetensors(file: BufferedReader) -> dict[str, StoredArray]:
     stored = ArrayFile(file)
     header_bytes = int.from_bytes(file.read(SIZE_BYTES), "little")
     start = SIZE_BYTES + header_bytes
-    if header_bytes > MOST_HEADER_BYTES or start > stored.size_bytes:
+    if header_bytes > MAX_HEADER_BYTES or start > stored.size_bytes:
         raise ValueError(f"damaged: a header of {header_bytes} bytes in a file of {stored.size_bytes}")
     header = _HEADER.validate_json(file.read(header_bytes))
     entries = {name: entry for name, entry in header.items() if isinstance(entry, _Entry)}

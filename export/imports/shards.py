@@ -17,7 +17,7 @@ WEIGHT_FILES = (
     f"pytorch_model.bin{INDEX_SUFFIX}",
 )
 # The shards stay open during a conversion.
-MOST_SHARDS = 256
+MAX_SHARDS = 256
 # A name next to the index, which no separator and no leading dot moves elsewhere.
 _PLAIN_NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
 
@@ -44,6 +44,6 @@ def read_index(path: Path) -> dict[str, set[str]]:
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name) or not name.endswith(suffix):
             raise ValueError(f"weight_map: {tensor}: {name!r}: expected a file *{suffix} next to the index")
         shards.setdefault(name, set()).add(tensor)
-    if len(shards) > MOST_SHARDS:
-        raise ValueError(f"weight_map: {len(shards)} files, expected at most {MOST_SHARDS}")
+    if len(shards) > MAX_SHARDS:
+        raise ValueError(f"weight_map: {len(shards)} files, expected at most {MAX_SHARDS}")
     return shards

@@ -52,7 +52,7 @@ from model.imported_config import attention_fields
 from model.tokenizer.piece_tokenizer import PieceTokenizer
 from model.tokenizer.tokenizer import TokenizerError
 from model.weights import TransformerWeights
-from serve.bundle.manifest import MOST_VOCABULARY, BundleDirection
+from serve.bundle.manifest import MAX_VOCABULARY, BundleDirection
 
 SENTENCEPIECE_FILE = "spiece.model"
 UNKNOWN = "<unk>"
@@ -88,7 +88,7 @@ class T5Config(StoredConfig):
     layer_norm_epsilon: float = Field(1e-6, gt=0)
     relative_attention_num_buckets: int = Field(32, gt=3, le=1 << 16)
     relative_attention_max_distance: int = Field(128, gt=1)
-    vocab_size: int = Field(gt=0, le=MOST_VOCABULARY)
+    vocab_size: int = Field(gt=0, le=MAX_VOCABULARY)
     pad_token_id: int = Field(0, ge=0)
     eos_token_id: int = Field(1, ge=0)
     decoder_start_token_id: int = Field(0, ge=0)

@@ -222,7 +222,7 @@ def _running_operators(path: Path) -> dict[str, int] | None:
 
 WIDTH = 110
 # Smaller sizes are printed in bytes.
-SMALLEST_KILOBYTES = 10_000
+MIN_KILOBYTES = 10_000
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
@@ -242,7 +242,7 @@ def format_inspection(inspection: Inspection) -> str:
 
 def format_bytes(size: int) -> str:
     """Formats a size with three significant digits."""
-    if size < SMALLEST_KILOBYTES:
+    if size < MIN_KILOBYTES:
         return f"{size:,} B"
     for unit, scale in (("kB", 1e3), ("MB", 1e6)):
         if size < 999.5 * scale:

@@ -24,7 +24,7 @@ from serve.bundle.manifest import Manifest
 
 LEVELS = 127  # on either side of zero
 UNSIGNED_LEVELS = 255
-SMALLEST_MAXIMUM = 1e-12  # for a row of zeros; any positive scale works
+MIN_MAGNITUDE = 1e-12  # for a row of zeros; any positive scale works
 
 
 def rounded(model: TranslationModel, *, caches: bool) -> Transformer:
@@ -67,7 +67,7 @@ class RoundedAttention(MultiHeadAttention):
     def forward(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
         """Rounds a weight times the scale of its value to 256 levels of the largest such product of a head."""
         values = rounded_rows(memory.values)
-        scales = values.abs().amax(dim=-1).clamp(min=SMALLEST_MAXIMUM)[:, :, None]  # [B, H, 1, S]
+        scales = values.abs().amax(dim=-1).clamp(min=MIN_MAGNITUDE)[:, :, None]  # [B, H, 1, S]
         products = self.weights(queries, memory, mask) * scales  # [B, H, T, S]
         level = products.amax(dim=-1, keepdim=True) / UNSIGNED_LEVELS
         heads = (products / level).round() * level / scales @ values  # [B, H, T, D]
@@ -82,7 +82,7 @@ class RoundedAttention(MultiHeadAttention):
 
 def rounded_rows(values: Tensor) -> Tensor:
     """Rounds each row, float [..., D], to multiples of 1/127 of its largest magnitude."""
-    scales = values.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST_MAXIMUM) / LEVELS
+    scales = values.abs().amax(dim=-1, keepdim=True).clamp(min=MIN_MAGNITUDE) / LEVELS
     return (values / scales).round() * scales
 
 

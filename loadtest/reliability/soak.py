@@ -40,7 +40,7 @@ KILLED_AFTER_SECONDS = 0.4
 MORE = 5
 # Filling slots for the first time takes memory. In the second half of a long soak the memory must no longer grow.
 LASTING_SECONDS = 600.0
-MOST_GROWTH_MEBIBYTES = 32.0
+MAX_GROWTH_MEBIBYTES = 32.0
 MEBIBYTE = 2**20
 
 GOOD = frozenset({OK, "RESOURCE_EXHAUSTED", "429 queue_full"})
@@ -179,8 +179,8 @@ def leaks(figures: Mapping[str, float], seconds: float) -> Iterator[str]:
         if figures[name] > most:
             yield f"{name}: expected at most {most}, got {figures[name]}"
     grown = figures.get("growth_mebibytes_per_hour", 0.0) * seconds / 2 / 3600
-    if grown > MOST_GROWTH_MEBIBYTES:
-        yield f"memory: expected at most {MOST_GROWTH_MEBIBYTES} MiB growth in the second half, got {grown:.0f} MiB"
+    if grown > MAX_GROWTH_MEBIBYTES:
+        yield f"memory: expected at most {MAX_GROWTH_MEBIBYTES} MiB growth in the second half, got {grown:.0f} MiB"
 
 
 class SoakCommand(ReliabilityCommand):

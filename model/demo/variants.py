@@ -13,7 +13,7 @@ from model.demo.lexicon import CLASSES, DATA, PHRASES
 from model.demo.text import Text
 
 Variant = tuple[str, ...] | None
-_LONGEST_MARKED = 4
+_MAX_MARKED_WORDS = 4
 _PUNCTUATION = re.compile(r"([,.?]*)$")
 _PREFIXES: dict[str, str] = {
     english_noun(entry, plural=plural): DATA["compounds"][english_noun(entry, plural=False)]
@@ -82,7 +82,7 @@ def _one_to_one(links: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 def _phrases(words: int, links: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
     """Yields the spans of short phrases that are aligned with one span of the translation, without gaps."""
     for start in range(words):
-        for end in range(start + 1, min(start + _LONGEST_MARKED, words) + 1):
+        for end in range(start + 1, min(start + _MAX_MARKED_WORDS, words) + 1):
             inside = [link for link in links if start <= link[0] < end]
             sources, targets = {i for i, _ in inside}, {j for _, j in inside}
             if len(sources) < end - start or max(targets) - min(targets) >= len(targets):

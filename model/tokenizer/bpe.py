@@ -13,7 +13,7 @@ from model.tokenizer.tokenizer import TokenizerError
 
 WORD_END = "</w>"
 VERSION = re.compile(r"#version:\s*0\.([12])(\.0+)*\s*")
-MOST_CACHED_WORDS = 1 << 14
+MAX_CACHED_WORDS = 1 << 14
 
 
 class Merges:
@@ -35,7 +35,7 @@ class Merges:
             if not first or not second or " " in second:
                 raise TokenizerError(f"merges: line {number + 1 + (version is not None)}: expected two symbols")
             self._ranks.setdefault((first, second), number)
-        self.split = lru_cache(MOST_CACHED_WORDS)(self._split)
+        self.split = lru_cache(MAX_CACHED_WORDS)(self._split)
 
     def _split(self, word: str) -> tuple[str, ...]:
         """Splits a word into units. Takes O(n log n) for n characters."""

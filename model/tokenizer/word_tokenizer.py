@@ -15,7 +15,7 @@ JOINT = "@@"
 # What SentencePiece writes for an unknown piece.
 UNKNOWN_TEXT = "\u2047"
 # How far the characters of a word may be from where the word before it ended.
-MOST_SKIPPED = 16
+MAX_SKIPPED = 16
 # Characters that Moses escapes, `&` last.
 ESCAPED = {
     "&#124;": "|",
@@ -124,7 +124,7 @@ def _places(text: str, words: Sequence[Sequence[str]]) -> Iterator[tuple[Sequenc
     end = 0
     for units in words:
         word = _unescaped("".join(unit.removesuffix(JOINT) for unit in units))
-        found = text.find(word, end, end + len(word) + MOST_SKIPPED) if word else -1
+        found = text.find(word, end, end + len(word) + MAX_SKIPPED) if word else -1
         start, end = (found, found + len(word)) if found >= 0 else (end, end)
         yield units, (start, end)
 

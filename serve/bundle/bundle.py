@@ -30,7 +30,7 @@ GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, LOG_PROBABILITIES_FILE, TOPK_FILE)
 NATIVE_GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, CHOOSE_FILE)
 EARLIER_VERSIONS = (1, 2, 3, 4)
 # The largest known manifest has less than 100 kB.
-MOST_MANIFEST_BYTES = 8 << 20
+MAX_MANIFEST_BYTES = 8 << 20
 
 
 class BundleError(Exception):
@@ -134,7 +134,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def _read_manifest(path: Path) -> Manifest:
     try:
-        content = read_json(path, MOST_MANIFEST_BYTES)
+        content = read_json(path, MAX_MANIFEST_BYTES)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}, expected a bundle made by `dragoman export`") from error
     except ValueError as error:

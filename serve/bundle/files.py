@@ -10,14 +10,14 @@ from pathlib import Path
 from pydantic_core import from_json
 
 # Larger than the JSON files and tokenizers of any known model.
-MOST_BYTES = 64 << 20
-MOST_CHARACTERS = 1000
+MAX_BYTES = 64 << 20
+MAX_CHARACTERS = 1000
 
 
 def one_line(text: str) -> str:
-    """Returns a text as one printable line of at most `MOST_CHARACTERS`; a file may put anything into an error."""
-    line = "".join(each if each.isprintable() else "?" for each in " ".join(text[: 2 * MOST_CHARACTERS].split()))
-    return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
+    """Returns a text as one printable line of at most `MAX_CHARACTERS`; a file may put anything into an error."""
+    line = "".join(each if each.isprintable() else "?" for each in " ".join(text[: 2 * MAX_CHARACTERS].split()))
+    return line if len(line) <= MAX_CHARACTERS else line[: MAX_CHARACTERS - 3] + "..."
 
 
 def open_file(path: Path) -> BufferedReader:
@@ -37,7 +37,7 @@ def open_file(path: Path) -> BufferedReader:
     return file
 
 
-def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """Returns the content of a regular file.
 
     Raises:
@@ -50,7 +50,7 @@ def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     return content
 
 
-def read_json(path: Path, most_bytes: int = MOST_BYTES) -> object:
+def read_json(path: Path, most_bytes: int = MAX_BYTES) -> object:
     """Returns the content of a JSON file; the parser limits the depth to 200 and the digits of a number.
 
     Raises:

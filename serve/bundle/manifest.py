@@ -31,11 +31,11 @@ Text = Annotated[str, StringConstraints(max_length=100_000)]
 Description = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
-MOST_TOKENS = 1 << 16
-MOST_VOCABULARY = 1 << 20
-Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
-TokenId = Annotated[int, Field(ge=0, lt=MOST_VOCABULARY)]
-TokenIds = Annotated[tuple[TokenId, ...], Field(max_length=MOST_TOKENS)]
+MAX_TOKENS = 1 << 16
+MAX_VOCABULARY = 1 << 20
+Tokens = Annotated[int, Field(gt=0, le=MAX_TOKENS)]
+TokenId = Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)]
+TokenIds = Annotated[tuple[TokenId, ...], Field(max_length=MAX_TOKENS)]
 Size = Annotated[int, Field(gt=0, le=1 << 31)]
 
 
@@ -52,8 +52,8 @@ Length = Literal["source", "target"]
 Dimension = Size | Length
 Element = Literal["float", "int8"]
 WeightType = Literal["float32", "int8"]
-MOST_AXES = 8
-MOST_STATES = 4096
+MAX_AXES = 8
+MAX_STATES = 4096
 
 # Graph inputs besides the state, in this order; a graph may lack inputs that it does not use.
 ENCODER_INPUTS = ("source_ids", "source_lengths")
@@ -140,7 +140,7 @@ class StateSpec(Record):
     """
 
     name: Name = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    shape: tuple[Dimension, ...] = Field(max_length=MOST_AXES)
+    shape: tuple[Dimension, ...] = Field(max_length=MAX_AXES)
     element: Element = "float"
 
     @field_validator("shape")
@@ -241,8 +241,8 @@ class GoldenSentence(Record):
 class GraphSignature(Record):
     """Names of a graph's inputs and outputs, in order."""
 
-    inputs: tuple[Name, ...] = Field(max_length=MOST_STATES)
-    outputs: tuple[Name, ...] = Field(max_length=MOST_STATES)
+    inputs: tuple[Name, ...] = Field(max_length=MAX_STATES)
+    outputs: tuple[Name, ...] = Field(max_length=MAX_STATES)
 
 
 class SharedWeight(Record):
@@ -258,7 +258,7 @@ class SharedWeight(Record):
     encoder_name: Name
     decoder_name: Name
     type: WeightType
-    shape: tuple[Size, ...] = Field(max_length=MOST_AXES)
+    shape: tuple[Size, ...] = Field(max_length=MAX_AXES)
     offset_bytes: int = Field(ge=0, lt=1 << 50)
 
 
@@ -317,14 +317,14 @@ class Manifest(Record):
     format_version: Literal[5, 6] = 6
     name: ModelName
     description: Description = ""
-    vocabulary_size: int = Field(gt=0, le=MOST_VOCABULARY)
+    vocabulary_size: int = Field(gt=0, le=MAX_VOCABULARY)
     directions: tuple[BundleDirection, ...] = Field(max_length=10_000)
     multilingual: Multilingual | None = None
     confidence: Confidence | None = None
     source_suffix: TokenIds
     tokenizer: TokenizerSpec
     cache: CacheSpec | None = None
-    states: tuple[StateSpec, ...] = Field((), max_length=MOST_STATES)
+    states: tuple[StateSpec, ...] = Field((), max_length=MAX_STATES)
     alignment_heads: tuple[AttentionHead, ...] = Field((), max_length=10_000)
     pad_id: TokenId
     unk_id: TokenId

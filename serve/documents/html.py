@@ -15,7 +15,7 @@ from serve.protect.markup.html import scan_html
 from serve.protect.markup.tokens import MarkupError, Token, names
 
 # Each takes about 300 bytes.
-MOST_TOKENS = 1_000_000
+MAX_TOKENS = 1_000_000
 # Elements whose text is code or input, which stays.
 CODE = names("code kbd samp tt var")
 # Browsers write text so.
@@ -52,8 +52,8 @@ def html_parts(text: str, ignore_tags: frozenset[str], offset: int = 0) -> Itera
     try:
         for token in scan_html(text):
             tokens.append(token)
-            if len(tokens) > MOST_TOKENS:
-                raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
+            if len(tokens) > MAX_TOKENS:
+                raise DocumentError(f"more than {MAX_TOKENS} tags and texts")
         tree = build_tree(text, tokens, options)
         elements = tree.elements
         for block in BlockReader(text, tokens, tree, options, ()).read():

@@ -21,9 +21,9 @@ SPLITTING_TAGS = ("b",)
 NON_SPLITTING_TAGS = ("g", "x", "k")
 IGNORE_TAGS = ("k",)
 # Deeper formatting is translated as points.
-MOST_LEVELS = 50
+MAX_LEVELS = 50
 # Longer text that is not translated becomes a point: the model does not read it.
-MOST_KEPT_CHARACTERS = 150
+MAX_KEPT_CHARACTERS = 150
 _TOKEN = re.compile(
     r'<g id="(?P<OPEN>\d+)">|(?P<CLOSE></g>)|<x id="(?P<POINT>\d+)"/>|<b id="(?P<BREAK>\d+)"/>'
     r'|<k id="(?P<KEPT>\d+)">[^<]*</k>|(?P<TEXT>[^<]+)'
@@ -155,7 +155,7 @@ def _valid(item: Item) -> Iterator[Item]:
         for number, raw in enumerate(_INVALID_RUN.split(item.raw)):
             if raw:
                 yield Item(ItemKind.POINT if number % 2 else ItemKind.TEXT, raw)
-    elif item.kind is ItemKind.KEPT and len(item.key) > MOST_KEPT_CHARACTERS:
+    elif item.kind is ItemKind.KEPT and len(item.key) > MAX_KEPT_CHARACTERS:
         yield Item(ItemKind.POINT, item.raw)
     else:
         yield item
@@ -166,7 +166,7 @@ def _pair(items: Sequence[Item]) -> list[Item]:
     paired = list(items)
     open_numbers = list[int]()
     for number, item in enumerate(items):
-        if item.kind is ItemKind.OPEN and len(open_numbers) < MOST_LEVELS:
+        if item.kind is ItemKind.OPEN and len(open_numbers) < MAX_LEVELS:
             open_numbers.append(number)
         elif item.kind is ItemKind.CLOSE and item.key in (keys := [items[each].key for each in open_numbers]):
             level = len(keys) - 1 - keys[::-1].index(item.key)

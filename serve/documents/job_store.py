@@ -42,8 +42,8 @@ from serve.host.state import Identifier, State, storing
 # A worker extends its claim about every second.
 CLAIM_SECONDS = 30.0
 # A document that ends its process so often is not tried again.
-MOST_ATTEMPTS = 3
-MOST_ERROR_CHARACTERS = 500
+MAX_ATTEMPTS = 3
+MAX_ERROR_CHARACTERS = 500
 FOLDER = "documents"
 # A file without a job belongs to a request that is about to create one, or to a process that died meanwhile.
 _STRAY_SECONDS = 3600.0
@@ -219,7 +219,7 @@ class JobStore:
             excluded: owners whose jobs wait.
         """
         now_seconds = self._clock()
-        claimable = and_(_claimable(now_seconds), _JOBS.c.attempts < MOST_ATTEMPTS)
+        claimable = and_(_claimable(now_seconds), _JOBS.c.attempts < MAX_ATTEMPTS)
         running = _JOBS.alias()
         of_owner = select(func.count()).where(
             running.c.owner == _JOBS.c.owner,
@@ -301,7 +301,7 @@ class JobStore:
         held = self._change(
             claim,
             status=JobStatus.FAILED,
-            error=error[:MOST_ERROR_CHARACTERS],
+            error=error[:MAX_ERROR_CHARACTERS],
             expires_seconds=self._clock() + self._limits.keep_seconds,
             file_bytes=0,
         )
@@ -329,8 +329,8 @@ class JobStore:
     def sweep(self) -> None:
         """Deletes what has expired, ends jobs after their last attempt, and deletes files without a job."""
         now_seconds = self._clock()
-        given_up = and_(_claimable(now_seconds), _JOBS.c.attempts >= MOST_ATTEMPTS)
-        problem = f"the server ended {MOST_ATTEMPTS} times while it translated the document"
+        given_up = and_(_claimable(now_seconds), _JOBS.c.attempts >= MAX_ATTEMPTS)
+        problem = f"the server ended {MAX_ATTEMPTS} times while it translated the document"
         with self._state.reading() as connection:
             expired = connection.execute(select(_JOBS.c.id).where(_expired(now_seconds))).scalars().all()
             known = set(connection.execute(select(_JOBS.c.id)).scalars())

@@ -24,7 +24,7 @@ MAX_RUNNING = 4
 # A client with too many requests waits at least this long for its next attempt, which parses a document again.
 MIN_WAIT_SECONDS = 5.0
 # Texts of a document: garbage collections, which stop all threads, traverse each of them.
-MOST_TEXTS = 250_000
+MAX_TEXTS = 250_000
 # Another process may have created a job, or died with one.
 POLL_SECONDS = 1.0
 RENEW_SECONDS = 1.0
@@ -226,7 +226,7 @@ class _Run:
             job.target_language,
             job.options.retranslate,
             self._unpacked_bytes,
-            MOST_TEXTS,
+            MAX_TEXTS,
             job.options.ignore_tags,
         )
         source = await DOCUMENTS.run(self._store.read_source, self._claim)

@@ -15,7 +15,7 @@ from serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooL
 from serve.host.threads import DOCUMENTS
 from serve.languages.names import language_tag
 
-MOST_NAME_CHARACTERS = 200
+MAX_NAME_CHARACTERS = 200
 JOB_ID_DIGITS = 32
 _JOB_ID = re.compile(rf"[0-9a-f]{{{JOB_ID_DIGITS}}}")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -124,7 +124,7 @@ class DocumentJobs:
 def safe_name(name: str) -> str:
     """Returns the last part of a path, as text that is safe in headers and logs, and not too long."""
     path = PurePath(_CONTROLS.sub("", name.replace("\\", "/").rpartition("/")[2]).strip())
-    return f"{path.stem[:MOST_NAME_CHARACTERS]}{path.suffix[:MOST_NAME_CHARACTERS]}"
+    return f"{path.stem[:MAX_NAME_CHARACTERS]}{path.suffix[:MAX_NAME_CHARACTERS]}"
 
 
 def _checked(job_id: str) -> str:

@@ -58,14 +58,14 @@ EMPHASIS = frozenset({"*", "**", "_", "__", "~~"})
 _DESTINATION = re.compile(r"\]\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)", re.DOTALL)
 _LABEL = re.compile(r"\]\[([^\[\]]*)\]")
 # Longer texts are no labels (CommonMark).
-_MOST_LABEL = 999
+_MAX_LABEL_CHARACTERS = 999
 # More brackets than these are text while so many are open.
-_MOST_BRACKETS = 1000
+_MAX_BRACKETS = 1000
 _OPEN_BRACKETS, _CLOSE_BRACKETS = re.compile(r"[!^\[]*\["), re.compile(r"\]+")
 _TICKS = re.compile(r"`+")
 _TAG = re.compile(r"<[^<>]*+>")
 # Bounds the time and the memory that one paragraph takes.
-_MOST_ITEMS = 20_000
+_MAX_ITEMS = 20_000
 _TASK = re.compile(r"\[[ xX]\](?=\s)")
 _SPECIAL = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?[A-Za-z0-9]+;)|~(?=~)")
 _BLOCK_START = re.compile(r"(?:#{1,6}|[-+:~]|\d{1,9}(?=[.)]))(?=[.)\s]|$)|>|~~~|:::|\$\$|!!!|\?\?\?|=+$|-+$")
@@ -134,8 +134,8 @@ class InlineReader:
             self._text = []
 
     def _append(self, item: Item) -> None:
-        if len(self._items) == _MOST_ITEMS:
-            raise DocumentError(f"a paragraph has more than {_MOST_ITEMS:,} tags and texts")
+        if len(self._items) == _MAX_ITEMS:
+            raise DocumentError(f"a paragraph has more than {_MAX_ITEMS:,} tags and texts")
         self._items.append(item)
 
     def _read(self, token: re.Match[str]) -> int:
@@ -239,7 +239,7 @@ class InlineReader:
         return end[1] if end else 0
 
     def _open_bracket(self, token: re.Match[str]) -> int:
-        if len(self._brackets) == _MOST_BRACKETS:
+        if len(self._brackets) == _MAX_BRACKETS:
             return self._read_text(_OPEN_BRACKETS, token.start())
         self._end_text()
         self._brackets.append((len(self._items), token.end()))
@@ -272,7 +272,7 @@ class InlineReader:
         """Returns the end of a link, and the place after it; None: it is none."""
         if found := _DESTINATION.match(self._raw, place):
             return found[0], found.end()
-        text = self._raw[start:place] if place - start <= _MOST_LABEL else ""
+        text = self._raw[start:place] if place - start <= _MAX_LABEL_CHARACTERS else ""
         found = _LABEL.match(self._raw, place)
         if found and normalizeReference(found[1] or text) in self._labels:
             return f"][{found[1] or text}]", found.end()

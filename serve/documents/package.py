@@ -12,9 +12,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from serve.documents.document import UNLIMITED, DocumentError
 from serve.documents.foreign import ENCRYPTED, describe_foreign
 
-MOST_MEMBERS = 5000
+MAX_MEMBERS = 5000
 # Deflate reaches 1,032 for the same byte over and over; XML of real documents stays below 100.
-MOST_RATIO = 250
+MAX_RATIO = 250
 # Smaller members may have any ratio.
 _RATIO_FROM_BYTES = 1 << 20
 _ENCRYPTED, _DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
@@ -22,7 +22,7 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s4B4H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
 _VERSION = 20
-_MOST_BYTES = (1 << 32) - 1
+_MAX_BYTES = (1 << 32) - 1
 
 
 class Package:
@@ -93,7 +93,7 @@ class Package:
             )  # fmt: skip
             parts += (local, name, packed)
             offset += len(local) + len(name) + len(packed)
-        if offset > _MOST_BYTES:
+        if offset > _MAX_BYTES:
             raise DocumentError("the translated package has more than 4 GiB")
         number, length = len(directory), sum(map(len, directory))
         end = _END.pack(b"PK\5\6", 0, 0, number, number, length, offset, 0)
@@ -114,8 +114,8 @@ class Package:
 
 
 def _checked(infos: list[ZipInfo], content_bytes: int, unpacked_bytes: int) -> list[ZipInfo]:
-    if len(infos) > MOST_MEMBERS:
-        raise DocumentError(f"{len(infos)} members, expected at most {MOST_MEMBERS}")
+    if len(infos) > MAX_MEMBERS:
+        raise DocumentError(f"{len(infos)} members, expected at most {MAX_MEMBERS}")
     if sum(each.file_size for each in infos) > unpacked_bytes:
         raise DocumentError(f"more than {unpacked_bytes} bytes unpacked")
     if sum(each.compress_size for each in infos) > content_bytes:
@@ -133,8 +133,8 @@ def _checked(infos: list[ZipInfo], content_bytes: int, unpacked_bytes: int) -> l
             raise DocumentError(ENCRYPTED)
         if each.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
             raise DocumentError(f"member {name!r}: compression method {each.compress_type}, expected deflate")
-        if each.file_size > max(_RATIO_FROM_BYTES, MOST_RATIO * each.compress_size):
-            raise DocumentError(f"member {name!r}: compressed more than {MOST_RATIO} times")
+        if each.file_size > max(_RATIO_FROM_BYTES, MAX_RATIO * each.compress_size):
+            raise DocumentError(f"member {name!r}: compressed more than {MAX_RATIO} times")
     return infos
 
 

@@ -21,7 +21,7 @@ from serve.protect.markup.references import decode_references
 LINE_CHARACTERS = 42
 PAUSE_SECONDS = 1.5
 # Cues of one segment.
-MOST_CUES = 5
+MAX_CUES = 5
 _LINE_END = r"(?:\r\n|\r|\n)"
 _MOMENT = r"[\d:]++[,.]\d++"
 _TIME = rf"[ \t]*+{_MOMENT}[ \t]++-->"
@@ -153,7 +153,7 @@ def _groups(cues: Iterator[_Cue]) -> Iterator[list[_Cue]]:
     """Yields cues that share a sentence. Only cues without tags inside share one."""
     group = list[_Cue]()
     for cue in cues:
-        if group and not (len(group) < MOST_CUES and _continues(group[-1], cue)):
+        if group and not (len(group) < MAX_CUES and _continues(group[-1], cue)):
             yield group
             group = []
         group.append(cue)

@@ -16,8 +16,8 @@ from serve.documents.splice import decode, decode_as
 from serve.protect.markup.tokens import Kind, MarkupError, Token
 from serve.protect.markup.xml import check_xml, xml_tokens
 
-MOST_TOKENS = 1_000_000
-MOST_LEVELS = 200
+MAX_TOKENS = 1_000_000
+MAX_LEVELS = 200
 _DECLARED = re.compile(rb"\s*<\?xml\s[^>]*?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
 # Encodings with the same ASCII characters as UTF-8, by the names of Python.
 _ENCODINGS = {
@@ -78,8 +78,8 @@ class _Tokens(Sequence[Token]):
         self._places = array("I", [0])
         known = dict[str, str]()
         for number, token in enumerate(tokens, 1):
-            if number > MOST_TOKENS:
-                raise DocumentError(f"more than {MOST_TOKENS} tags and texts")
+            if number > MAX_TOKENS:
+                raise DocumentError(f"more than {MAX_TOKENS} tags and texts")
             self._kinds.append(_KINDS.index(token.kind))
             self._names.append(known.setdefault(token.name, token.name))
             self._places.append(token.end)
@@ -193,8 +193,8 @@ def _ends(tokens: Sequence[Token]) -> Sequence[int]:
     for index, token in enumerate(tokens):
         if token.kind is Kind.START:
             levels.append(index)
-            if len(levels) > MOST_LEVELS:
-                raise DocumentError(f"more than {MOST_LEVELS} levels of elements")
+            if len(levels) > MAX_LEVELS:
+                raise DocumentError(f"more than {MAX_LEVELS} levels of elements")
         elif token.kind is Kind.END:
             ends[levels.pop()] = index
     return ends

@@ -17,7 +17,7 @@ from serve.documents.splice import Edit, Part, Span, SplicedDocument, decode
 from serve.documents.tagged import value_part
 
 _TEXT = "tag:yaml.org,2002:str"
-MOST_LEVELS = 200
+MAX_LEVELS = 200
 # Around the names of the root: that of the document, and the mapping.
 ROOT_LEVELS = 2
 # The parser compares each of them with all others, and each tag with all of them.
@@ -84,8 +84,8 @@ def _values(text: str, roots: list[yaml.ScalarEvent]) -> Iterator[yaml.ScalarEve
         if isinstance(event, yaml.CollectionStartEvent):
             levels.append(_Level(isinstance(event, yaml.MappingStartEvent)))
             # The parser takes quadratic time for deep levels.
-            if len(levels) > MOST_LEVELS:
-                raise DocumentError(f"not YAML that can be read: more than {MOST_LEVELS} levels")
+            if len(levels) > MAX_LEVELS:
+                raise DocumentError(f"not YAML that can be read: more than {MAX_LEVELS} levels")
         elif isinstance(event, yaml.ScalarEvent) and not is_name:
             yield event
         elif isinstance(event, yaml.ScalarEvent) and len(levels) == ROOT_LEVELS:

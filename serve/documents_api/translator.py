@@ -24,7 +24,7 @@ from serve.errors import (
     QueueFullError,
     QueueTimeoutError,
 )
-from serve.languages.detector import MOST_CHARACTERS
+from serve.languages.detector import MAX_CHARACTERS
 from serve.observability.logs import RequestRecord
 from serve.registry.dispatcher import Dispatcher
 from serve.registry.registry import ModelRegistry
@@ -132,7 +132,7 @@ async def _detect(segments: Sequence[Segment], candidates: Sequence[str]) -> str
     """Returns the language of the first segments."""
     text, characters = list[str](), 0
     for segment in segments:
-        if characters > MOST_CHARACTERS:
+        if characters > MAX_CHARACTERS:
             break
         text.append(segment.text)
         characters += len(segment.text)

@@ -14,7 +14,7 @@ GRPC_TURNS = 20
 # Turns from bytes in a socket to a request that is read: the transport's, the start of its task, and its run.
 HTTP_TURNS = 3
 # A flood of rejected calls must not stop the work.
-LONGEST_SECONDS = 0.02
+MAX_SECONDS = 0.02
 
 
 class Arrivals:
@@ -32,7 +32,7 @@ class Arrivals:
         self._count += 1
 
     async def come_first(self) -> None:
-        """Returns, if the server is busy, once no more arrive, or after `LONGEST_SECONDS`; to all waits in one turn."""
+        """Returns, if the server is busy, once no more arrive, or after `MAX_SECONDS`; to all waits in one turn."""
         if not self._busy():
             return
         if self._pause is None:
@@ -41,7 +41,7 @@ class Arrivals:
 
     async def _wait(self) -> None:
         loop, seen = asyncio.get_running_loop(), -1
-        until_seconds = loop.time() + LONGEST_SECONDS
+        until_seconds = loop.time() + MAX_SECONDS
         while seen != self._count and loop.time() < until_seconds:
             seen = self._count
             for _ in range(self._turns):

@@ -76,7 +76,7 @@ def check_message(data: bytes, kind: type[Message], most: int) -> None:
 # Wire types of protobuf, and the bytes of their values.
 _VARINT, _LENGTH = 0, 2
 _FIXED_BYTES = {1: 8, 3: 0, 4: 0, 5: 4}
-_MOST_VARINT_BYTES = 10
+_MAX_VARINT_BYTES = 10
 
 
 def read_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -104,7 +104,7 @@ def read_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, i
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:
     """Returns a number of seven bits per byte, and the place after it; raises IndexError if it is malformed."""
     value = 0
-    for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
+    for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift

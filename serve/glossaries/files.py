@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
 from serve.glossaries.tbx import read_tbx, write_tbx
-from serve.protect.terms.entry import MOST_ENTRIES, Entry, EntryError, check_entries
+from serve.protect.terms.entry import MAX_ENTRIES, Entry, EntryError, check_entries
 
 EntriesFormat = Literal["tsv", "csv", "tbx"]
 FORMATS: tuple[EntriesFormat, ...] = get_args(EntriesFormat)
@@ -80,7 +80,7 @@ def _lines(text: str, line: re.Pattern[str], separator: str) -> Iterator[str]:
     """
     for number, found in enumerate(line.finditer(text)):
         if number == MAX_LINES:
-            raise EntryError(MOST_ENTRIES, f"expected at most {MAX_LINES} lines")
+            raise EntryError(MAX_ENTRIES, f"expected at most {MAX_LINES} lines")
         columns = text.count(separator, *found.span()) + 1
         if columns > MAX_COLUMNS:
             raise EntryError(number, f"{columns} columns, expected at most {MAX_COLUMNS}")
@@ -90,8 +90,8 @@ def _lines(text: str, line: re.Pattern[str], separator: str) -> Iterator[str]:
 def _entries(rows: Iterable[Sequence[str]]) -> Iterator[Entry]:
     filled = (row for row in rows if any(map(str.strip, row)))
     for index, row in enumerate(filled):
-        if index == MOST_ENTRIES:
-            raise EntryError(index, f"expected at most {MOST_ENTRIES} entries")
+        if index == MAX_ENTRIES:
+            raise EntryError(index, f"expected at most {MAX_ENTRIES} entries")
         source, *targets = row
         if not any(map(str.strip, targets)):
             raise EntryError(index, "a term without a translation, expected a separator and a translation")

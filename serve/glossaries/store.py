@@ -40,10 +40,10 @@ from serve.host.state import Identifier, State
 from serve.protect.terms.entry import Entry, check_entries
 from serve.protect.terms.matching import TermIndex
 
-MOST_GLOSSARIES = 1000
-MOST_DICTIONARIES = 100
-MOST_NAME_CHARACTERS = 1024
-MOST_LANGUAGE_CHARACTERS = 35
+MAX_GLOSSARIES = 1000
+MAX_DICTIONARIES = 100
+MAX_NAME_CHARACTERS = 1024
+MAX_LANGUAGE_CHARACTERS = 35
 # The limits of all clients together; see `largest_share`.
 MAX_STORED_GLOSSARIES = 10_000
 MAX_STORED_BYTES = 1 << 30
@@ -66,8 +66,8 @@ _DICTIONARIES = Table(
     "glossary_dictionaries",
     TABLES,
     Column("glossary_id", Identifier(36), ForeignKey("glossaries.id", ondelete="CASCADE"), primary_key=True),
-    Column("source_language", Identifier(MOST_LANGUAGE_CHARACTERS), primary_key=True),
-    Column("target_language", Identifier(MOST_LANGUAGE_CHARACTERS), primary_key=True),
+    Column("source_language", Identifier(MAX_LANGUAGE_CHARACTERS), primary_key=True),
+    Column("target_language", Identifier(MAX_LANGUAGE_CHARACTERS), primary_key=True),
     Column("position", Integer, nullable=False),
     Column("revision", String(36), nullable=False),
     Column("entry_count", Integer, nullable=False),
@@ -313,7 +313,7 @@ def _check_share(connection: Connection, glossary_id: str) -> None:
     count, own_count = connection.execute(counts).one()
     entry_bytes, own_bytes = (int(size or 0) for size in connection.execute(sizes).one())
     first = own_count <= 1
-    most = min(MOST_GLOSSARIES, largest_share(MAX_STORED_GLOSSARIES, count - own_count, first=first))
+    most = min(MAX_GLOSSARIES, largest_share(MAX_STORED_GLOSSARIES, count - own_count, first=first))
     most_bytes = largest_share(MAX_STORED_BYTES, entry_bytes - own_bytes, first=first)
     for what, owned, limit in (("glossaries", own_count, most), ("bytes of glossaries", own_bytes, most_bytes)):
         if owned > limit:
@@ -329,8 +329,8 @@ def _check(name: str, dictionaries: Sequence[Dictionary]) -> None:
 
 
 def _check_name(name: str) -> None:
-    if not name.strip() or len(name) > MOST_NAME_CHARACTERS or not name.isprintable():
-        raise InvalidRequestError("name", f"expected 1 to {MOST_NAME_CHARACTERS} printable characters")
+    if not name.strip() or len(name) > MAX_NAME_CHARACTERS or not name.isprintable():
+        raise InvalidRequestError("name", f"expected 1 to {MAX_NAME_CHARACTERS} printable characters")
 
 
 def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
@@ -345,7 +345,7 @@ def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def _is_language(code: str) -> bool:
-    return code.isalpha() and code.islower() and len(code) <= MOST_LANGUAGE_CHARACTERS
+    return code.isalpha() and code.islower() and len(code) <= MAX_LANGUAGE_CHARACTERS
 
 
 def _is(glossary_id: str, source_language: str, target_language: str) -> tuple[ColumnElement[bool], ...]:
@@ -416,5 +416,5 @@ def check_dictionary_count(count: int) -> None:
     Raises:
         InvalidRequestError: if there are too many.
     """
-    if count > MOST_DICTIONARIES:
-        raise InvalidRequestError("dictionaries", f"{count} dictionaries, expected at most {MOST_DICTIONARIES}")
+    if count > MAX_DICTIONARIES:
+        raise InvalidRequestError("dictionaries", f"{count} dictionaries, expected at most {MAX_DICTIONARIES}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from serve.protect.terms.entry import MOST_ENTRIES, MOST_TARGETS, Entry, EntryError
+from serve.protect.terms.entry import MAX_ENTRIES, MAX_TARGETS, Entry, EntryError
 
 _CONCEPTS = frozenset({"termEntry", "conceptEntry"})
 _LANGUAGES = frozenset({"langSet", "langSec"})
@@ -73,7 +73,7 @@ class _Reader:
     def __init__(self, source_language: str, target_language: str) -> None:
         self.concepts = 0
         self._entries = list[Entry]()
-        self._left = MOST_ENTRIES
+        self._left = MAX_ENTRIES
         # The terms of the concept by language, in their order and without repetition.
         self._terms: dict[str, dict[str, None]] = {source_language: {}, target_language: {}}
         self._source, self._target = source_language, target_language
@@ -137,7 +137,7 @@ class _Reader:
             return
         terms[self._term] = None
         if self._language == self._source and len(terms) > self._left:
-            raise EntryError(MOST_ENTRIES, f"expected at most {MOST_ENTRIES} entries")
+            raise EntryError(MAX_ENTRIES, f"expected at most {MAX_ENTRIES} entries")
 
     def _end_concept(self) -> None:
         sources, targets = (tuple(self._terms[language]) for language in (self._source, self._target))
@@ -145,10 +145,10 @@ class _Reader:
             terms.clear()
         if not sources or not targets:
             return
-        if len(targets) > MOST_TARGETS:
-            raise EntryError(MOST_ENTRIES - self._left, f"{len(targets)} targets, expected at most {MOST_TARGETS}")
+        if len(targets) > MAX_TARGETS:
+            raise EntryError(MAX_ENTRIES - self._left, f"{len(targets)} targets, expected at most {MAX_TARGETS}")
         self._left -= len(sources)
         if self._left < 0:
-            raise EntryError(MOST_ENTRIES, f"expected at most {MOST_ENTRIES} entries")
+            raise EntryError(MAX_ENTRIES, f"expected at most {MAX_ENTRIES} entries")
         # The entries share their targets.
         self._entries += [Entry(source, targets) for source in sources]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 REFUSALS_AT_ONCE = 100
 REFUSALS_PER_SECOND = 50.0
 # Later, the server would seem to hang.
-LONGEST_SECONDS = 2.0
+MAX_SECONDS = 2.0
 # Beyond this number of callers, the server forgets those that may send all at once again.
 MANY_CALLERS = 1024
 
@@ -36,6 +36,6 @@ class RefusalPace:
         if len(self._free_seconds) >= MANY_CALLERS:
             self._free_seconds = {each: free for each, free in self._free_seconds.items() if free > now_seconds}
         free_seconds = max(now_seconds, self._free_seconds.get(caller, now_seconds)) + 1 / REFUSALS_PER_SECOND
-        free_seconds = min(free_seconds, now_seconds + at_once_seconds + LONGEST_SECONDS)
+        free_seconds = min(free_seconds, now_seconds + at_once_seconds + MAX_SECONDS)
         self._free_seconds[caller] = free_seconds
         return max(0.0, free_seconds - now_seconds - at_once_seconds)

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 LENGTH_BYTES = 4
 # Longer than any message: the metrics of a service with a hundred models.
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 log = structlog.get_logger("dragoman")
 
@@ -52,7 +52,7 @@ class ProcessLink:
         try:
             while True:
                 length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
-                if length > MOST_BYTES:
+                if length > MAX_BYTES:
                     return
                 self._take(from_json(await reader.readexactly(length)))
         except (asyncio.IncompleteReadError, OSError):

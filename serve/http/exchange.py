@@ -22,7 +22,7 @@ from serve.http.output import PIECE_BYTES
 # Key of the request state: the `Exchange`.
 EXCHANGE = "exchange"
 # A body that the application has not received makes the connection pause from this size on.
-MOST_BODY_BYTES = 64 << 10
+MAX_BODY_BYTES = 64 << 10
 ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A status without a phrase has a line too.
@@ -130,7 +130,7 @@ class Exchange:
             return False
         self.body += data
         self._note_change()
-        return len(self.body) > MOST_BODY_BYTES
+        return len(self.body) > MAX_BODY_BYTES
 
     def end_body(self) -> None:
         """Takes the end of the body."""

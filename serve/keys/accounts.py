@@ -19,7 +19,7 @@ _log = structlog.get_logger("dragoman")
 
 _PROCESS_BYTES = 8
 # Keys with their own label; those with the smallest names have one.
-MOST_NAMES = 100
+MAX_NAMES = 100
 OTHER_KEYS = "other"
 
 
@@ -98,7 +98,7 @@ class KeyMetrics(Collector):
         accounts = sorted(self._accounts, key=lambda each: each.key.name)
         by_name: dict[str, tuple[dict[str, int], int]] = {}
         for number, account in enumerate(accounts):
-            name = account.key.name if account.key.name and number < MOST_NAMES else OTHER_KEYS
+            name = account.key.name if account.key.name and number < MAX_NAMES else OTHER_KEYS
             counts, total = by_name.get(name, ({}, 0))
             summed = {each: counts.get(each, 0) + count for each, count in account.requests.items()}
             by_name[name] = summed, total + account.characters

@@ -14,7 +14,7 @@ MAX_MODELS = 1000
 # The name of a model has the same limit.
 ModelName = Annotated[str, StringConstraints(max_length=64)]
 # Larger than any quota that clients can read as an integer of 53 bits.
-_MOST = 2**53 - 1
+_MAX = 2**53 - 1
 
 
 class KeyLimits(BaseModel):
@@ -22,7 +22,7 @@ class KeyLimits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    characters: int | None = Field(None, ge=0, le=_MOST, description="Source characters per period; none: no limit")
+    characters: int | None = Field(None, ge=0, le=_MAX, description="Source characters per period; none: no limit")
     period: Period = Field("month", description="Period of the characters, in UTC")
     requests_per_minute: int | None = Field(None, ge=0, le=2**31 - 1, description="Requests per minute; none: no limit")
     concurrency: int | None = Field(None, ge=1, le=2**31 - 1, description="Requests at once; none: no limit")

@@ -10,9 +10,9 @@ from threading import Lock
 from typing import Any
 
 # Further characters hardly change the result.
-MOST_CHARACTERS = 2000
+MAX_CHARACTERS = 2000
 # Less probable languages are left out.
-LEAST_CONFIDENCE = 0.01
+MIN_CONFIDENCE = 0.01
 # Label of text in no language, such as codes; it takes probability from the candidates.
 _NO_LANGUAGE = "zxx"
 # Labels of languages that models name differently.
@@ -40,7 +40,7 @@ def detect_language(text: str, candidates: Iterable[str]) -> list[tuple[str, flo
         text: without markup.
         candidates: ISO 639-1 codes; those that the model does not know are never found.
     """
-    start = text[:MOST_CHARACTERS]
+    start = text[:MAX_CHARACTERS]
     if not any(map(str.isalpha, start)):
         return []
     load()
@@ -49,7 +49,7 @@ def detect_language(text: str, candidates: Iterable[str]) -> list[tuple[str, flo
     if ranked[0][1] == ranked[-1][1]:  # none of the text's bytes is a feature of the model
         return []
     found = [(codes[label], probability) for label, probability in ranked if label != _NO_LANGUAGE]
-    return [each for each in found if each[1] >= LEAST_CONFIDENCE]
+    return [each for each in found if each[1] >= MIN_CONFIDENCE]
 
 
 @cache

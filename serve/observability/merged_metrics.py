@@ -21,9 +21,9 @@ OF_A_PROCESS = "process_"
 PROCESS_LABEL = "process"
 SUPERVISOR = "supervisor"
 # The smallest value counts: the service is ready if every process is, and drains if all do.
-LEAST = frozenset({"dragoman_ready", "dragoman_draining", "dragoman_model_ready"})
+MIN_FAMILIES = frozenset({"dragoman_ready", "dragoman_draining", "dragoman_model_ready"})
 # The largest value counts.
-MOST = frozenset(
+MAX_FAMILIES = frozenset(
     {
         "dragoman_queue_oldest_seconds",
         "dragoman_reload_failed_models",
@@ -102,8 +102,8 @@ def _series(
 def _merge(family: str, kind: str, before: float | None, value: float) -> float:
     if before is None:
         return value
-    if family in LEAST:
+    if family in MIN_FAMILIES:
         return min(before, value)
-    if family in MOST or kind == "info" or family == "python_info":
+    if family in MAX_FAMILIES or kind == "info" or family == "python_info":
         return max(before, value)
     return before + value

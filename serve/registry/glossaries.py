@@ -8,8 +8,8 @@ from serve.protect.terms.matching import TermIndex
 from serve.translation.fields import shown
 from serve.translation.request import TranslateRequest
 
-MOST_TERMS = 1000
-MOST_GLOSSARIES = 5
+MAX_TERMS = 1000
+MAX_GLOSSARIES = 5
 
 
 async def find_indexes(
@@ -30,8 +30,8 @@ async def find_indexes(
     indexes = list[TermIndex]()
     if request.terms:
         indexes.append(_index(request))
-    if len(request.glossary) > MOST_GLOSSARIES:
-        problem = f"{len(request.glossary)} glossaries, expected at most {MOST_GLOSSARIES}"
+    if len(request.glossary) > MAX_GLOSSARIES:
+        problem = f"{len(request.glossary)} glossaries, expected at most {MAX_GLOSSARIES}"
         raise InvalidRequestError("glossary", problem)
     for glossary_id in request.glossary:
         if stored is None:
@@ -56,8 +56,8 @@ def _load(
 
 
 def _index(request: TranslateRequest) -> TermIndex:
-    if len(request.terms) > MOST_TERMS:
-        raise InvalidRequestError("terms", f"{len(request.terms)} terms, expected at most {MOST_TERMS}")
+    if len(request.terms) > MAX_TERMS:
+        raise InvalidRequestError("terms", f"{len(request.terms)} terms, expected at most {MAX_TERMS}")
     try:
         return TermIndex(check_entries(request.terms))
     except EntryError as error:

@@ -18,7 +18,7 @@ from typing import TypeVar
 import structlog
 
 from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import MANIFEST_FILE, MOST_MANIFEST_BYTES, Bundle, BundleError
+from serve.bundle.bundle import MANIFEST_FILE, MAX_MANIFEST_BYTES, Bundle, BundleError
 from serve.bundle.files import read_json, sha256_of
 from serve.bundle.manifest import MODEL_NAMES, is_model_name
 from serve.engine.engine import ENGINE_THREAD
@@ -94,7 +94,7 @@ def _find(name: str, path: Path) -> FoundBundle:
 
 def _read_name(manifest: Path) -> str:
     try:
-        content = read_json(manifest, MOST_MANIFEST_BYTES)
+        content = read_json(manifest, MAX_MANIFEST_BYTES)
     except (OSError, ValueError):
         return _UNNAMED
     name = content.get("name") if isinstance(content, dict) else None

@@ -4,7 +4,7 @@ A model takes requests only after its golden sentences match; until then the pre
 that admitted a request answers it.
 
 A load that exceeds its time limit fails, but its threads may run until the process ends: a graph may loop for years.
-Such a stuck load keeps its memory and its CPUs; `MOST_STUCK_LOADS` of them end all loads.
+Such a stuck load keeps its memory and its CPUs; `MAX_STUCK_LOADS` of them end all loads.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from serve.registry.loader import FoundBundle, ModelLoader, load_threads
 from serve.registry.registry import ModelRegistry
 
 # Stuck loads at which no further load starts.
-MOST_STUCK_LOADS = 2
+MAX_STUCK_LOADS = 2
 
 log = structlog.get_logger("dragoman")
 
@@ -144,8 +144,8 @@ class Reloader:
             BundleError: if too many earlier loads are stuck.
         """
         self._failed_loads = [each for each in self._failed_loads if any(thread.is_alive() for thread in each)]
-        if len(self._failed_loads) >= MOST_STUCK_LOADS:
-            raise BundleError(f"{MOST_STUCK_LOADS} earlier loads still run after their time limit: restart the server")
+        if len(self._failed_loads) >= MAX_STUCK_LOADS:
+            raise BundleError(f"{MAX_STUCK_LOADS} earlier loads still run after their time limit: restart the server")
         before = load_threads()
         try:
             yield

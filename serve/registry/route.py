@@ -16,7 +16,7 @@ from serve.translation.fields import shown
 from serve.translation.request import ScoreRequest, TranslateRequest
 
 # Directions that a message lists one by one; a model with more has its languages named instead.
-MOST_LISTED = 1000
+MAX_LISTED = 1000
 
 # The directions of each model by name, in the order in which models are tried.
 Offers = Mapping[str, Directions]
@@ -201,7 +201,7 @@ def _wrong_language(side: str, language: str, offers: Offers, target: str = "") 
 
 
 def _shown(directions: Directions, target: str) -> str:
-    if len(directions) > MOST_LISTED:
+    if len(directions) > MAX_LISTED:
         return str(directions)
     return ", ".join(map(str, directions.matching("", target)))
 

@@ -26,7 +26,7 @@ from serve.translation.fields import Fields, shown
 GLOSSARIES_PATH = "/v1/glossaries"
 JSON = "json"
 # Values of a body: about 30,000 entries as objects.
-MOST_VALUES = 200_000
+MAX_VALUES = 200_000
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class HttpGlossaries:
         self._store = store
         self._reader = reader
         self._files = files
-        self._parser = BodyParser(MOST_VALUES)
+        self._parser = BodyParser(MAX_VALUES)
 
     @property
     def routes(self) -> RouteGroup:

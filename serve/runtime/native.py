@@ -34,7 +34,7 @@ from serve.runtime.onnx_runtime import open_session, shared_options
 
 Array = NDArray[Any]
 # Most bindings that a runtime keeps; there may be one for each number of rows, of scored rows and of best tokens.
-MOST_BINDINGS = 512
+MAX_BINDINGS = 512
 # Value of the input `aligned`; 1: the alignment heads, 0: none.
 EVERY_HEAD = 2
 
@@ -235,7 +235,7 @@ class NativeRuntime(HostRuntime):
         key = rows, scored, count, aligned
         bound = self._bound.get(key)
         if bound is None:
-            if len(self._bound) == MOST_BINDINGS:
+            if len(self._bound) == MAX_BINDINGS:
                 self._bound.clear()
             bound = self._bound[key] = self._make_step(*key)
         return bound

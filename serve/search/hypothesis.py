@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Avoids log(0) = -inf for a source token without attention. A tenth of it is zero in half precision.
-LEAST_COVERAGE = 1e-6
+MIN_COVERAGE = 1e-6
 
 
 def normalized_score(
@@ -46,14 +46,14 @@ def coverage(attention_sums: NDArray[np.float32]) -> float:
     """Returns sum_i log(min(sum_j a_ij, 1)), with attention a of target token j to source token i.
 
     Wu et al. 2016, arXiv:1609.08144, equation 14. The result is 0 at full coverage, else negative. Inner sums have the
-    lower bound `LEAST_COVERAGE`. The outer sum runs in order.
+    lower bound `MIN_COVERAGE`. The outer sum runs in order.
 
     Args:
         attention_sums: sum_j a_ij over all target tokens, including the step that chose the end token; float32 [S].
     """
     covered = 0.0
     for attention in attention_sums.tolist():
-        covered += math.log(min(max(attention, LEAST_COVERAGE), 1.0))
+        covered += math.log(min(max(attention, MIN_COVERAGE), 1.0))
     return covered
 
 

@@ -32,13 +32,13 @@ from serve.worker import WorkerPlace, WorkerState
 
 # Pause before a worker that ended is replaced: the first, doubled with each further end, and the longest.
 FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 30.0
 # A worker that served so long ended by itself; earlier ends count.
 STEADY_SECONDS = 60.0
 # A worker that serves is asked so often whether its event loop runs. One answer may be late, because all processes may
 # have been frozen for a while.
 PING_SECONDS = 5.0
-MOST_MISSED_PINGS = 2
+MAX_MISSED_PINGS = 2
 # Beyond lame duck and drain: time for a worker to close its connections and stop its engines.
 CLOSE_SECONDS = 15.0
 
@@ -156,10 +156,10 @@ class Supervisor:
         limit_seconds = self._settings.step_timeout_seconds
         missed = 0
         serves = await worker.wait_serving()
-        while serves and missed < MOST_MISSED_PINGS:
+        while serves and missed < MAX_MISSED_PINGS:
             await asyncio.sleep(min(PING_SECONDS, limit_seconds))
             try:
-                await worker.link.ask("ping", seconds=limit_seconds / MOST_MISSED_PINGS)
+                await worker.link.ask("ping", seconds=limit_seconds / MAX_MISSED_PINGS)
                 missed = 0
             except LinkClosedError:
                 missed += 1
@@ -300,7 +300,7 @@ class Supervisor:
         number = worker.number
         steady = worker.served_seconds() >= STEADY_SECONDS
         self._ends[number] = 1 if steady else self._ends[number] + 1
-        await asyncio.sleep(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (self._ends[number] - 1)))
+        await asyncio.sleep(min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (self._ends[number] - 1)))
         if not self._stopping and self._places[number] is worker:
             self._metrics.count_restart("hanging" if worker.silent else "ended")
             self._places[number] = self._start(number)

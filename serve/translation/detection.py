@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from serve.languages import detector
-from serve.languages.detector import MOST_CHARACTERS, detect_language
+from serve.languages.detector import MAX_CHARACTERS, detect_language
 from serve.translation.turns import SMALL_TEXT_BYTES, run_turn
 
 _TAG = re.compile("<[^<>]*>")
 # Characters of markup that are searched for text.
-_MOST_MARKUP = 4 * MOST_CHARACTERS
+_MAX_MARKUP = 4 * MAX_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +72,5 @@ def best_guess(detection: Detection, candidates: Sequence[str]) -> DetectedLangu
 
 
 def _detect(candidates: frozenset[str], text: str, *, markup: bool) -> Detection:
-    plain = _TAG.sub(" ", text[:_MOST_MARKUP]) if markup else text
+    plain = _TAG.sub(" ", text[:_MAX_MARKUP]) if markup else text
     return Detection(tuple(DetectedLanguage(*each) for each in detect_language(plain, candidates)))

@@ -20,7 +20,7 @@ from serve.protect.terms.sentence_terms import AppliedTerm, Prefix, term_places
 from serve.translation.fields import shown
 
 PLAIN = "text"
-MOST_TAGS = 64
+MAX_TAGS = 64
 # Takes less than about a millisecond to read.
 SMALL_MARKUP_BYTES = 1024
 # Sentences whose tags take about a millisecond to place.
@@ -95,8 +95,8 @@ def read_markup(text_format: str, tags: Mapping[str, Sequence[str]]) -> MarkupOp
     for field, names in tags.items():
         if names and text_format in ("", PLAIN):
             raise InvalidRequestError(field, "expected none with format text")
-        if len(names) > MOST_TAGS:
-            raise InvalidRequestError(field, f"{len(names)} names, expected at most {MOST_TAGS}")
+        if len(names) > MAX_TAGS:
+            raise InvalidRequestError(field, f"{len(names)} names, expected at most {MAX_TAGS}")
         for index, name in enumerate(names):
             if not _TAG_NAME.fullmatch(name):
                 raise InvalidRequestError(f"{field}[{index}]", f"{shown(name)}, expected the name of a tag")

@@ -22,7 +22,7 @@ from serve.translation.response import Found, ResponseBuilder
 from serve.translation.submission import Submission
 from serve.translation.turns import Steps
 
-MOST_ROUNDS = 6
+MAX_ROUNDS = 6
 # Stands for the placeholders of a sentence, beside the indices of its terms.
 _PLACEHOLDERS = -1
 
@@ -85,7 +85,7 @@ class SecondPass:
             for index, each in enumerate(completed)
         ]
         open_sentences = {index: _Open(count) for index, count in lacking if count}
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             retries = list[_Retry]()
             for index, state in open_sentences.items():
                 retries += await steps.run(self._retries, request, completed[index], index, state)

@@ -23,8 +23,8 @@ SMALL_TEXT_BYTES = 4096
 # Characters of a turn with several texts.
 TURN_CHARACTERS = 10_000
 # NFKC turns the 3 bytes of U+FDFA into 33.
-MOST_EXPANSION = 11
-MOST_CHARACTER_BYTES = 4 * MOST_EXPANSION
+MAX_EXPANSION = 11
+MAX_CHARACTER_BYTES = 4 * MAX_EXPANSION
 # Longest work in the event loop without a pause, up to one step.
 STRETCH_SECONDS = 0.001
 # Time from one turn to the next, per time of the turn.
@@ -138,12 +138,12 @@ def normalized_bytes(text: str) -> int:
     if text.isascii():
         return len(text)
     size = len(text.encode())
-    return size if unicodedata.is_normalized("NFKC", text) else MOST_EXPANSION * size
+    return size if unicodedata.is_normalized("NFKC", text) else MAX_EXPANSION * size
 
 
 def _are_small(texts: Sequence[TextRequest], small_bytes: int) -> bool:
     characters = sum(map(_characters, texts))
-    if characters * MOST_CHARACTER_BYTES <= small_bytes:
+    if characters * MAX_CHARACTER_BYTES <= small_bytes:
         return True
     # The first sum keeps the second one short.
     return characters <= small_bytes and (

@@ -12,7 +12,7 @@ import pytest
 import dragoman
 from export import make_bundle as module
 from export.make_bundle import (
-    FEWEST_GOLDEN,
+    MIN_GOLDEN,
     BundleOptions,
     Candidate,
     choose_golden,
@@ -126,18 +126,18 @@ def test_of_few_clear_translations_the_clearest_are_golden() -> None:
         ]
 
     unclear = candidates("de", 0.3, 0.1, 0.5, 0.2, 0.4, 0.0)
-    clear = candidates("fr", *[2.0] * FEWEST_GOLDEN, 0.9)
+    clear = candidates("fr", *[2.0] * MIN_GOLDEN, 0.9)
     chosen = choose_golden([*unclear, *clear], 1.0)
     assert [each.gap for each in chosen if each.languages == ("en", "de")] == [0.3, 0.5, 0.2, 0.4]
-    assert [each.gap for each in chosen if each.languages == ("en", "fr")] == [2.0] * FEWEST_GOLDEN
+    assert [each.gap for each in chosen if each.languages == ("en", "fr")] == [2.0] * MIN_GOLDEN
 
 
 def test_few_clear_translations_are_reported(
     toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(module.SMALLEST_GOLDEN_GAP, "fp32", 1e9)
+    monkeypatch.setitem(module.MIN_GOLDEN_GAP, "fp32", 1e9)
     dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy")])
-    assert len(Bundle.open(tmp_path / "toy").golden) == FEWEST_GOLDEN
+    assert len(Bundle.open(tmp_path / "toy").golden) == MIN_GOLDEN
     assert "dragoman export: warning: " in capsys.readouterr().err
 
 

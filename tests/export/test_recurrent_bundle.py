@@ -28,7 +28,7 @@ from tests.support.toy import (
 
 SENTENCES = 1200
 # The lead between the weights of two positions. In a near tie, rounding decides which one hard attention chooses.
-SMALLEST_LEAD = 1e-3
+MIN_LEAD = 1e-3
 OPTIONS = [
     "--model.architecture=recurrent",
     "--model.attention=additive",
@@ -54,9 +54,7 @@ def test_a_bundle_generates_the_tokens_of_pytorch(
     config = RunConfig(directions=TOY_CONFIG.directions, model=model.config)
     exportable = Exportable.of_run(TrainedModel(config, tokenizer, model, steps=0))
     texts = [" ".join(RANDOM_TEXTS[first:last]) for first in range(6) for last in range(first + 1, 7)]
-    clear = [
-        text for text in texts if smallest_lead(model, exportable.source_ids((), text), monkeypatch) > SMALLEST_LEAD
-    ]
+    clear = [text for text in texts if smallest_lead(model, exportable.source_ids((), text), monkeypatch) > MIN_LEAD]
     comparisons = compare(bundle, exportable, clear)
     assert len(comparisons) > 10
     assert [comparison.text for comparison in comparisons if not comparison.identical] == []

@@ -84,7 +84,7 @@ def test_a_pass_of_few_tokens_or_logits_finds_the_same(monkeypatch: pytest.Monke
         return found, seen
 
     leads, maps = read()
-    monkeypatch.setattr(teacher_forcing, "MOST_TOKENS", 12)
+    monkeypatch.setattr(teacher_forcing, "MAX_TOKENS", 12)
     monkeypatch.setattr(teacher_forcing, "VOCABULARY_BLOCK", 7)
     few_leads, few_maps = read()
     assert np.allclose(leads, few_leads, atol=1e-4)

@@ -24,7 +24,7 @@ from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, left, pulled_files, refusal
 from tests.support.ctranslate2_models import write_model, write_package
-from tests.support.fake_hub import SMALLEST_LFS_BYTES, TOKEN, FakeHub, Repository
+from tests.support.fake_hub import MIN_LFS_BYTES, TOKEN, FakeHub, Repository
 from tests.support.multilingual import write_mbart50, write_nllb
 from tests.support.paths import ROOT
 from tests.support.scripted_server import reply, run_scripted_server
@@ -191,7 +191,7 @@ def test_an_interrupted_pull_leaves_no_model_and_the_next_one_continues(
     installed = install(store, NAME)
     resumed = [given for _, path, given in hub.requests if path.startswith("lfs/") and given]
     assert resumed == ["bytes=12345-"]
-    assert len(checkpoint[name]) >= SMALLEST_LFS_BYTES
+    assert len(checkpoint[name]) >= MIN_LFS_BYTES
     assert Bundle.open(store.bundle(installed.key)).golden
     assert not [each for each in left(store) if each.startswith("downloads")]
 

@@ -11,7 +11,7 @@ import pytest
 
 import dragoman
 from loadtest.reliability.replicas import Replicas
-from loadtest.reliability.soak import MIX, MORE, MOST_GROWTH_MEBIBYTES, growth_per_hour, leaks, mismatches
+from loadtest.reliability.soak import MAX_GROWTH_MEBIBYTES, MIX, MORE, growth_per_hour, leaks, mismatches
 from loadtest.server_metrics import ServerState
 from model.tokenizer.tokenizer import Tokenizer
 from tests.support import served_fakes
@@ -107,7 +107,7 @@ def test_four_fifths_of_the_mix_are_valid() -> None:
 
 @pytest.mark.parametrize("name", ["open_files", "threads", "growth_mebibytes_per_hour"])
 def test_a_leak_is_a_problem(name: str) -> None:
-    limits = {"open_files": MORE, "threads": MORE, "growth_mebibytes_per_hour": 2 * MOST_GROWTH_MEBIBYTES}
+    limits = {"open_files": MORE, "threads": MORE, "growth_mebibytes_per_hour": 2 * MAX_GROWTH_MEBIBYTES}
     figures = dict.fromkeys(("open_files_before", "threads_before"), 0.0) | limits
     assert list(leaks(figures, 3600.0)) == []
     assert len(list(leaks(figures | {name: limits[name] + 1}, 3600.0))) == 1

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from serve.compat.libretranslate.suggestions import MOST_SUGGESTIONS
+from serve.compat.libretranslate.suggestions import MAX_SUGGESTIONS
 from serve.compat.open_inference.grpc import PROBES
 from serve.composition import MAX_LARGEST_DOCUMENTS
 from serve.edge.body_coding import SMALL_CONTENT_BYTES
 from serve.edge.reader import MAX_BODIES_SHARE, MAX_LARGEST_BODIES
 from serve.edge.value_limit import SPARE_VALUES, VALUES_PER_TEXT
 from serve.glossaries.index_cache import MAX_CLIENT_BYTES, MAX_INDEX_BYTES
-from serve.glossaries.store import MAX_STORED_BYTES, MAX_STORED_GLOSSARIES, MOST_DICTIONARIES, MOST_GLOSSARIES
+from serve.glossaries.store import MAX_DICTIONARIES, MAX_GLOSSARIES, MAX_STORED_BYTES, MAX_STORED_GLOSSARIES
 from serve.grpc import connections as grpc_connections
 from serve.grpc import guard as grpc_guard
 from serve.grpc import health as grpc_health
@@ -27,7 +27,7 @@ from serve.http import limits as http_limits
 from serve.http import parser as http_parser
 from serve.http.compression import COMPRESSED_FROM_BYTES
 from serve.http.limits import HttpLimits
-from serve.protect.terms.entry import MAX_DICTIONARY_BYTES, MOST_ENTRIES
+from serve.protect.terms.entry import MAX_DICTIONARY_BYTES, MAX_ENTRIES
 from serve.settings import ServeSettings
 from serve.translation.turns import PERIODS, SMALL_TEXT_BYTES
 from tests.support.live import LiveService, run_service
@@ -43,10 +43,10 @@ CONNECTIONS_SHARE = SHARES[grpc_options.CONNECTIONS_PER_FILE]
 
 def glossary_statements() -> Iterator[tuple[str, str]]:
     """Yields the statements about stored glossaries."""
-    yield "terms", f"up to {MOST_GLOSSARIES:,} glossaries of up to {MOST_DICTIONARIES} dictionaries"
+    yield "terms", f"up to {MAX_GLOSSARIES:,} glossaries of up to {MAX_DICTIONARIES} dictionaries"
     yield "terms", f"store {MAX_STORED_GLOSSARIES:,} glossaries and {MAX_STORED_BYTES >> 30} GiB"
     yield "terms", f"{MAX_INDEX_BYTES >> 20} MiB in all, {MAX_CLIENT_BYTES >> 20} MiB of a client"
-    yield "terms", f"up to {MOST_ENTRIES:,} entries that take at most {MAX_DICTIONARY_BYTES >> 20} MiB"
+    yield "terms", f"up to {MAX_ENTRIES:,} entries that take at most {MAX_DICTIONARY_BYTES >> 20} MiB"
 
 
 def statements() -> Iterator[tuple[str, str]]:
@@ -68,7 +68,7 @@ def statements() -> Iterator[tuple[str, str]]:
     )
     yield "security", f"message of a unary call | {grpc_guard.MESSAGE_SECONDS:g} s; {grpc_guard.WAITING_CALLS:,} calls"
     paced = f"{grpc_pace.REFUSALS_AT_ONCE} at once, then {grpc_pace.REFUSALS_PER_SECOND:g} per second"
-    yield "security", f"{paced} | an error is sent late, by at most {grpc_pace.LONGEST_SECONDS:g} s |"
+    yield "security", f"{paced} | an error is sent late, by at most {grpc_pace.MAX_SECONDS:g} s |"
     yield "security", f"| {grpc_waits.IDLE_STREAM_SECONDS:g} s; {grpc_waits.IDLE_STREAMS:,} streams per method"
     yield "security", f"health watches | {grpc_health.WATCH_SECONDS / 3600:g} h; {grpc_health.WATCHES:,} watches"
     yield "security", f"| {grpc_reflection.IDLE_SECONDS:g} s between messages; {grpc_reflection.STREAMS} streams"
@@ -83,7 +83,7 @@ def statements() -> Iterator[tuple[str, str]]:
     yield "security", f"by default for at most {minutes / 60:.0f} minutes"
     yield "security", f"one at a time, {SHARES[1 / PERIODS]} of the time of one CPU"
     yield "security", f"being read, and complete ones | {MAX_LARGEST_DOCUMENTS} times the sum of"
-    yield "security", f"stored suggestions | {MOST_SUGGESTIONS:,} |"
+    yield "security", f"stored suggestions | {MAX_SUGGESTIONS:,} |"
     yield "api", f"which takes at most {SHARES[1 / PERIODS]} of a core"
     yield "api", f"at most {SPARE_VALUES:,} values plus {VALUES_PER_TEXT} per text"
     yield "api", f"Requests of more than {SMALL_TEXT_BYTES >> 10} KiB of"

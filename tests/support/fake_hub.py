@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from tests.support.http_serving import serving
 
 # Files of this size are in LFS.
-SMALLEST_LFS_BYTES = 10_000
+MIN_LFS_BYTES = 10_000
 TOKEN = "hf_token_of_the_test"  # noqa: S105 - no secret
 
 
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = repository.commits[commit].get(path)
         if content is None or path in self.hub.lost:
             self._error(404, "EntryNotFound")
-        elif len(content) < SMALLEST_LFS_BYTES:
+        elif len(content) < MIN_LFS_BYTES:
             self._file(self._sent(path, content), {"X-Repo-Commit": commit, "ETag": f'"{git_id(content)}"'})
         else:
             self.send_response(302)
@@ -159,12 +159,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        if self.hub.stalls and len(content) >= SMALLEST_LFS_BYTES:
+        if self.hub.stalls and len(content) >= MIN_LFS_BYTES:
             self.wfile.write(body[: self.hub.stalls.pop(0)])
             self.wfile.flush()
             self.rfile.read(1)  # until the client closes the connection
             return
-        if self.hub.interruptions and len(content) >= SMALLEST_LFS_BYTES:
+        if self.hub.interruptions and len(content) >= MIN_LFS_BYTES:
             body = body[: self.hub.interruptions.pop(0)]
             self.close_connection = True
         self.wfile.write(body)
@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _sibling(name: str, content: bytes) -> dict[str, object]:
-    large = len(content) >= SMALLEST_LFS_BYTES
+    large = len(content) >= MIN_LFS_BYTES
     pointer = hashlib.sha256(content).hexdigest()
     lfs = {"sha256": pointer, "size": len(content), "pointerSize": 134}
     blob = git_id(pointer.encode() if large else content)

@@ -31,7 +31,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from benchmarks.harness.process import peak_bytes
 from serve.bundle.bundle import MANIFEST_FILE, BundleError
-from serve.bundle.files import MOST_CHARACTERS
+from serve.bundle.files import MAX_CHARACTERS
 from tests.support.bundles import reseal
 from tests.support.mutations import draw_bytes, draw_json, draw_message, draw_safetensors
 from tests.support.paths import ROOT
@@ -168,7 +168,7 @@ def check_line(message: object) -> None:
     """Checks that a message is one printable line."""
     assert isinstance(message, str), message
     assert message.isprintable(), message
-    assert 0 < len(message) <= 2 * MOST_CHARACTERS, message
+    assert 0 < len(message) <= 2 * MAX_CHARACTERS, message
 
 
 def attack(kind: str, examples: int, *folders: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.search.hypothesis import LEAST_COVERAGE, FinishReason
+from serve.search.hypothesis import MIN_COVERAGE, FinishReason
 from serve.search.options import SearchOptions
 from serve.search.sampling import uniforms
 
@@ -158,7 +158,7 @@ class Sentence:
         """Returns the sum over source tokens of log(min(attention to it, 1))."""
         assert self.attention is not None
         sums = sum(self.attention(tokens[:index]) for index in range(len(tokens)))
-        return sum(math.log(min(max(float(total), LEAST_COVERAGE), 1.0)) for total in np.atleast_1d(sums))
+        return sum(math.log(min(max(float(total), MIN_COVERAGE), 1.0)) for total in np.atleast_1d(sums))
 
     def found(self, tokens: Tokens) -> Found:
         """Returns a complete hypothesis."""

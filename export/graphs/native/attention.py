@@ -20,7 +20,7 @@ from model.config import TransformerConfig
 from serve.bundle.manifest import CacheSpec
 
 # Attention weights are not negative.
-LARGEST_UNSIGNED = 255
+MAX_UNSIGNED = 255
 # Axes of the blocks and of the positions in scores.
 BLOCKS, POSITIONS = 1, 4
 
@@ -138,7 +138,7 @@ class IntegerAttention(Attention):
             scores = distances.add_scores(scores, body.add("Mul", query, body.number(self.factor)))
         weights, sums = self.softmax(scores, valid)
         scaled = body.add("Mul", weights, self.where_valid(valid, value_scales))
-        shares = round_to(body, scaled, LARGEST_UNSIGNED, BLOCKS, POSITIONS)
+        shares = round_to(body, scaled, MAX_UNSIGNED, BLOCKS, POSITIONS)
         total = body.total(body.add("MatMul", shares.integers, blocks.values), BLOCKS)
         states = body.add("Mul", total, body.add("Div", shares.scale, sums))
         if distances is not None:

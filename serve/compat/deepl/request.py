@@ -12,7 +12,7 @@ from serve.edge.parameters import Parameters
 from serve.translation.markup import PLAIN
 
 # The limits of one request, as clients know them.
-MOST_TEXTS, MOST_BYTES = 50, 128 << 10
+MAX_TEXTS, MAX_BYTES = 50, 128 << 10
 SPLIT, NO_NEWLINES = "1", "nonewlines"
 QUALITY = ("quality_optimized", "prefer_quality_optimized")
 _STRICT_FORMALITIES = ("more", "less")
@@ -20,7 +20,7 @@ _TRUE, _FALSE = (True, 1, "1", "true"), (False, 0, "0", "false")
 _BLANKS = re.compile(r"\s+")
 _LINE_END = re.compile(r"[\r\n]")
 _TAG = re.compile(r"<([^\s<>&\"'/=!?]+)")
-_MOST_SHOWN_CHARACTERS = 64
+_MAX_SHOWN_CHARACTERS = 64
 
 
 class RefusedError(HTTPException):
@@ -108,7 +108,7 @@ _LISTS = ("splitting_tags", "non_splitting_tags", "ignore_tags")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Fields of paid functions that this server lacks.
 _REFUSED = ("custom_instructions", "style_id", "translation_memory_id", "translation_memory_threshold")
-MOST_GLOSSARIES = 5
+MAX_GLOSSARIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +206,8 @@ def glossary_ids(parameters: Parameters) -> tuple[str, ...]:
     ids = (one,) if one else several
     if ids and not parameters.first("source_lang"):
         raise refuse("Parameter 'source_lang' must be specified with a glossary.")
-    if len(ids) > MOST_GLOSSARIES:
-        raise refuse(f"Too many glossaries: {len(ids)}, expected at most {MOST_GLOSSARIES}.")
+    if len(ids) > MAX_GLOSSARIES:
+        raise refuse(f"Too many glossaries: {len(ids)}, expected at most {MAX_GLOSSARIES}.")
     return tuple(map(checked_glossary_id, ids))
 
 
@@ -225,10 +225,10 @@ def _texts(parameters: Parameters) -> list[str]:
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
         raise refuse("Parameter 'text' must be a list of texts.")
-    if len(texts) > MOST_TEXTS:
-        raise refuse(f"Too many texts: {len(texts)}, expected at most {MOST_TEXTS}.")
-    if sum(len(text.encode()) for text in texts) > MOST_BYTES:
-        raise refuse(f"The texts exceed {MOST_BYTES} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    if len(texts) > MAX_TEXTS:
+        raise refuse(f"Too many texts: {len(texts)}, expected at most {MAX_TEXTS}.")
+    if sum(len(text.encode()) for text in texts) > MAX_BYTES:
+        raise refuse(f"The texts exceed {MAX_BYTES} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     return texts
 
 
@@ -270,4 +270,4 @@ def _all_tags(texts: Sequence[str], tags: Mapping[str, tuple[str, ...]]) -> tupl
 
 
 def _shown(value: str) -> str:
-    return value[:_MOST_SHOWN_CHARACTERS]
+    return value[:_MAX_SHOWN_CHARACTERS]

@@ -19,7 +19,7 @@ _WRITTEN = {"no": "nb", "pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
 _STAND_INS = {"pt": ("pb",), "pt-br": ("pb",), "pb": ("pt",), "zh": ("zt",), "zh-hans": ("zt",), "zh-cn": ("zt",)}
 _STAND_INS |= dict.fromkeys(("zt", "zh-hant", "zh-tw", "zh-hk"), ("zh",))
 _LINE_END = re.compile(r"\r\n?")
-_MOST_SHOWN_CHARACTERS = 64
+_MAX_SHOWN_CHARACTERS = 64
 
 
 def written_code(code: str) -> str:
@@ -44,7 +44,7 @@ def missing(name: str) -> HTTPException:
 
 def unsupported(code: str) -> HTTPException:
     """Returns the error for an unknown language."""
-    return refuse(f"{code[:_MOST_SHOWN_CHARACTERS]} is not supported")
+    return refuse(f"{code[:_MAX_SHOWN_CHARACTERS]} is not supported")
 
 
 def unavailable(source: str, target: str) -> HTTPException:
@@ -119,7 +119,7 @@ class TranslateParameters:
     def check_format(self, *, html: bool) -> None:
         """Raises HTTPException if the format is unknown, or HTML on a server without `html`."""
         if self.text_format not in FORMATS or (self.text_format == "html" and not html):
-            raise refuse(f"{self.text_format[:_MOST_SHOWN_CHARACTERS]} format is not supported")
+            raise refuse(f"{self.text_format[:_MAX_SHOWN_CHARACTERS]} format is not supported")
 
 
 def _texts(parameters: Parameters) -> tuple[list[str], bool]:

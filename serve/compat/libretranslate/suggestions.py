@@ -9,7 +9,7 @@ from serve.host.fair_share import largest_share
 from serve.host.state import State
 
 # Suggestions of 10,000 characters each would take 200 MB.
-MOST_SUGGESTIONS = 10_000
+MAX_SUGGESTIONS = 10_000
 
 TABLES = MetaData()
 _SUGGESTIONS = Table(
@@ -54,7 +54,7 @@ class SuggestionStore:
         counts = select(func.count(), func.count().filter(_SUGGESTIONS.c.owner == owner)).select_from(_SUGGESTIONS)
         with self._state.writing() as connection:
             stored, owned = connection.execute(counts).one()
-            if owned >= largest_share(MOST_SUGGESTIONS, stored - owned, first=owned == 0):
+            if owned >= largest_share(MAX_SUGGESTIONS, stored - owned, first=owned == 0):
                 return False
             # PostgreSQL has no null characters.
             values = {name: text.replace("\0", "") for name, text in asdict(suggestion).items()}

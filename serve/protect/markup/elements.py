@@ -12,7 +12,7 @@ from serve.protect.markup.tokens import Kind, MarkupError, Token, names
 
 MarkupFormat = Literal["text", "html", "xml"]
 # Browsers stop at 512. Each level of a sentence takes a frame of the interpreter's stack.
-MOST_LEVELS = 200
+MAX_LEVELS = 200
 ROOT = 0
 NONE = -1
 
@@ -126,8 +126,8 @@ def build_tree(text: str, tokens: Sequence[Token], options: MarkupOptions) -> Tr
             owner = len(tree.elements)
             tree.elements.append(Element(token.name, index, index, levels[-1], token.translate))
             if token.kind is Kind.START:
-                if len(levels) > MOST_LEVELS:
-                    raise MarkupError(token.start, f"more than {MOST_LEVELS} levels of elements")
+                if len(levels) > MAX_LEVELS:
+                    raise MarkupError(token.start, f"more than {MAX_LEVELS} levels of elements")
                 levels.append(owner)
         tree.owners.append(owner)
     _end_levels(tree, levels, 1, len(tokens))

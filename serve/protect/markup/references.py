@@ -13,7 +13,7 @@ from html.entities import html5
 REPLACEMENT = "\ufffd"
 _REFERENCE = re.compile(r"&(?:#(?:[0-9]++|[xX][0-9A-Fa-f]++);?|([A-Za-z][A-Za-z0-9]{0,31}+);?)")
 # The digits of a number, with zeros in front.
-_LONGEST_NUMBER = 100
+_MAX_NUMBER_CHARACTERS = 100
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -57,7 +57,7 @@ def decode_references(text: str) -> str:
 def _character(reference: str) -> str:
     """Returns the character of a number."""
     # Python would refuse to read the digits of a longer number.
-    return (unescape(reference) if len(reference) <= _LONGEST_NUMBER else "") or REPLACEMENT
+    return (unescape(reference) if len(reference) <= _MAX_NUMBER_CHARACTERS else "") or REPLACEMENT
 
 
 def _html_name(text: str) -> str:

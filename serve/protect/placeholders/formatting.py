@@ -9,7 +9,7 @@ from serve.protect.placeholders.patterns import KINDS, Finder
 # Marks of other scripts, and the mark that means the same in Latin script.
 _SAME = str.maketrans("\u3002\uff0e\u0964\uff01\uff1f\u061f\uff1a\uff1b\u061b\uff0c\u3001\u060c", "...!??:;;,,,")
 # Fewer capital letters may be an abbreviation.
-_FEWEST_CAPITALS = 4
+_MIN_CAPITALS = 4
 _PLACEHOLDERS = Finder(KINDS)
 
 
@@ -20,7 +20,7 @@ def format_as(source: str, translation: str) -> str:
     """
     translation = _with_end(source, translation)
     letters = [each for each in _without_placeholders(source) if each.isalpha()]
-    if len(letters) >= _FEWEST_CAPITALS and all(each.isupper() for each in letters):
+    if len(letters) >= _MIN_CAPITALS and all(each.isupper() for each in letters):
         return _changed(translation, _upper)
     return _with_start(source, translation)
 

@@ -11,7 +11,7 @@ from serve.protect.alignment import SENTENCE_MARKS
 from serve.protect.markup.references import Escaper
 
 # Deeper messages are plain text.
-MOST_LEVELS = 16
+MAX_LEVELS = 16
 _BRANCHING = re.compile(r"\{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,(?:\s*+offset:\d++)?")
 _BRANCH = re.compile(r"\s*+[^\s{},']++\s*+\{")
 _END = re.compile(r"\s*+\}")
@@ -75,7 +75,7 @@ def find_texts(text: str) -> list[Span]:
 
 def _read_message(text: str, position: int, level: int, spans: list[Span]) -> int:
     """Adds the texts of a message; returns the place of the brace that ends it, or the end of the text."""
-    if level > MOST_LEVELS:
+    if level > MAX_LEVELS:
         raise _MalformedError
     start = position
     for found in _specials(text, position):

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from sys import getsizeof
 
-MOST_CHARACTERS = 256
-MOST_TARGETS = 16
-MOST_ENTRIES = 100_000
+MAX_CHARACTERS = 256
+MAX_TARGETS = 16
+MAX_ENTRIES = 100_000
 # The entries of a dictionary take at most this much memory: its index stays in memory while it is used.
 MAX_DICTIONARY_BYTES = 48 << 20
 # An entry in an index takes this much besides its strings: objects and the first word, as measured.
@@ -68,13 +68,13 @@ def check_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
         EntryError: naming the first invalid one, or the first one that is too much.
     """
     checked = tuple(entries)
-    if len(checked) > MOST_ENTRIES:
-        raise EntryError(MOST_ENTRIES, f"expected at most {MOST_ENTRIES} entries")
+    if len(checked) > MAX_ENTRIES:
+        raise EntryError(MAX_ENTRIES, f"expected at most {MAX_ENTRIES} entries")
     sources = set[str]()
     size_bytes = 0
     for index, entry in enumerate(checked):
-        if len(entry.targets) > MOST_TARGETS:
-            raise EntryError(index, f"{len(entry.targets)} targets, expected at most {MOST_TARGETS}")
+        if len(entry.targets) > MAX_TARGETS:
+            raise EntryError(index, f"{len(entry.targets)} targets, expected at most {MAX_TARGETS}")
         for text in (entry.source, *entry.targets):
             _check_text(index, text)
         size_bytes += entry.size_bytes
@@ -89,7 +89,7 @@ def check_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 def _check_text(index: int, text: str) -> None:
     if not text:
         raise EntryError(index, "an empty term, expected text")
-    if len(text) > MOST_CHARACTERS:
-        raise EntryError(index, f"a term of {len(text)} characters, expected at most {MOST_CHARACTERS}")
+    if len(text) > MAX_CHARACTERS:
+        raise EntryError(index, f"a term of {len(text)} characters, expected at most {MAX_CHARACTERS}")
     if not text.isprintable() and any(unicodedata.category(each) in _REFUSED for each in text):
         raise EntryError(index, "a control character, expected text of one line")

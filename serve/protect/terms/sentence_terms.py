@@ -21,9 +21,9 @@ from serve.protect.terms.entry import Entry
 from serve.protect.terms.matching import Match, TermIndex, UnitText, find_form, find_terms, fold
 
 # Forms of a term that are tried in one round.
-MOST_FORMS = 4
+MAX_FORMS = 4
 # Letters that an inflection keeps, and that it adds or changes at the end.
-_FEWEST_LETTERS, _MOST_ENDING = 4, 3
+_MIN_LETTERS, _MAX_ENDING = 4, 3
 _VOWELS = "aeiouyáéíóúýěůäöüàèìòùâêîôûãõå"
 
 
@@ -126,7 +126,7 @@ class SentenceTerms:
         place, index = min((word_start(translation, start), term) for start, term in starts)
         before = translation[:place].rstrip()
         spaced = len(before) < place
-        forms = [self._cased(index, form) if not before else form for form in self._forms(index)[:MOST_FORMS]]
+        forms = [self._cased(index, form) if not before else form for form in self._forms(index)[:MAX_FORMS]]
         return index, [Prefix(f"{before}{' ' * (spaced or must_part(before, form))}{form}", form) for form in forms]
 
     def place(
@@ -248,9 +248,9 @@ def _inflection(form: str) -> re.Pattern[str]:
 
 def _inflected_word(word: str) -> str:
     stem = word[:-1] if word[-1:].lower() in _VOWELS else word
-    if len(stem) < _FEWEST_LETTERS or not stem.isalpha():
+    if len(stem) < _MIN_LETTERS or not stem.isalpha():
         return re.escape(word)
-    return rf"{re.escape(stem)}\w{{0,{_MOST_ENDING}}}"
+    return rf"{re.escape(stem)}\w{{0,{_MAX_ENDING}}}"
 
 
 def _node(match: Match) -> Node:

@@ -105,7 +105,7 @@ class DeviceScores:
 ENCODER_ROWS = 32
 NO_POSITIONS = np.zeros(0, np.int32)
 # Smaller source capacities are not worth a bucket.
-LEAST_SOURCE_CAPACITY = 32
+MIN_SOURCE_CAPACITY = 32
 # Steps with only shorter sources before the source capacity shrinks. Shrinking takes about as long as a step.
 SHRINK_STEPS = 64
 
@@ -144,7 +144,7 @@ class DeviceRuntime:
         self._manifest = manifest
         self._tools = tools = sessions.tools
         self._row_buckets = ShapeBuckets(slots)
-        self._source_buckets = ShapeBuckets(manifest.max_source_tokens, LEAST_SOURCE_CAPACITY)
+        self._source_buckets = ShapeBuckets(manifest.max_source_tokens, MIN_SOURCE_CAPACITY)
         self._encoder_buckets = ShapeBuckets(min(slots, ENCODER_ROWS))
         self._state = DeviceState(
             manifest.states,

@@ -8,7 +8,7 @@ import onnx
 import pytest
 import torch
 
-from export.graphs.graph_files import ALIGNMENT_BYTES, SMALLEST_EXTERNAL_BYTES
+from export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
 from export.graphs.graphs import graphs_of
 from export.graphs.options import UnsupportedGraphError
 from export.graphs.to_onnx import OPSET
@@ -174,7 +174,7 @@ def test_every_parameter_is_stored_once(exported: Exported) -> None:
     assert len(embeddings) == (1 if model.config.tie_embeddings else 3)
     for table in (*embeddings, model.source_positions.table, model.target_positions.table):
         content = table.detach().numpy().tobytes()
-        if len(content) >= SMALLEST_EXTERNAL_BYTES:
+        if len(content) >= MIN_EXTERNAL_BYTES:
             assert weights.count(content) == 1
 
 
@@ -206,7 +206,7 @@ def assert_all_weights_are_read(bundle: Bundle) -> None:
                 assert place["location"] == WEIGHTS_FILE
                 pieces.add((int(place["offset"]), int(place["length"])))
             else:
-                assert len(tensor.raw_data) < SMALLEST_EXTERNAL_BYTES
+                assert len(tensor.raw_data) < MIN_EXTERNAL_BYTES
     assert all(offset % ALIGNMENT_BYTES == 0 for offset, _ in pieces)
     ends = [offset + length for offset, length in sorted(pieces)]
     starts = [offset for offset, _ in sorted(pieces)]

@@ -10,7 +10,7 @@ from torch import nn
 from export.graphs.options import UnsupportedGraphError
 from export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear, QuantizedMatrix
 from export.graphs.transformer import Embedding, frozen
-from export.make_bundle import SMALLEST_GOLDEN_GAP, BundleOptions, make_bundle, reproduced
+from export.make_bundle import MIN_GOLDEN_GAP, BundleOptions, make_bundle, reproduced
 from export.source_model import Exportable
 from model.config import RecurrentConfig
 from model.errors import RunError
@@ -95,7 +95,7 @@ def test_a_trained_model_translates_almost_the_same_in_8_bits(toy_run: RunFolder
 def test_the_golden_sentences_are_those_that_8_bits_reproduce(toy_8_bit_bundle: Bundle) -> None:
     candidates = reproduced(toy_8_bit_bundle)
     assert toy_8_bit_bundle.golden == tuple(candidate.sentence for candidate in candidates)
-    assert min(candidate.gap for candidate in candidates) >= SMALLEST_GOLDEN_GAP["int8"]
+    assert min(candidate.gap for candidate in candidates) >= MIN_GOLDEN_GAP["int8"]
 
 
 def test_a_model_without_reproduced_golden_sentence_makes_no_bundle(

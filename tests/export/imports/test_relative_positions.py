@@ -35,7 +35,7 @@ from tests.support.live import run_service
 
 LIMIT = 20
 # The limit of one request.
-MOST_TEXTS = 40
+MAX_TEXTS = 40
 OPTIONS = ImportOptions("en", "de", max_source_tokens=80, max_target_tokens=LIMIT)
 NATIVE: dict[str, dict[str, Any]] = {
     "RMS normalization": {"rms_norm": True},
@@ -144,7 +144,7 @@ def test_graphs_are_native_exactly_if_the_native_operators_compute_the_model(
 
 
 def test_the_server_runs_standard_graphs(shaw: Exportable, texts: tuple[str, ...], tmp_path: Path) -> None:
-    bundle, texts = write(shaw, texts, tmp_path / "bundle"), texts[:MOST_TEXTS]
+    bundle, texts = write(shaw, texts, tmp_path / "bundle"), texts[:MAX_TEXTS]
     expected = [shaw.tokenizer.decode(ids) for ids in targets(bundle, [shaw.source_ids((), each) for each in texts], 1)]
     with run_service(bundle.folder, [load_sessions(bundle, threads=1).runtime(slots=8)]) as live:
         answer = live.call(TranslateRequest(text=texts, source_language="en", target_language="de"))

@@ -16,7 +16,7 @@ from transformers import MarianMTModel
 
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.marian import import_marian
-from export.imports.shards import MOST_SHARDS, read_index
+from export.imports.shards import MAX_SHARDS, read_index
 from model.weights import TransformerWeights
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
 from tests.support.mutations import draw_json
@@ -142,8 +142,8 @@ def test_an_index_with_another_file_than_one_next_to_it_is_refused(name: object,
 
 
 def test_an_index_of_too_many_shards_is_refused(folder: Path) -> None:
-    write_index(folder / INDEX, ((str(number), f"{number}.safetensors") for number in range(MOST_SHARDS + 1)))
-    assert f"{MOST_SHARDS + 1} files, expected at most" in refusal(folder)
+    write_index(folder / INDEX, ((str(number), f"{number}.safetensors") for number in range(MAX_SHARDS + 1)))
+    assert f"{MAX_SHARDS + 1} files, expected at most" in refusal(folder)
 
 
 INDEXES = [

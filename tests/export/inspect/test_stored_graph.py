@@ -7,7 +7,7 @@ from shutil import copytree
 import onnx
 import pytest
 
-from export.graphs.graph_files import ALIGNMENT_BYTES, SMALLEST_EXTERNAL_BYTES
+from export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
 from export.inspect.graph import count_operators, count_parameters, distinct_weights, read_graph
 from model.config import TransformerConfig
 from model.network.transformer import Transformer
@@ -48,7 +48,7 @@ def test_a_matrix_that_is_also_stored_transposed_is_counted_once(toy_bundles: To
 def test_the_large_weights_together_are_as_large_as_their_file(fixture: str, request: pytest.FixtureRequest) -> None:
     bundle: Bundle = request.getfixturevalue(fixture)
     weights = distinct_weights([read_graph(bundle.encoder_path), read_graph(bundle.decoder_path)])
-    large = [weight.size_bytes for weight in weights if weight.size_bytes >= SMALLEST_EXTERNAL_BYTES]
+    large = [weight.size_bytes for weight in weights if weight.size_bytes >= MIN_EXTERNAL_BYTES]
     padding = (bundle.folder / WEIGHTS_FILE).stat().st_size - sum(large)
     assert 0 <= padding < ALIGNMENT_BYTES * len(large)
 

@@ -24,7 +24,7 @@ from serve.bundle.bundle import (
     BundleError,
     write_golden,
 )
-from serve.bundle.files import MOST_CHARACTERS
+from serve.bundle.files import MAX_CHARACTERS
 from serve.bundle.manifest import (
     ENCODE_INPUTS,
     STEP_INPUTS,
@@ -197,7 +197,7 @@ def test_a_value_above_its_bound_is_named_in_one_short_line(
     message = refusal(folder)
     assert field in message
     assert message.isprintable()
-    assert len(message) <= MOST_CHARACTERS
+    assert len(message) <= MAX_CHARACTERS
 
 
 @pytest.mark.parametrize("key", ["vocabulary_size", "states", "eos_id", "opset", "files", "decoder", "directions"])

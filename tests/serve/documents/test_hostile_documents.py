@@ -18,7 +18,7 @@ from serve.documents.document import DocumentError, DocumentRequest
 from serve.documents.formats import parse_document
 from serve.documents.inline import ItemKind
 from serve.documents.markdown_inline import InlineReader, InlineSyntax
-from serve.documents.package import MOST_MEMBERS, Package
+from serve.documents.package import MAX_MEMBERS, Package
 
 MEBIBYTE = 1 << 20
 REQUEST = DocumentRequest("en", "de", unpacked_bytes=8 * MEBIBYTE)
@@ -128,7 +128,7 @@ def test_paths_that_leave_the_package_are_refused(name: str) -> None:
 
 
 def test_other_packages_are_refused() -> None:
-    refused("a.odt", pack(*((str(number), b"") for number in range(MOST_MEMBERS + 1))), "5001 members")
+    refused("a.odt", pack(*((str(number), b"") for number in range(MAX_MEMBERS + 1))), "5001 members")
     refused("a.odt", pack(("content.xml", b"x"), method=ZIP_LZMA), "compression method 14, expected deflate")
     with pytest.warns(UserWarning, match="Duplicate"):
         twice = pack(("x", b"1"), ("x", b"2"))
@@ -180,7 +180,7 @@ def test_ten_megabytes_of_one_character_are_read_or_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["xlf", "odt"])
 def test_deep_and_numerous_elements_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xml, "MOST_TOKENS", 1000)
+    monkeypatch.setattr(xml, "MAX_TOKENS", 1000)
 
     def make(inner: str) -> bytes:
         text = f'<xliff version="1.2">{inner}</xliff>'.encode()

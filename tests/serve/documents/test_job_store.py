@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
-from serve.documents.job_store import CLAIM_SECONDS, FOLDER, MOST_ATTEMPTS, Claim, JobStore, Progress
+from serve.documents.job_store import CLAIM_SECONDS, FOLDER, MAX_ATTEMPTS, Claim, JobStore, Progress
 from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError, StorageFullError
 from serve.host.state import State
 from tests.support.full_disk import fill_database
@@ -171,7 +171,7 @@ def test_the_job_of_a_dead_worker_is_done_again_and_only_the_last_claim_counts(s
 
 def test_a_document_that_ends_its_process_several_times_has_failed(store: JobStore, clock: Clock) -> None:
     job = add(store)
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         assert store.claim() is not None
         store.sweep()
         clock.seconds += CLAIM_SECONDS
@@ -186,7 +186,7 @@ def test_a_document_that_ends_its_process_several_times_has_failed(store: JobSto
 
 def test_a_job_that_is_given_back_waits_again_and_has_lost_no_attempt(store: JobStore) -> None:
     add(store)
-    for _ in range(2 * MOST_ATTEMPTS):
+    for _ in range(2 * MAX_ATTEMPTS):
         claim = store.claim()
         assert claim is not None
         assert store.release(claim)

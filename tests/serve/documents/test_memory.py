@@ -11,7 +11,7 @@ from serve.documents.formats import parse_document
 
 COUNT = 500
 # A segment, and a function for its translation with arguments.
-MOST_OBJECTS = 3.5
+MAX_OBJECTS = 3.5
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,7 +49,7 @@ def test_each_text_of_a_document_is_few_objects(name: str, head: str, text: str)
     read = DistinctSegments(parse_document(name, content.encode(), DocumentRequest()))
     gc.collect()
     gc.collect()  # tuples of tuples
-    assert len(gc.get_objects()) - before < MOST_OBJECTS * COUNT
+    assert len(gc.get_objects()) - before < MAX_OBJECTS * COUNT
     assert len(read.segments) >= COUNT
 
 

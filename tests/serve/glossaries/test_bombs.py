@@ -9,7 +9,7 @@ import pytest
 
 from serve.glossaries.files import MAX_COLUMNS, MAX_LINES, read_entries
 from serve.glossaries.reader import GlossaryReader
-from serve.protect.terms.entry import MOST_ENTRIES, MOST_TARGETS, EntryError
+from serve.protect.terms.entry import MAX_ENTRIES, MAX_TARGETS, EntryError
 from serve.sandbox.sandbox import Sandbox
 from tests.support.attacks.glossaries import Bomb, glossary_bombs
 
@@ -85,15 +85,15 @@ def terms(language: str, count: int) -> str:
 
 @pytest.mark.parametrize("order", [("en", "de"), ("de", "en")])
 def test_terms_times_translations_are_counted_before_they_are_made(order: tuple[str, str]) -> None:
-    counts = {"en": 1000, "de": MOST_TARGETS + 1}
+    counts = {"en": 1000, "de": MAX_TARGETS + 1}
     concept = "".join(terms(language, counts[language]) for language in order)
-    with pytest.raises(EntryError, match=f"{MOST_TARGETS + 1} targets"):
+    with pytest.raises(EntryError, match=f"{MAX_TARGETS + 1} targets"):
         read_entries(f"<t><termEntry>{concept}</termEntry></t>", "tbx", "en", "de")
 
 
 def test_the_bound_of_entries_counts_all_concepts() -> None:
-    concept = "<termEntry>" + terms("en", MOST_ENTRIES // 2 + 1) + terms("de", 1) + "</termEntry>"
-    with pytest.raises(EntryError, match=f"at most {MOST_ENTRIES} entries"):
+    concept = "<termEntry>" + terms("en", MAX_ENTRIES // 2 + 1) + terms("de", 1) + "</termEntry>"
+    with pytest.raises(EntryError, match=f"at most {MAX_ENTRIES} entries"):
         read_entries(f"<t>{concept * 2}</t>", "tbx", "en", "de")
 
 

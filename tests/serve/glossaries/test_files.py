@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.glossaries.files import FORMATS, EntriesFormat, read_entries, write_entries
-from serve.protect.terms.entry import MOST_CHARACTERS, Entry, EntryError, check_entries
+from serve.protect.terms.entry import MAX_CHARACTERS, Entry, EntryError, check_entries
 
 TEXTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
 ENTRIES = st.lists(
@@ -84,7 +84,7 @@ def test_hostile_tbx_is_refused_without_reading_another_file(text: str, problem:
         ("a\tb\n\nhouse\n", "tsv", 1, "without a translation"),
         ("a\tb\na\tc", "tsv", 1, "got 'a' twice"),
         ("a\tb\n\tc", "tsv", 1, "an empty term"),
-        (f"{'a' * (MOST_CHARACTERS + 1)}\tb", "tsv", 0, "257 characters"),
+        (f"{'a' * (MAX_CHARACTERS + 1)}\tb", "tsv", 0, "257 characters"),
         ("a\tb\x00", "tsv", 0, "control character"),
         ("a" + "\tb" + "".join(f"\tb{each}" for each in range(16)), "tsv", 0, "17 targets"),
         ('a,"b', "csv", 0, "malformed CSV"),

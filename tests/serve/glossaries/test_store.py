@@ -177,7 +177,7 @@ def test_keys_use_but_do_not_change_what_was_stored_without_a_key(stored: Glossa
 def test_a_key_with_all_its_glossaries_keeps_no_other_from_storing(
     stored: GlossaryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.glossaries.store.MOST_GLOSSARIES", 1)
+    monkeypatch.setattr("serve.glossaries.store.MAX_GLOSSARIES", 1)
     for key in ("key", "other", SHARED):
         stored.of(key).create("farm", [dictionary(HOUSE)])
         with pytest.raises(GlossaryStoreFullError, match="2 glossaries of this client, expected at most 1"):

@@ -23,7 +23,7 @@ from serve.grpc.connections import (
 from tests.support.attacks.link import HOST
 from tests.support.live import WAIT_SECONDS
 
-MOST_MESSAGE_BYTES = 2 << 20
+MAX_MESSAGE_BYTES = 2 << 20
 PEER = "ipv4:192.0.2.1:1000"
 
 
@@ -39,7 +39,7 @@ class Client:
         self.sent_bytes += size_bytes
 
     def exceeds(self, seconds: float = 0.0) -> bool:
-        return self.connection.exceeds(self.sent_bytes, seconds, MOST_MESSAGE_BYTES)
+        return self.connection.exceeds(self.sent_bytes, seconds, MAX_MESSAGE_BYTES)
 
 
 def test_a_connection_may_send_some_bytes_without_calls_and_more_with_time() -> None:
@@ -55,7 +55,7 @@ def test_a_connection_may_send_some_bytes_without_calls_and_more_with_time() -> 
 
 def test_what_a_connection_sent_before_the_first_look_does_not_count() -> None:
     connection = Connection(PEER)
-    assert not any(connection.exceeds(10 * SPARE_BYTES, 0.0, MOST_MESSAGE_BYTES) for _ in range(2 * LOOKS))
+    assert not any(connection.exceeds(10 * SPARE_BYTES, 0.0, MAX_MESSAGE_BYTES) for _ in range(2 * LOOKS))
 
 
 def test_bytes_may_arrive_before_the_server_sees_their_call() -> None:
@@ -81,14 +81,14 @@ def test_an_idle_time_saves_nothing() -> None:
 def test_each_open_call_may_send_a_part_of_a_message() -> None:
     client = Client()
     client.connection.begin_call()
-    client.send(CALL_BYTES + SPARE_BYTES + MOST_MESSAGE_BYTES)
+    client.send(CALL_BYTES + SPARE_BYTES + MAX_MESSAGE_BYTES)
     assert not any(client.exceeds() for _ in range(2 * LOOKS))
     client.connection.end_call()
     assert any(client.exceeds() for _ in range(LOOKS))
 
 
 CALLS = st.lists(
-    st.tuples(st.integers(0, MOST_MESSAGE_BYTES), st.integers(1, 16 << 10), st.integers(1, 300)), max_size=20
+    st.tuples(st.integers(0, MAX_MESSAGE_BYTES), st.integers(1, 16 << 10), st.integers(1, 300)), max_size=20
 )
 
 
@@ -177,7 +177,7 @@ def test_a_socket_whose_connections_nobody_accepts_is_lost(monkeypatch: pytest.M
     monkeypatch.setattr("serve.grpc.connections.PAUSE_SECONDS", 0.005)
 
     async def watch() -> None:
-        connections = Connections(MOST_MESSAGE_BYTES, 8, lambda: None)
+        connections = Connections(MAX_MESSAGE_BYTES, 8, lambda: None)
         with socket.create_server((HOST, 0)) as server:
             watching = asyncio.create_task(connections.watch(server.getsockname()[1]))
             with socket.create_connection(server.getsockname()):
@@ -192,6 +192,6 @@ def test_a_socket_whose_connections_nobody_accepts_is_lost(monkeypatch: pytest.M
 
 def test_a_pause_of_the_process_is_no_loss() -> None:
     """Connections came meanwhile, and gRPC has not run either."""
-    connections = Connections(MOST_MESSAGE_BYTES, 8, lambda: None)
+    connections = Connections(MAX_MESSAGE_BYTES, 8, lambda: None)
     connections._note_listener(100, 600.0, accepting=False)
     assert connections.listening

@@ -271,7 +271,7 @@ def test_refusals_beyond_a_rate_are_late_and_delay_nobody_else(
 ) -> None:
     monkeypatch.setattr("serve.grpc.pace.REFUSALS_AT_ONCE", 4)
     monkeypatch.setattr("serve.grpc.pace.REFUSALS_PER_SECOND", 1 / NEVER_SECONDS)
-    monkeypatch.setattr("serve.grpc.pace.LONGEST_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr("serve.grpc.pace.MAX_SECONDS", NEVER_SECONDS)
     with serve(bundle_path, transport) as server:
 
         async def attack(link: Link, counts: Counter[str]) -> None:

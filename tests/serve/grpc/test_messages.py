@@ -41,8 +41,8 @@ BEAM_SIZE_TAG = b"\x08"
 PAIRS_TAG = b"\x0a"
 TRANSLATION_TAG = b"\x12"
 
-MOST_VALUES = 1000
-parse_request = RequestParser(messages.TranslateRequest, MOST_VALUES).parse
+MAX_VALUES = 1000
+parse_request = RequestParser(messages.TranslateRequest, MAX_VALUES).parse
 
 
 def field(tag: bytes, value: bytes) -> bytes:
@@ -84,7 +84,7 @@ def field(tag: bytes, value: bytes) -> bytes:
 def test_a_string_that_is_not_utf_8_is_named_with_the_byte(
     kind: type[Message], data: bytes, name: str, byte: int
 ) -> None:
-    parsed = RequestParser(kind, MOST_VALUES).parse(data)
+    parsed = RequestParser(kind, MAX_VALUES).parse(data)
     assert isinstance(parsed, InvalidRequestError)
     assert (parsed.field, parsed.problem.split()[-1]) == (name, str(byte))
 
@@ -96,7 +96,7 @@ def test_a_string_that_is_not_utf_8_is_named_with_the_byte(
 def test_a_string_of_a_nested_message_or_a_map_is_named_and_bytes_may_be_anything(
     string: bytes, broken: bytes, name: str
 ) -> None:
-    parse = RequestParser(ModelInferRequest, MOST_VALUES).parse
+    parse = RequestParser(ModelInferRequest, MAX_VALUES).parse
     message = ModelInferRequest(inputs=[ModelInferRequest.InferInputTensor(name="text_input")])
     message.inputs[0].contents.bytes_contents.append(b"\xff")
     message.parameters["beam_size"].string_param = "two"

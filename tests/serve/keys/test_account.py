@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from serve.errors import InternalError, NotReadyError, QuotaExceededError, RateLimitedError
 from serve.host.state import State
 from serve.keys.account import PORTION, Account
-from serve.keys.accounts import MOST_NAMES, OTHER_KEYS, Accounts, KeyMetrics
+from serve.keys.accounts import MAX_NAMES, OTHER_KEYS, Accounts, KeyMetrics
 from serve.keys.key import Key
 from serve.keys.limits import KeyLimits
 from serve.keys.usage import SLOTS, Counted, UsageStore
@@ -275,10 +275,10 @@ async def test_without_a_database_nothing_is_limited_but_requests_at_once() -> N
 
 async def test_metrics_have_a_bounded_number_of_names(state: State) -> None:
     accounts = Accounts(state)
-    for number in range(MOST_NAMES + 5):
+    for number in range(MAX_NAMES + 5):
         await send(accounts.of(key_of(1000 + number)), 2)
     requests, characters = KeyMetrics(accounts).collect()
     values = {each.labels["key"]: each.value for each in characters.samples}
-    assert len(values) == MOST_NAMES + 1
+    assert len(values) == MAX_NAMES + 1
     assert (values["name-1000"], values[OTHER_KEYS]) == (2, 10)
-    assert sum(each.value for each in requests.samples) == MOST_NAMES + 5
+    assert sum(each.value for each in requests.samples) == MAX_NAMES + 5

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from serve.languages.detector import LEAST_CONFIDENCE, MOST_CHARACTERS, detect_language
+from serve.languages.detector import MAX_CHARACTERS, MIN_CONFIDENCE, detect_language
 
 CANDIDATES = ("cs", "de", "en", "fr")
 SENTENCES = {
@@ -53,7 +53,7 @@ def test_a_word_or_text_of_another_kind_has_low_confidence(text: str) -> None:
     found = detect_language(text, CANDIDATES)
     assert found[0][1] < 0.7
     assert [each for _, each in found] == sorted((each for _, each in found), reverse=True)
-    assert found[-1][1] >= LEAST_CONFIDENCE
+    assert found[-1][1] >= MIN_CONFIDENCE
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "😀👍🏽", "123", "12:30 - 14:00", "?!", "\u200b", "a", "xyzzy qqq"])
@@ -79,7 +79,7 @@ def test_candidates_may_have_the_codes_of_models() -> None:
 
 def test_only_the_start_of_a_text_is_read() -> None:
     english = " ".join(SENTENCES["en"]) + " "
-    start = english * (MOST_CHARACTERS // len(english) + 1)
+    start = english * (MAX_CHARACTERS // len(english) + 1)
     german = " ".join(SENTENCES["de"])
     assert detect_language(start + german * 50, CANDIDATES) == detect_language(start, CANDIDATES)
 

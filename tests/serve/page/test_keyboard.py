@@ -10,7 +10,7 @@ from tests.serve.page.conftest import SENTENCES, TRANSLATED, cells_of_the_map
 from tests.support.live import eventually
 
 SENTENCE = "A man in a blue shirt is standing on a ladder."
-MOST_TABS = 40
+MAX_TABS = 40
 
 
 def focused(page: Page) -> str:
@@ -21,7 +21,7 @@ def focused(page: Page) -> str:
 
 def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
     """Presses Tab, or Shift and Tab, until an element that matches has the focus."""
-    for _ in range(MOST_TABS):
+    for _ in range(MAX_TABS):
         if page.evaluate("selector => document.activeElement.matches(selector)", selector):
             return
         page.keyboard.press(key)

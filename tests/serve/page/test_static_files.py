@@ -12,12 +12,12 @@ from serve.page.assets import CONTENT_SECURITY_POLICY, find_assets
 from tests.support.live import WAIT_SECONDS, run_service
 
 # The page with everything that it loads, compressed.
-MOST_BYTES = 60_000
+MAX_BYTES = 60_000
 
 
 def test_the_page_is_light() -> None:
     files = find_assets("serve.page", "static")
-    assert sum(len(file.compressed) for file in files.values()) < MOST_BYTES
+    assert sum(len(file.compressed) for file in files.values()) < MAX_BYTES
 
 
 @pytest.mark.parametrize("path", ["/", "/page/style.css", "/page/js/main.js", "/page/icon.svg", "/docs"])

@@ -19,7 +19,7 @@ from serve.bundle.bundle import MANIFEST_FILE, Bundle
 from serve.registry.lifecycle import Stage
 from serve.registry.loader import LoadModels, load_threads
 from serve.registry.pipeline import Pipeline
-from serve.registry.reloader import MOST_STUCK_LOADS
+from serve.registry.reloader import MAX_STUCK_LOADS
 from serve.runtime.model import Model
 from serve.settings import ServeSettings
 from tests.support.fakes import EOS_ID, FakeModel, translate
@@ -363,7 +363,7 @@ def test_too_many_stuck_loads_end_all_loads_until_one_of_them_ends(
     """Every stuck load keeps its memory."""
     put_bundle(folder / "a", tokenizer, direction("fi-de", 9))
     with impatient(limited):
-        for _ in range(MOST_STUCK_LOADS):
+        for _ in range(MAX_STUCK_LOADS):
             assert "--load-timeout-seconds" in reload(limited, 422)["failed"]["a"]
     before = load_threads()
     assert "restart" in reload(limited, 422)["problem"]

@@ -156,7 +156,7 @@ def test_a_step_for_one_row_commits_a_few_pages(wide_bundle: Bundle) -> None:
 
 
 def test_the_number_of_bindings_is_bounded(sessions: NativeSessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "MOST_BINDINGS", 3)
+    monkeypatch.setattr(native, "MAX_BINDINGS", 3)
     steps = Steps(sessions)
     for count_of_best in range(1, 9):
         assert steps.step(best_count=count_of_best).best(ALL, count_of_best)[0].shape == (ROWS, count_of_best)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.search import normalize as normalize_in_training
-from serve.search.hypothesis import LEAST_COVERAGE, coverage, normalize, normalized_score
+from serve.search.hypothesis import MIN_COVERAGE, coverage, normalize, normalized_score
 
 
 @pytest.mark.parametrize(("length_penalty", "expected"), [(0.0, -6.0), (1.0, -1.5), (0.5, -3.0)])
@@ -31,8 +31,8 @@ def test_hypotheses_compare_as_in_training(length_penalty: float) -> None:
         ([3.0, 1.5], 0.0),
         ([0.5, 2.0], math.log(0.5)),
         ([0.5, 0.25], math.log(0.125)),
-        ([0.0, 1.0], math.log(LEAST_COVERAGE)),
-        ([0.0] * 500, 500 * math.log(LEAST_COVERAGE)),
+        ([0.0, 1.0], math.log(MIN_COVERAGE)),
+        ([0.0] * 500, 500 * math.log(MIN_COVERAGE)),
     ],
 )
 def test_coverage_is_negative_for_source_tokens_with_too_little_attention(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from model.network.translation_model import DecoderState
 from model.search import beam_search
-from serve.search.hypothesis import LEAST_COVERAGE, FinishReason
+from serve.search.hypothesis import MIN_COVERAGE, FinishReason
 from serve.search.options import SearchOptions
 from serve.search.sampling import uniforms
 from tests.support import search_reference
@@ -207,7 +207,7 @@ def test_the_coverage_penalty_prefers_attention_to_the_whole_source() -> None:
     assert targets(plain) == [(A,), (B,)]
     assert targets(covered) == [(B,), (A,)]
     assert covered[0].normalized_score == plain[1].normalized_score
-    assert covered[1].normalized_score == pytest.approx(plain[0].normalized_score + 0.1 * math.log(LEAST_COVERAGE))
+    assert covered[1].normalized_score == pytest.approx(plain[0].normalized_score + 0.1 * math.log(MIN_COVERAGE))
 
 
 def test_samples_come_best_first_and_each_from_its_own_numbers() -> None:

@@ -41,7 +41,7 @@ READY_SECONDS = 60.0
 ANSWER_SECONDS = 5.0
 # The server looks at its files that often, at least.
 WATCHED_SECONDS = 5.0
-MOST_REQUESTS = 2_000
+MAX_REQUESTS = 2_000
 SLOW = {"text": "A dog runs. " * 100}
 
 
@@ -118,9 +118,9 @@ def full_pipe(program: Sequence[str], tree: Path, keys: Path) -> Iterator[str]:
     """Yields how many requests a server answers while nobody reads its log."""
     with serve_to_pipe(program, tree, keys) as server:
         answered = 0
-        while answered < MOST_REQUESTS and server.status(json={"text": "A dog."}) == httpx.codes.OK:
+        while answered < MAX_REQUESTS and server.status(json={"text": "A dog."}) == httpx.codes.OK:
             answered += 1
-        yield f"{answered:,} of {MOST_REQUESTS:,} requests answered, then /healthz {server.status('/healthz')}"
+        yield f"{answered:,} of {MAX_REQUESTS:,} requests answered, then /healthz {server.status('/healthz')}"
 
 
 def flood_rows(program: Sequence[str], tree: Path, seconds: float, only: Sequence[str]) -> Iterator[Mapping[str, str]]:

@@ -8,7 +8,7 @@ namespace {
 
 #if defined(__AMX_INT8__)
 
-constexpr Index kFewestRows = 3;  // fewer are faster without tiles
+constexpr Index kMinRows = 3;  // fewer are faster without tiles
 constexpr Index kTileRows = 16;
 
 // Products of R tiles of rows, the second of which begins at the row `second`, with B blocks.
@@ -60,7 +60,7 @@ void amx_tile(const Int8Operands& in, const TileOutput& out, Index rows, Index t
 
 void multiply_amx(const Int8Matrix& w, Int8Rows x, Index rows, BlockRange range, const Epilogue& epilogue,
                   OutputRows y) {
-  if (rows < kFewestRows || w.inputs % 64 != 0) return multiply_int8(w, x, rows, range, epilogue, y);
+  if (rows < kMinRows || w.inputs % 64 != 0) return multiply_int8(w, x, rows, range, epilogue, y);
   const Index most = highest_tile(rows, 2 * kTileRows);
   const bool two = most > kTileRows;
   const Index tile_rows = two ? (most + 1) / 2 : most;

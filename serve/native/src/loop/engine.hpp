@@ -76,7 +76,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool stop(double timeout_seconds) {
     stopping_ = true;
     scheduler_->drain();
-    const std::chrono::duration<double> timeout(std::min(timeout_seconds, kLongestSeconds));
+    const std::chrono::duration<double> timeout(std::min(timeout_seconds, kMaxSeconds));
     const bool ended = !ended_.valid() || ended_.wait_for(timeout) == std::future_status::ready;
     scheduler_->fail_all(Failure::kDraining);
     if (!ended) {
@@ -122,7 +122,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   // One failure may have its cause in one input; several in a row point to the model.
   static constexpr int64_t kUnhealthyFailures = 3;
-  static constexpr double kLongestSeconds = 1e8;  // clocks overflow beyond
+  static constexpr double kMaxSeconds = 1e8;  // clocks overflow beyond
 
   void publish() {
     completions_->publish(records_, urgent_);

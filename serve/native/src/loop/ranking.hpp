@@ -10,12 +10,12 @@
 namespace dragoman {
 
 // Avoids log(0) for a source token without attention.
-constexpr double kLeastCoverage = 1e-6;
+constexpr double kMinCoverage = 1e-6;
 
 // Returns sum_i log(min(sum_j a_ij, 1)) of the attention that each source token got (Wu et al. 2016, equation 14).
 inline double coverage(const std::vector<float>& attention_sums) {
   double sum = 0;
-  for (const double attention : attention_sums) sum += std::log(std::clamp(attention, kLeastCoverage, 1.0));
+  for (const double attention : attention_sums) sum += std::log(std::clamp(attention, kMinCoverage, 1.0));
   return sum;
 }
 

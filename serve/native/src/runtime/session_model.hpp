@@ -104,7 +104,7 @@ class SessionModel : public StepModel {
                   batch.aligned ? 1 : 0};
     auto found = bindings_.find(key);
     if (found == bindings_.end()) {
-      if (bindings_.size() == kMostBindings) bindings_.clear();
+      if (bindings_.size() == kMaxBindings) bindings_.clear();
       found = bindings_.emplace(key, bind_step(key)).first;
     }
     found->second.run();
@@ -129,7 +129,7 @@ class SessionModel : public StepModel {
   using ElementType = ort::ElementType;
   // Rows, scored rows, best tokens and alignments: what the shapes of a step depend on.
   using Key = std::array<int32_t, 4>;
-  static constexpr size_t kMostBindings = 512;  // that are kept
+  static constexpr size_t kMaxBindings = 512;  // that are kept
   static constexpr const char* kInputs[] = {"positions", "target_slots", "source_slots", "source_lengths",
                                             "scored_rows"};
 

@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const CELL = 26;
 const CHARACTER = 7.6;
 // A map shrinks to the width of the page, but no further than this.
-const LEAST_SCALE = 0.7;
+const MIN_SCALE = 0.7;
 // A cell is as opaque as its weight is large; the style sheet has its color in both themes, a saved file this one.
 const COLOR = "#0d5e57";
 
@@ -45,7 +45,7 @@ export function drawMap(alignment, text, translation, label) {
   const map = /** @type {SVGSVGElement} */ (
     node("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, width, height, role: "img" })
   );
-  map.style.minWidth = `${LEAST_SCALE * width}px`;
+  map.style.minWidth = `${MIN_SCALE * width}px`;
   map.append(node("title", {}, label));
   columns.forEach((word, index) => {
     const [x, y] = [left + index * CELL + CELL * 0.6, top - 8];

@@ -8,7 +8,7 @@ import onnx
 import pytest
 import torch
 
-from export.graphs.graph_files import ALIGNMENT_BYTES, SMALLEST_EXTERNAL_BYTES
+from export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
 from export.graphs.native.models import DOMAIN, OPSET, read_native
 from export.make_bundle import BundleOptions
 from model.network.transformer import Transformer
@@ -43,7 +43,7 @@ def places_of(graph: onnx.ModelProto) -> dict[str, tuple[int, int]]:
             assert place["location"] == WEIGHTS_FILE
             stored[tensor.name] = int(place["offset"]), int(place["length"])
         else:
-            assert len(tensor.raw_data) < SMALLEST_EXTERNAL_BYTES
+            assert len(tensor.raw_data) < MIN_EXTERNAL_BYTES
     return stored
 
 

@@ -59,7 +59,7 @@ def test_long_texts_and_unknown_languages_are_refused(served: LiveService) -> No
 def test_the_number_of_suggestions_is_bounded(
     tmp_path: Path, state_url: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suggestions, "MOST_SUGGESTIONS", 2)
+    monkeypatch.setattr(suggestions, "MAX_SUGGESTIONS", 2)
     state = State(tmp_path, state_url)
     store = SuggestionStore(state)
     first, second = Suggestion("a\0", "b", "en", "de"), Suggestion("c", "d", "en", "de")
@@ -73,7 +73,7 @@ def test_the_number_of_suggestions_is_bounded(
 
 
 def test_one_client_leaves_room_for_the_suggestions_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suggestions, "MOST_SUGGESTIONS", 4)
+    monkeypatch.setattr(suggestions, "MAX_SUGGESTIONS", 4)
     state = State(tmp_path)
     store, suggestion = SuggestionStore(state), Suggestion(**STORED)
     assert [store.add(suggestion, "first") for _ in range(3)] == [True, True, False]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.protect.markup.elements import MOST_LEVELS, MarkupFormat, MarkupOptions
+from serve.protect.markup.elements import MAX_LEVELS, MarkupFormat, MarkupOptions
 from serve.protect.markup.sentences import read_document
 from serve.protect.markup.tokens import MarkupError
 from tests.support.markup import split, translate_markup
@@ -156,16 +156,16 @@ def test_the_levels_of_elements_are_limited(markup_format: MarkupFormat) -> None
         return f"{'<b>' * levels}a{'</b>' * levels}"
 
     chosen = MarkupOptions(markup_format)
-    assert translate_markup(f"{nested(MOST_LEVELS)} b", chosen) == f"{nested(MOST_LEVELS)} b"
-    with pytest.raises(MarkupError, match=f"more than {MOST_LEVELS} levels") as refused:
-        read_document(nested(MOST_LEVELS + 1), chosen, split)
-    assert refused.value.position == 3 * MOST_LEVELS
+    assert translate_markup(f"{nested(MAX_LEVELS)} b", chosen) == f"{nested(MAX_LEVELS)} b"
+    with pytest.raises(MarkupError, match=f"more than {MAX_LEVELS} levels") as refused:
+        read_document(nested(MAX_LEVELS + 1), chosen, split)
+    assert refused.value.position == 3 * MAX_LEVELS
 
 
 def test_elements_that_browsers_end_do_not_count_as_levels() -> None:
-    text = "<p>a<li>b<tr><td>c" * (2 * MOST_LEVELS)
-    assert len(sentences(f"<ul>{'<li><p>a' * (2 * MOST_LEVELS)}</ul>")) == 2 * MOST_LEVELS
-    assert sentences(f"<table>{'<tr><td>c' * (2 * MOST_LEVELS)}</table>{text[:3]}d")[-1] == "d"
+    text = "<p>a<li>b<tr><td>c" * (2 * MAX_LEVELS)
+    assert len(sentences(f"<ul>{'<li><p>a' * (2 * MAX_LEVELS)}</ul>")) == 2 * MAX_LEVELS
+    assert sentences(f"<table>{'<tr><td>c' * (2 * MAX_LEVELS)}</table>{text[:3]}d")[-1] == "d"
 
 
 @pytest.mark.parametrize(

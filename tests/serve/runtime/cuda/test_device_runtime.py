@@ -24,7 +24,7 @@ from serve.runtime.onnx_runtime import run_options
 SLOTS = 6
 # Limits of the wide models.
 MAX_SOURCE, MAX_TARGET = 40, 24
-LEAST_CAPACITY = 8
+MIN_CAPACITY = 8
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def device_sessions(states_bundle: Bundle) -> DeviceSessions:
 def _small_capacities() -> Iterator[None]:
     """Sets capacities of 8, 16, 32 and 40 positions, and a state that shrinks soon."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_runtime, "LEAST_SOURCE_CAPACITY", LEAST_CAPACITY)
+        patch.setattr(device_runtime, "MIN_SOURCE_CAPACITY", MIN_CAPACITY)
         patch.setattr(device_runtime, "SHRINK_STEPS", 3)
         patch.setattr(device_runtime, "ENCODER_ROWS", 3)
         yield
