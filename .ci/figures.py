@@ -32,7 +32,7 @@ from pydantic import BaseModel
 import dragoman
 
 # The first function of a path, and the function that queues a sequence: qualified names without their modules.
-HANDLER = "HttpApi.translate"
+HANDLER = "HttpTexts.translate"
 QUEUE = "NativeScheduler._push"
 # The classes that carry a request from the handler to the queue. A call that receives one of them, also as its `self`
 # or as elements of a list, hands the request on.
