@@ -196,8 +196,6 @@ async def with_retries(
     """Returns the result of an attempt, repeated after temporary failures.
 
     Args:
-        access: the hub.
-        attempt: sends a request.
         progress_bytes: returns what earlier attempts have brought and the next one keeps.
 
     Raises:

@@ -59,7 +59,6 @@ def serve(settings: ServeSettings, load: LoadModels | None = None) -> None:
     """Serves bundles until a signal.
 
     Args:
-        settings: of the service.
         load: loads the graphs of a bundle for engines in Python; None: for the engines that fit the bundle.
 
     Raises:
@@ -98,7 +97,6 @@ def serve_in_place(settings: ServeSettings, place: WorkerPlace, load: LoadModels
     """Serves as one of several processes, until a signal or the supervisor's word; returns the exit status.
 
     Args:
-        settings: of the service.
         place: of this process among the others.
         load: as of `serve`.
     """

@@ -61,7 +61,6 @@ class Service:
         """Builds every object. Must be called inside the event loop.
 
         Args:
-            settings: of the service.
             models: opened, not loaded; at least one.
             loader: loads the models, also at a reload.
             metrics: extended by those of the process and the interpreter.

@@ -24,9 +24,6 @@ def read_tokenizer(
     """Reads the tokenizer in the folder of a model or its parent.
 
     Args:
-        folder: folder of the model.
-        config: names the special pieces.
-        vocabularies: pieces of both sides.
         tokens: those that stand for target languages.
         asked: the languages of the model, whose rules merges need.
 

@@ -27,7 +27,6 @@ class SyncEngine:
         """Starts empty.
 
         Args:
-            sessions: the opened bundle.
             slots: rows that run at once; a sequence with beam search takes `beam_size` of them.
         """
         metrics = Metrics(CollectorRegistry(), sessions.manifest.name)

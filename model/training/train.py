@@ -156,10 +156,7 @@ def train(
     """Trains until the last step, from the last checkpoint if there is one.
 
     Args:
-        folder: of the run.
-        config: of the run.
         data: training and validation pairs.
-        hardware: to train on.
         initial: has the first parameters of a new run; None: they are drawn.
         samples: of the initial model, for its directions that the data lacks.
 

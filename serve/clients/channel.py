@@ -140,7 +140,6 @@ def open_channel(target: str, settings: ClientSettings, options: Options | None 
 
     Args:
         target: host and port, or a name with several addresses.
-        settings: of the connection.
         options: gRPC channel options that replace those of the settings.
 
     Raises:

@@ -121,7 +121,6 @@ class RestClient:
         Args:
             path: of the file; the end of its name is its format.
             report: called with the progress, 0 to 1.
-            wanted: options.
 
         Raises:
             NotTranslatedError: if a call fails, or the document cannot be translated.

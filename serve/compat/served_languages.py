@@ -42,7 +42,6 @@ class ServedLanguages:
         """Returns the code of a language as `served_code` finds it; None: it is not served.
 
         Args:
-            code: from a client.
             more: codes to try last.
         """
         return served_code(code, self._models.offers, more)
@@ -58,7 +57,6 @@ class ServedLanguages:
 
         Args:
             source: code from a client; None: to be detected.
-            target: code from a client.
             unserved: returns the error for a language that is not served, given `source` or `target` and its code.
             variants: returns the codes to try last.
 

@@ -39,11 +39,6 @@ FORMATS: dict[str, Parse] = {
 def parse_document(name: str, content: bytes, request: DocumentRequest) -> Document:
     """Parses a file.
 
-    Args:
-        name: of the file.
-        content: of the file.
-        request: what is translated.
-
     Raises:
         DocumentError: if the format is unknown or the file malformed.
     """

@@ -151,11 +151,9 @@ def _part(
     """Returns the part of a message.
 
     Args:
-        message: the text.
         places: where the marks go.
         spans: where translations go.
         marks: of the entry, such as a line of flags.
-        request: of the document.
     """
     if not is_translatable(message):
         return None

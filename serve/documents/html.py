@@ -40,7 +40,6 @@ def html_parts(text: str, ignore_tags: frozenset[str], offset: int = 0) -> Itera
     """Yields the parts of a page.
 
     Args:
-        text: the page.
         ignore_tags: names of elements whose content stays.
         offset: place of the page in the document.
 

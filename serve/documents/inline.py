@@ -119,8 +119,6 @@ class Inline:
         """Returns the document's form of a translation.
 
         Args:
-            translation: of the segment.
-            write_text: escapes text.
             dropped: keys of formatting that is left out if nothing is inside.
         """
         items = list[Item]()

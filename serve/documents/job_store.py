@@ -313,7 +313,6 @@ class JobStore:
         """Gives a job back, for any worker; the attempt does not count. Returns whether the claim still held.
 
         Args:
-            claim: of the job.
             wait_seconds: in which no worker claims a job of the owner that waits.
         """
         claimed_until_seconds = self._clock() + wait_seconds

@@ -50,10 +50,8 @@ class DocumentJobs:
 
         Args:
             name: of the file; its end names the format.
-            data: the file.
             source_language: code or English name, or `auto`.
             target_language: code or English name; files and names of results state it as a code.
-            options: of the translation.
             account: id of the client's API key, whose limits apply; empty: none is required.
             owner: what counts as one client, and has a share of the store.
 

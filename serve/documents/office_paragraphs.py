@@ -99,8 +99,6 @@ class _Reader:
         """Creates the reader.
 
         Args:
-            document: with paragraphs.
-            dialect: of the document.
             prefix: of the paragraph that is read.
             paragraphs: start tags of all paragraphs, sorted.
             forms: openings of runs; equal ones become one object.
@@ -162,7 +160,6 @@ class _Reader:
 
         Args:
             child: start tag of the element.
-            opening: of the run.
             begun: start tag of the run, if the element is its first one.
             ended: start tag of the run, if the element is its last one.
         """

@@ -47,8 +47,6 @@ class SplicedDocument:
         """Stores the document.
 
         Args:
-            text: the document.
-            parts: what is translated.
             encode: returns the bytes of a text.
             request: bounds the number of parts.
             edits: made if any text changes. They are complete once all parts are read.
@@ -86,7 +84,6 @@ class Parts:
         """Stores parts.
 
         Args:
-            parts: of a text.
             request: bounds the number of parts.
             before: number of parts of other texts of the document.
 
@@ -183,8 +180,6 @@ def decode_as(content: bytes, encoding: str, errors: str = "strict") -> tuple[st
     """Returns the text of a file in a known encoding, and a function that encodes it again.
 
     Args:
-        content: of the file.
-        encoding: its name.
         errors: how to encode characters that the encoding lacks.
 
     Raises:

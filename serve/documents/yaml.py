@@ -139,9 +139,7 @@ def _write_block(raw: str, before: str, translation: str) -> str:
     """Returns a block scalar with another text; its header and the white space around its text stay.
 
     Args:
-        raw: the scalar.
         before: white space at the start of its value.
-        translation: the new text.
     """
     header, _, body = raw.partition("\n")
     head, _, tail = body.partition(body.strip())

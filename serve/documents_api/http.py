@@ -127,7 +127,6 @@ class HttpDocuments:
 
         Args:
             jobs: None: the server has no state directory, and refuses documents.
-            translator: checks languages and models.
             reader: of bodies as large as documents.
         """
         self._jobs = jobs

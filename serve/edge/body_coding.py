@@ -39,7 +39,6 @@ async def decompress(
     Args:
         body: one compressed stream.
         coding: `gzip` or `deflate`.
-        max_bytes: of the content.
         deadline_seconds: on the clock of `time.monotonic`.
         reserve: is called before large content waits for its turn; may raise.
 

@@ -29,8 +29,6 @@ def error_documentation(
 
     Args:
         schema: of the body of an error.
-        invalid: description of status 400.
-        forbidden: description of status 403.
         more: descriptions of the statuses of one interface.
     """
     statuses: dict[int, str] = {HTTPStatus.BAD_REQUEST: invalid, HTTPStatus.FORBIDDEN: forbidden, **_STATUSES, **more}

@@ -55,8 +55,6 @@ class Engine:
         Args:
             model: the model; no other engine may use it.
             scheduler: supplies the sequences; engines may share it.
-            metrics: counts steps and padding.
-            manifest: gives the special tokens.
             continuing_ids: tokens that continue a word.
             step_timeout_seconds: a step that takes longer counts as hanging.
             clock: returns the time in seconds, on the clock of the sequences' deadlines.

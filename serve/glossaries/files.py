@@ -32,8 +32,6 @@ def read_entries(
     """Returns the entries of a file; blank lines have none.
 
     Args:
-        text: of the file.
-        entries_format: of the file.
         source_language: ISO 639-1 code; TBX may have other languages, too.
         target_language: the same.
 

@@ -35,8 +35,6 @@ class GlossaryReader:
         """Returns the entries of a file, as `serve.glossaries.files.read_entries` does.
 
         Args:
-            text: of the file.
-            entries_format: of the file.
             source_language: ISO 639-1 code.
             target_language: the same.
             deadline_seconds: on the clock of `time.monotonic`.

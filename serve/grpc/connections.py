@@ -140,7 +140,6 @@ class Connections:
         """Starts without connections.
 
         Args:
-            most_message_bytes: of a message.
             max_idle: idle connections that stay open.
             count_ignored: called for each connection that is ignored.
         """

@@ -49,9 +49,6 @@ class RequestGuard:
         """Creates the guard.
 
         Args:
-            authenticator: checks the API keys.
-            load_shedder: admits unary calls.
-            metrics: counts refused calls.
             methods: metrics labels of the paths of shed methods; other paths are `other`.
             probes: paths of methods that need no key, besides health checks.
             connections: count the calls and their messages.

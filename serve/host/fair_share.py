@@ -9,7 +9,6 @@ def largest_share(limit: int, others: int, *, first: bool) -> int:
     """Returns how much of a store a client may fill.
 
     Args:
-        limit: of the store.
         others: what other clients have stored.
         first: whether the client has at most one item.
     """

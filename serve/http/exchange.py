@@ -259,7 +259,6 @@ def make_scope(
     Args:
         method: as received.
         target: as received.
-        version: of HTTP.
         headers: with names in lower case.
         connection: what all requests of a connection share: `scheme`, `client`, `server` and `state`.
 

@@ -86,7 +86,6 @@ class Account:
         """Creates the account.
 
         Args:
-            key: whose use is counted.
             usage: for all processes; None: nothing is counted, and limits of characters and requests do not apply.
             writing: held while rows of the process are written.
             clock: returns the seconds since 1970.

@@ -33,7 +33,6 @@ class KeyRing:
         """Creates the ring.
 
         Args:
-            accounts: of all keys.
             keys: texts of keys without limits.
             store: of further keys.
         """

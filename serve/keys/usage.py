@@ -120,8 +120,6 @@ class UsageStore:
         """Returns the characters that a key has used in a period.
 
         Args:
-            key_id: of the key.
-            period_start_seconds: of the period.
             own_used: by this process, which may be more than it has written; None: as written.
         """
         with self._state.reading() as connection:

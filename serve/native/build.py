@@ -95,7 +95,6 @@ def build(out: Path = LIBRARY, *, options: Sequence[str] = (), objects: Path = O
     """Compiles the library and returns its path.
 
     Args:
-        out: the library to write.
         options: further options of the compiler and the linker.
         objects: folder of compiled objects, which are reused while nothing that they depend on changes.
 

@@ -34,7 +34,6 @@ class BatchedHistogram(Histogram):
 
         Args:
             counts: observations up to each upper bound but not up to the one before, and above all.
-            total: sum of the observations.
         """
         self._sum.inc(total)
         for bucket, count in zip(self._buckets, counts, strict=True):

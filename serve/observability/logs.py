@@ -161,9 +161,7 @@ class RecordedRequest:
         """Prepares the record.
 
         Args:
-            metrics: counts the request.
             protocol: "grpc" or "rest".
-            method: the called method.
             request_id: as of `RequestRecord`.
             headers: may continue a trace of the client (W3C Trace Context).
             account: as of `RequestRecord`.

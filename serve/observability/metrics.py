@@ -217,7 +217,6 @@ class Metrics:
         """Counts a translated sequence and observes its times.
 
         Args:
-            reason: why it ended.
             first_token_seconds: from admission to the first token.
             further_tokens: number of tokens after the first, the end token included.
             further_seconds: total time of the further tokens.
@@ -263,9 +262,6 @@ class Metrics:
         """Adds many runs of the model at once.
 
         Args:
-            phase: of the runs.
-            seconds: total duration.
-            sequences: total number of sequences.
             by_seconds: runs up to each of `LATENCY_BUCKETS`, and above all.
             by_sequences: runs up to each of `SEQUENCE_BUCKETS`, and above all.
         """
@@ -409,7 +405,6 @@ class ServiceMetrics:
             protocol: as of `RecordedRequest`.
             method: as of `RecordedRequest`.
             outcome: `ok`, or the `reason` of a `ServiceError`.
-            seconds: duration of the request.
         """
         known = self._models.get(model)
         requests = self._unrouted if known is None else known.requests

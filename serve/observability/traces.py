@@ -123,7 +123,6 @@ def begin_trace(name: str, protocol: str, headers: Mapping[str, str]) -> Trace |
     """Starts the trace of a request if it is sampled; it is the current one until `leave`. The caller ends the trace.
 
     Args:
-        name: of the span.
         protocol: "grpc" or "rest".
         headers: of the request; may continue a trace of the client (W3C Trace Context).
     """

@@ -85,9 +85,7 @@ def align_tokens(
     """Returns the alignment of the tokens of a sentence, given its attention, [T, S].
 
     Args:
-        text: the sentence.
         source: characters of each source token.
-        translation: of the sentence.
         target: characters of each target token.
         attention: to source tokens, without special ones.
     """

@@ -83,7 +83,6 @@ class Dispatcher:
         """Translates all texts of the request, or none.
 
         Args:
-            request: from the client.
             record: receives model, direction and response.
 
         Raises:

@@ -35,7 +35,6 @@ def load_models(
 
     Args:
         settings: with device, engines and slots resolved by `serve.registry.loader`.
-        bundle: the bundle to load.
         change: wraps the sessions without changing their results; CPU only.
 
     Raises:

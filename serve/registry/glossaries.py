@@ -18,10 +18,7 @@ async def find_indexes(
     """Returns the terms of a request, those that count first.
 
     Args:
-        request: with terms and glossaries.
         stored: the glossaries of the client; None: there are none.
-        source_language: of the texts.
-        target_language: of their translations.
 
     Raises:
         InvalidRequestError: if a term is invalid, or there are too many.

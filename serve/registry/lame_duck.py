@@ -19,7 +19,6 @@ async def run_lame_duck(lifecycle: Lifecycle, fail_health_checks: Awaitable[None
     Args:
         lifecycle: enters the stage, which fails the REST probes.
         fail_health_checks: fails the gRPC health checks.
-        seconds: duration of the stage.
     """
     lifecycle.enter(Stage.LAME_DUCK)
     await fail_health_checks

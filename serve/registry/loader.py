@@ -123,8 +123,6 @@ class ModelLoader:
         """Opens nothing yet.
 
         Args:
-            settings: of the service.
-            metrics: of the service.
             load_models: loads the graphs of a bundle.
             native: whether native engines run the bundles that they can run.
         """

@@ -85,7 +85,6 @@ async def translate_texts(
 
     Args:
         parts: translates the texts of one language as one part.
-        texts: of the request.
         request: all but its texts and its source language.
 
     Raises:

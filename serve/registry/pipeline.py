@@ -48,9 +48,6 @@ async def check_golden(
 
     Args:
         golden: at least one sentence, with expected tokens, in one of the directions.
-        directions: of the model.
-        tokenizer: of the model.
-        scheduler: runs the sentences.
         source_suffix: tokens after every source.
         max_target_tokens: the limit that applied to the expected tokens.
         together: number of sentences submitted at once.
@@ -94,8 +91,6 @@ class Pipeline:
 
         Args:
             settings: with device, engines and slots resolved.
-            bundle: to serve.
-            metrics: of the model.
             native: whether native engines run the bundle.
 
         Raises:

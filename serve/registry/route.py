@@ -96,7 +96,6 @@ def served_code(name: str, offers: Offers, more: Collection[str] = ()) -> str | 
     """Returns the code of a language by any of its codes, in any case and of any region, or by its English name.
 
     Args:
-        name: from a client.
         offers: None is returned for a language that they do not have.
         more: codes to try last, in lower case.
     """

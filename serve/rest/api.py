@@ -33,9 +33,7 @@ def build_app(
     """Returns the application.
 
     Args:
-        groups: all routes.
         interfaces: the first one that owns a path answers its errors; the last one owns all paths.
-        guard: of every request.
         open_paths: neither recorded nor guarded.
         cors_origins: pages of these origins may send requests from a browser.
     """

@@ -34,7 +34,6 @@ class Routes:
         """Collects the handlers.
 
         Args:
-            routes: of the application.
             write_http_error: returns the response to an HTTP error.
         """
         app = Starlette(

@@ -68,7 +68,6 @@ class DecoderState:
         """Allocates zeros.
 
         Args:
-            specs: the tensors.
             slots: the most rows.
             max_source_tokens: source tokens of the longest row.
             max_target_tokens: positions that the longest row decodes.

@@ -86,8 +86,6 @@ def open_session(
     """Returns a session of a graph, without fallback to other providers.
 
     Args:
-        path: the graph.
-        options: the session's options.
         providers: execution providers, the preferred one first.
         skipped: optimizers to disable.
 

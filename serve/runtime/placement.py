@@ -134,8 +134,6 @@ def place(
     """Chooses the device, engines and slots of a model.
 
     Args:
-        choice: the operator's choice.
-        bundle: the model.
         engines: configured number; None: one per GPU.
         slots: configured slots per engine.
         memory_bytes: limit of the memory on each GPU; None: what is free.

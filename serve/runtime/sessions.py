@@ -14,7 +14,6 @@ def load_sessions(
     """Opens the graphs of a bundle on the CPU; all engines may share them.
 
     Args:
-        bundle: a checked bundle.
         threads: intra-op threads; 1 is best if several engines share the CPUs.
         aligned: whether steps return alignments; requires a bundle with alignment heads.
         profile_prefix: prefix of the file for ONNX Runtime's profile of the decoder, which `decoder.end_profiling()`

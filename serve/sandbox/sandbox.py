@@ -75,9 +75,7 @@ class Sandbox:
 
         Args:
             parser: its name in the dictionary PARSERS of its module.
-            items: arguments.
             purpose: calls of one purpose wait for each other.
-            limits: of the call.
             deadline_seconds: on the clock of `time.monotonic`; None: the call waits for all before it.
             convert: called with each item of the result; raises LookupError, TypeError or ValueError for a wrong one.
 

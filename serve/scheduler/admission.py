@@ -30,7 +30,6 @@ class Reservation:
         """Changes the number of reserved rows.
 
         Args:
-            rows: the new number.
             spare_rows: rows that must stay free for other requests if the reservation grows.
 
         Raises:

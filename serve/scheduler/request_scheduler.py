@@ -41,7 +41,6 @@ class RequestScheduler(ABC):
             slots: rows of all engines together.
             engines: number of engines that share the slots equally.
             queue_limit: maximum of waiting rows while every slot is taken.
-            metrics: of the model.
             clock: returns the time in seconds, on the clock of the deadlines.
             queue_timeout_seconds: longest wait before the start; None: until the deadline.
         """
@@ -95,7 +94,6 @@ class RequestScheduler(ABC):
         Args:
             rows: number of rows; the reservation can be resized.
             deadline_seconds: on the monotonic clock; None: none.
-            priority: of the sequences.
             patient: exempts the sequences from the queue timeout.
 
         Raises:
@@ -165,8 +163,6 @@ class RequestScheduler(ABC):
         """Estimates the time until a new sequence starts, 0 while unknown, and that of its run. Called with the lock.
 
         Args:
-            deadline_seconds: of the sequence.
-            priority: of the sequence.
             now_seconds: the time on the monotonic clock.
         """
 

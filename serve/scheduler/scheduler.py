@@ -41,7 +41,6 @@ class Scheduler(RequestScheduler):
             queue_limit: maximum of waiting rows while every slot is taken.
             prefill_token_budget: maximum of source tokens that start at once in one engine, so that running rows do not
                 stall; a longer sequence starts alone.
-            metrics: of the model.
             clock: returns the time in seconds, on the clock of the deadlines.
             engines: number of engines that share the slots equally.
             running_token_budget: maximum of tokens that run together, counted as rows x (source tokens + longest

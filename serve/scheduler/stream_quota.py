@@ -42,7 +42,6 @@ class StreamQuota:
         """Starts without streams.
 
         Args:
-            scheduler: reserves the rows.
             spare_rows: rows that a stream leaves free while another request of it is inside.
         """
         self._scheduler = scheduler

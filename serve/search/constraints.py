@@ -29,7 +29,6 @@ def constrain(
     Args:
         logits: float32 [V].
         target_ids: the tokens so far.
-        options: of its sequence.
         eos_id: the token that ends a translation.
         continuing_ids: tokens that continue a word.
     """

@@ -53,7 +53,6 @@ def supervise(settings: ServeSettings, load: LoadModels | None = None) -> None:
     """Serves with several processes until a signal.
 
     Args:
-        settings: of the service.
         load: as of `serve.app.serve`.
 
     Raises:

@@ -50,7 +50,6 @@ def refusal(error: ValidationError, *parents: str) -> InvalidRequestError:
     """Returns the client's error for the first invalid field.
 
     Args:
-        error: from pydantic.
         parents: fields that contain the record, outermost first.
     """
     first = error.errors(include_url=False)[0]

@@ -203,7 +203,6 @@ class RequestLimits:
         """Returns the request to the model.
 
         Args:
-            request: from the client.
             direction: one of the model's.
             deadline_seconds: on the clock of `time.monotonic`.
             glossary: the terms of each text; empty: none.

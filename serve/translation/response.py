@@ -210,8 +210,6 @@ class ResponseBuilder:
         """Connects the parts of a model.
 
         Args:
-            tokenizer: of the model.
-            vocabulary: of the target side.
             suffix_tokens: number of special tokens after every source.
             least_log_probability: mean per token below which a text has low confidence; None: unknown.
         """

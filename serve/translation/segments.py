@@ -82,7 +82,6 @@ class SegmentedText(NamedTuple):
         """Splits a text, and stops at the first sentence beyond the limit.
 
         Args:
-            text: any text.
             language: ISO 639-1 code; for an unknown one, rules of a related language or of English apply.
             fits: returns whether the model can read a sentence.
             most_sentences: the limit, after cuts.

@@ -75,7 +75,6 @@ class Submission:
         """Makes the sequences. Must be called inside the event loop.
 
         Args:
-            scheduler: runs the sequences.
             specs: one per sequence.
             deadline_seconds: on the clock of `time.monotonic`; None: none.
             notifier: streams the sequences: `change` returns after tokens of sequences with a single row, and after

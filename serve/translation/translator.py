@@ -106,11 +106,7 @@ class Translator:
         """Connects the parts of one model.
 
         Args:
-            tokenizer: of the model.
-            vocabulary: of the target side.
-            scheduler: runs the sequences.
             readiness: refuses requests while the model is not ready.
-            metrics: of the model.
             source_suffix: token ids after every source.
             max_source_tokens: longest source, prefix and suffix included.
             least_log_probability: mean per token below which a text has low confidence; None: unknown.
@@ -149,7 +145,6 @@ class Translator:
         """Translates all texts of the request, or none. Canceling the call frees its slots within one step.
 
         Args:
-            request: texts and options.
             reserved: rows of the request, released in the end; None: the request is admitted now.
 
         Raises:
@@ -371,11 +366,7 @@ class Translator:
         """Returns the growth of one sentence; None: no new final text.
 
         Args:
-            tokenized: the request.
-            submission: of the request.
             place: index of its sequence in the submission.
-            index: of the sentence.
-            text_stream: of the sentence.
             ended: whether its translation is complete.
         """
         if ended:

@@ -261,7 +261,6 @@ def run_pull(folder: Path, models: str, program: str) -> tuple[int, dict[str, st
 
     Args:
         folder: stands for / and /tmp.
-        models: value of MODELS.
         program: shell script that stands for `dragoman`.
     """
     (folder / "dragoman").write_text(f"#!/bin/sh\n{program}\n")

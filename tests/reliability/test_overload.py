@@ -175,7 +175,6 @@ def goodput(load: float, steps: int) -> tuple[float, float]:
 
     Args:
         load: as a share of the capacity of eight slots.
-        steps: duration.
     """
     bench, chance = Bench(slots=8, queue_limit=64), np.random.default_rng(1)
     useful_tokens, asked_seconds, took_seconds = 0, dict[DecodingSequence, float](), list[float]()

@@ -262,9 +262,6 @@ async def run_flood(served: Served, name: str, seconds: float, *, loaded_seconds
     """Floods a server with attacks of a family, next to well-behaved clients.
 
     Args:
-        served: the server.
-        name: of the family.
-        seconds: length of the flood.
         loaded_seconds: length of the comparison with a process that only uses as much of the CPU; 0: none.
     """
     await served.ask(WARM_SECONDS)

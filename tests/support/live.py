@@ -124,8 +124,6 @@ def put_bundle(
 
     Args:
         folder: its last part is the name of the model.
-        tokenizer: of the model.
-        directions: directions of the model.
         wrong: whether a golden sentence differs from the fake model.
         aligned: whether the model has an alignment head.
     """
@@ -260,7 +258,6 @@ class LiveService:
 
         Args:
             condition: polled.
-            seconds: of one leap.
             when: whether the server is in the wait that must end. While it works, a leap would exceed the limits of its
                 work too, such as that of a write, which takes long on a busy machine.
         """

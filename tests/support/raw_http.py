@@ -132,7 +132,6 @@ def serve_narrow(
 
     Args:
         bundle_path: as of `run_service`.
-        folder: for certificates.
         transport: "plain" or "tls".
         limits: of the connections.
         leaping: as of `run_service`.

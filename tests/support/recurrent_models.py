@@ -49,7 +49,6 @@ def random_recurrent(vocabulary_size: int = VOCABULARY, **fields: Any) -> Recurr
     """Returns an untrained model in evaluation mode, with different translations of different sources.
 
     Args:
-        vocabulary_size: number of tokens.
         fields: of RecurrentConfig, over those of a tiny model.
     """
     tiny = {"architecture": "recurrent", "d_model": 16, "window": 2, "max_source_tokens": 12, "max_target_tokens": 9}

@@ -55,10 +55,7 @@ def reply(content: bytes = b"", status: int = 200, *, length: int | None = None,
     """Returns an answer with a body and headers; underscores in their names are hyphens.
 
     Args:
-        content: the body.
-        status: of HTTP.
         length: stated length of the body; None: the true one, negative: none.
-        headers: more headers.
     """
 
     def answer(handler: Handler) -> None:

@@ -63,7 +63,6 @@ def search(
     - **Order.** By normalized score; of equals, the one that finished first, or that was drawn by the lower hypothesis.
 
     Args:
-        next_logits: the model.
         options: any; the prefix has at most `max_target_tokens` tokens, none of them the end token.
         eos_id: the token that ends a translation.
         attention: needed for a coverage penalty.

@@ -166,8 +166,6 @@ def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transf
     """Returns an untrained model with different translations of different sources.
 
     Args:
-        seed: of the parameters.
-        vocabulary_size: number of tokens.
         options: fields of TransformerConfig, over those of a tiny model.
     """
     sizes = {"d_model": 32, "d_ff": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}

@@ -27,14 +27,12 @@ def train(
     """Trains a model whose training begins with its present weights.
 
     Args:
-        model: of `transformers`.
         pairs: source and target of each example, with their special tokens.
         pad_id: fills sources.
         first_id: the first token that the decoder reads.
         seed: of the order of the examples.
         steps: batches of 32 examples.
         forced: tokens at the beginning of each target that the model need not predict.
-        highest_rate: of learning.
     """
     optimizer, random = torch.optim.Adam(model.parameters()), np.random.default_rng(seed)
     rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=highest_rate, total_steps=steps)

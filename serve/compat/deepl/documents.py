@@ -42,8 +42,6 @@ class DeepLDocuments:
         """Creates the handlers.
 
         Args:
-            documents: their jobs.
-            languages: of the models.
             receive: returns the parameters of an authenticated request, and its deadline.
             receive_large: does the same for a request of the size of a document.
         """

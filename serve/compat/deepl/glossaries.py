@@ -49,7 +49,6 @@ class DeepLGlossaries:
 
         Args:
             store: None: the server has no state directory, and refuses glossaries before it reads a body.
-            files: reads entries.
             languages: that a glossary may have.
             receive: returns the parameters of an authenticated request, and its deadline.
             receive_large: does the same for a request with entries.

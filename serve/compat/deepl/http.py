@@ -79,12 +79,9 @@ class DeepLHttp:
         """Creates the interface.
 
         Args:
-            dispatcher: translates.
             models: at least one.
-            reader: of parameters.
             authenticator: of keys in parameters and headers.
             glossaries: None: the server has no state directory.
-            glossary_files: reads entries.
             documents: their jobs; glossaries may be as large.
             prefix: before every path; empty: none.
         """

@@ -140,7 +140,6 @@ class TranslateParameters:
         """Returns the parameters.
 
         Args:
-            parameters: of the request.
             check_texts: raises an error if there are too many texts, or one is too long.
 
         Raises:

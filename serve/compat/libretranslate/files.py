@@ -40,8 +40,6 @@ class LibreTranslateFiles:
         """Creates the handlers.
 
         Args:
-            documents: their jobs.
-            languages: of the models.
             receive: returns the parameters of an authenticated request of the size of a document, and its deadline.
             prefix: before every path; empty: none.
             public_url: address of the server for its clients; None: that of the request.

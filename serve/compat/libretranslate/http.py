@@ -86,13 +86,10 @@ class LibreTranslateHttp:
         """Creates the interface.
 
         Args:
-            dispatcher: translates.
             models: at least one.
-            reader: of parameters.
             authenticator: of keys in parameters and headers.
             settings: the prefix of every path, the address for clients, and the limit of alternatives. Pages of any
                 origin may call the routes if the settings name none.
-            documents: their jobs.
             suggestions: None: they are refused.
         """
         prefix = settings.libretranslate_path.rstrip("/")

@@ -36,9 +36,7 @@ class NativeEngine:
         """Describes an engine that the loop has.
 
         Args:
-            scheduler: delivers the results.
             number: of the engine in the loop.
-            metrics: of the model.
             step_timeout_seconds: a step that takes longer counts as hanging.
             clock: that of the loop.
         """

@@ -66,10 +66,8 @@ class NativeScheduler(RequestScheduler):
         """Starts empty and open.
 
         Args:
-            library: contains the loop.
             config: slots, engines, budgets and the model.
             queue_limit: maximum of waiting rows while every slot is taken.
-            metrics: of the model.
             clock: that of the loop.
             queue_timeout_seconds: longest wait before the start; None: until the deadline.
         """

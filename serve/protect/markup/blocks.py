@@ -121,10 +121,6 @@ class BlockReader:
         """Starts at the beginning.
 
         Args:
-            text: the document.
-            tokens: of the document.
-            tree: elements of the document.
-            options: of the document.
             opaque: elements without translation that are points, also if they have text for the model to read.
         """
         self.references = list[Reference]()

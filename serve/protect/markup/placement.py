@@ -428,7 +428,6 @@ class Placer:
 
         Args:
             node: without an interval.
-            gap: its gap.
             first: the first place that it may have.
         """
         left, right = gap

@@ -74,8 +74,6 @@ class Escaper:
         """Learns the spellings of a document.
 
         Args:
-            document: with markup.
-            references: of its text.
             text: of the document, with references replaced.
             plain: whether the document has no markup; nothing is escaped then.
         """

@@ -126,9 +126,7 @@ def read_document(text: str, options: MarkupOptions, split: Split, marking: Mark
 
     Args:
         text: a document or a fragment of one.
-        options: format and tags.
         split: finds the sentences in the texts of all blocks.
-        marking: of the text.
 
     Raises:
         MarkupError: if the document is malformed or exceeds a limit.
@@ -275,7 +273,6 @@ class _NodeReader:
         """Starts with an empty tree.
 
         Args:
-            text: the document.
             span: the sentence in the plain text.
             source: the sentence in the document.
             window: marks in and next to the sentence.

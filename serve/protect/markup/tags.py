@@ -24,8 +24,6 @@ def place_tags(
     Args:
         sentence: with its tags.
         translation: plain text.
-        alignment: of tokens.
-        escaper: for the text.
         protected: intervals that no kept text replaces.
     """
     everything = 0, len(translation)

@@ -63,7 +63,6 @@ class Marker(Marking):
         """Stores what to mark.
 
         Args:
-            finder: of placeholders.
             formatting: whether emoji, marks of direction and no-break spaces are marks.
             branching: whether the text is a message of ICU.
         """
@@ -79,7 +78,6 @@ class Marker(Marking):
         """Returns the block with marks of its own.
 
         Args:
-            block: of a document.
             opaque: placeholders that are points, by their elements.
         """
         marks, cuts = list[Mark](), list[tuple[int, int]]()

@@ -41,8 +41,6 @@ class Rendering:
         Args:
             sentence: with its tags and placeholders.
             translation: plain text.
-            alignment: of its tokens.
-            escaper: for the text.
             terms: parts of the translation that no placeholder replaces.
         """
         if self.formatting:

@@ -115,7 +115,6 @@ class SentenceTerms:
 
         Args:
             translation: that lacks terms.
-            alignment: of its tokens.
             failed: terms that are left out.
         """
         lacking = [index for index in self.lacking(translation, alignment) if index not in failed]
@@ -136,7 +135,6 @@ class SentenceTerms:
 
         Args:
             translation: that may lack terms.
-            alignment: of its tokens.
             decoded: terms that were brought by decoding again, by their index.
         """
         places = self._places(translation, alignment)

@@ -147,7 +147,6 @@ def flooding(name: str, target: Target, connections: int | None = None) -> Itera
     """Attacks from a thread while the block runs.
 
     Args:
-        name: of the family.
         target: the port that the family attacks.
         connections: at once; None: as the family says.
     """

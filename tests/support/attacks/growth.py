@@ -24,7 +24,6 @@ def largest_growth(make: Callable[[int], T], work: Callable[[T], object]) -> flo
 
     Args:
         make: returns an input of a size.
-        work: the function.
     """
     largest, size, before_seconds = 0.0, _FIRST_SIZE, 0.0
     while size <= _LAST_SIZE:

@@ -322,8 +322,6 @@ def measure(name: str, content: bytes, limit_seconds: int = 0) -> Cost:
     """Reads a document and writes it with other texts, in a process of its own.
 
     Args:
-        name: of the document.
-        content: the document.
         limit_seconds: of the CPU; beyond it the process ends. 0: no limit.
     """
     reading, writing = os.pipe()
