@@ -2,5 +2,5 @@
 
 `command` runs the plan of one question: `offline`, `online`, `scheduling`, `service`, `replicas`, `training` or
 `profile`. `harness` has plans, rounds, processes and reports; `systems` has what is compared. `markup`,
-`placeholders`, `terms`, `detection` and `rules` measure single features, each as a program of its own.
+`placeholders`, `terms`, `detection` and `rules` measure single features, `costs` what parts cost, each as a program.
 """

@@ -125,7 +125,7 @@ def read_structures(messages: Sequence[str], packages: Path) -> list[dict[str, A
     script = packages / STRUCTURE.name
     script.write_bytes(STRUCTURE.read_bytes())
     command = [node, str(script)]
-    done = subprocess.run(command, input=json.dumps(messages), capture_output=True, text=True, check=True)  # noqa: S603 - own files
+    done = subprocess.run(command, input=json.dumps(messages), capture_output=True, text=True, check=True)
     structures: list[dict[str, Any] | None] = json.loads(done.stdout)
     return structures
 

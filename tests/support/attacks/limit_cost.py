@@ -17,6 +17,7 @@ from statistics import median
 from unittest.mock import AsyncMock, patch
 
 import dragoman
+from benchmarks.costs.requests import send_grpc, send_rest, send_unary
 from serve import composition
 from serve.edge import body_parser
 from serve.grpc import messages as grpc_messages
@@ -24,7 +25,6 @@ from serve.grpc import unread as grpc_unread
 from serve.grpc import waits as grpc_waits
 from serve.host.server_process import ServerProcess, reserve_ports, server_command
 from serve.http.limits import Connections
-from tests.support.request_cost import send_grpc, send_rest, send_unary
 
 AT_ONCE = 32
 READY_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""`python -m tests.support.lone_requests BUNDLE DATA ROUNDS`: the time of a request of a lone client.
+"""`python -m benchmarks.costs.lone_requests BUNDLE DATA ROUNDS`: the time of a request of a lone client.
 
 The bare engine and the clients of `dragoman bench service` translate the same sentences in turn. So does a REST client
 that uses only a socket. Then a gRPC client calls an empty method as often. The last two show how much time a client
@@ -17,12 +17,12 @@ from typing import Any
 
 import grpc
 
+from benchmarks.costs.requests import MESSAGE, empty_service, read_answer, rest_request
 from benchmarks.harness.process import running_on
 from benchmarks.served import ServedSentence, command_of, read_sentences, serving
 from benchmarks.service import TIMEOUT_SECONDS, Answer, LoneClient, ServicePlan, lone_clients, measure_lone
 from serve.bundle.bundle import Bundle
 from serve.host.server_process import HOST, reserve_ports
-from tests.support.request_cost import MESSAGE, empty_service, read_answer, rest_request
 
 
 @contextmanager

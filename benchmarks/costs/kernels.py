@@ -1,4 +1,4 @@
-"""Prints the speed of 8-bit products on a processor with AVX512-VNNI or AMX: `python -m tests.support.kernel_speed`."""
+"""Prints the speed of 8-bit products on a processor with AVX512-VNNI or AMX: `python -m benchmarks.costs.kernels`."""
 
 import subprocess
 from pathlib import Path
@@ -18,7 +18,7 @@ from serve.native.build import (
 
 
 def main() -> None:
-    """Compiles `kernel_speed.cpp` with the objects of the library, and runs it."""
+    """Compiles `kernels.cpp` with the objects of the library, and runs it."""
     compiler = find_compiler()
     assert compiler is not None
     headers = digest(path.read_bytes() for path in sorted(SOURCES.rglob("*.hpp")))
@@ -27,7 +27,7 @@ def main() -> None:
     jobs += [(SOURCES / "kernels/registry.cpp", []), (Path(__file__).with_suffix(".cpp"), sets["avx512"])]
     objects = [compile_object(source, [*shared, *flags], headers, OBJECTS) for source, flags in jobs]
     with TemporaryDirectory() as folder:
-        program = Path(folder) / "kernel_speed"
+        program = Path(folder) / "kernels"
         subprocess.run([*compiler, *map(str, objects), "-o", str(program)], check=True)
         subprocess.run([program], check=True)
 

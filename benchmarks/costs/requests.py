@@ -1,4 +1,4 @@
-"""`python -m tests.support.request_cost BUNDLE`: CPU time of the server per request that needs no engine.
+"""`python -m benchmarks.costs.requests BUNDLE`: CPU time of the server per request that needs no engine.
 
 All requests but the first get their translations from the result cache. The empty method of gRPC is a service of
 `grpc.aio`, in the event loop of the server, that returns bytes of the same size. A second one reads its message as the
@@ -206,7 +206,7 @@ async def _serve_empty(port: int) -> None:
 @contextmanager
 def empty_service(port: int, within: Sequence[str]) -> Iterator[int]:
     """Runs the empty method within another command, and yields the process id."""
-    command = [*within, sys.executable, "-m", "tests.support.request_cost", "--serve-empty", str(port)]
+    command = [*within, sys.executable, "-m", "benchmarks.costs.requests", "--serve-empty", str(port)]
     with subprocess.Popen(command) as process:
         try:
             yield process.pid

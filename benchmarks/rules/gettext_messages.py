@@ -1,6 +1,6 @@
 """Translates messages of real programs and lets gettext check them.
 
-`python -m tests.support.gettext_messages URL FILE.mo... --count 2000` needs `msgfmt` (Debian's gettext) and a server
+`python -m benchmarks.rules.gettext_messages URL FILE.mo... --count 2000` needs `msgfmt` (Debian's gettext) and a server
 at URL with documents. Compiled files hold no flags, so the flags follow from the content. The program
 prints the errors of `msgfmt --check` that the same file with copied sources does not have, and exits with 1 if there
 are any.

@@ -1,4 +1,4 @@
-"""`python -m tests.support.process_scaling BUNDLE`: speed and memory of a service with one process, and with several.
+"""`python -m benchmarks.costs.processes BUNDLE`: speed and memory of a service with one process, and with several.
 
 One process gets one CPU, N processes get N. A closed loop of `CALLS` connections per process sends a golden sentence
 with each request, over REST. The loop costs a few hundredths of what a request costs the server. The memory is the
@@ -22,7 +22,6 @@ from pathlib import Path
 
 from serve.bundle.bundle import Bundle
 from serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
-from tests.support.processes import children
 
 CALLS = 24
 WARM_UP_SECONDS = 2.0
@@ -45,7 +44,8 @@ def proportional_bytes(process_id: int) -> int:
     """Returns the proportional set size of a process and its children."""
     rollup = Path(f"/proc/{process_id}/smaps_rollup").read_text(encoding="ascii")
     (size,) = re.findall(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
-    return 1024 * int(size) + sum(map(proportional_bytes, children(process_id)))
+    children = Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="ascii")
+    return 1024 * int(size) + sum(map(proportional_bytes, map(int, children.split())))
 
 
 def _is_answer(received: bytes) -> bool:
