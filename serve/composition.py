@@ -28,7 +28,7 @@ from serve.edge.load_shedding import LoadShedder, Processor
 from serve.edge.parameters import ParameterReader
 from serve.edge.reader import MAX_LARGEST_BODIES, RequestReader
 from serve.edge.route_table import HIDDEN, Route, RouteGroup
-from serve.edge.value_limit import most_values
+from serve.edge.value_limit import max_values
 from serve.glossaries.reader import GlossaryReader
 from serve.glossaries.store import GlossaryStore
 from serve.grpc.api import GrpcApi, GrpcLimits
@@ -110,7 +110,7 @@ def build_core(
         sandbox,
         glossaries,
         Dispatcher(models, lifecycle, settings.request_timeout_seconds, glossaries),
-        most_values(max(limits.max_texts for limits in (settings, *settings.models.values()))),
+        max_values(max(limits.max_texts for limits in (settings, *settings.models.values()))),
     )
 
 
@@ -197,7 +197,7 @@ class RestBuilder:
             self._limits,
             self._core.metrics.http_connections,
             self._arrivals,
-            most_largest=max_largest,
+            max_largest=max_largest,
         )
 
     def build(

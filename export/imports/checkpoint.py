@@ -204,9 +204,9 @@ def check_compression(path: Path, file: BufferedReader) -> None:
     if not zipfile.is_zipfile(file):
         return
     with zipfile.ZipFile(file) as archive:
-        size_bytes, most_bytes = sum(each.file_size for each in archive.infolist()), path.stat().st_size
-    if size_bytes > most_bytes:
-        raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
+        size_bytes, max_bytes = sum(each.file_size for each in archive.infolist()), path.stat().st_size
+    if size_bytes > max_bytes:
+        raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {max_bytes}")
 
 
 def read_layers(tensors: Tensors, config: CheckpointConfig) -> Iterator[tuple[str, StoredArray]]:

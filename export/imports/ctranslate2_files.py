@@ -292,9 +292,9 @@ def _check_sizes(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ImportedModelError(f"{path}: {member.filename}: expected a stored or deflated member")
     size_bytes = sum(member.file_size for member in members)
-    most_bytes = max(UNCHECKED_BYTES, MAX_RATIO * path.stat().st_size)
-    if size_bytes > most_bytes:
-        raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {most_bytes}")
+    max_bytes = max(UNCHECKED_BYTES, MAX_RATIO * path.stat().st_size)
+    if size_bytes > max_bytes:
+        raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {max_bytes}")
 
 
 def _describe(folder: Path) -> OpenPackage:

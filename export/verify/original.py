@@ -43,10 +43,10 @@ class Original(Protocol):
         """The name of the library."""
 
     @property
-    def fewest_tokens(self) -> int:
+    def min_tokens(self) -> int:
         """The length of its shortest translation."""
 
-    def translate(self, sources: Sequence[Source], beam_size: int, most_tokens: int) -> Targets:
+    def translate(self, sources: Sequence[Source], beam_size: int, max_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens, of hypotheses that rank by mean score."""
 
 
@@ -73,7 +73,7 @@ def compare_with_original(
                 each.source_ids,
                 SearchOptions(
                     max_target_tokens=longest,
-                    min_target_tokens=len(each.start) + original.fewest_tokens if original.fewest_tokens else 0,
+                    min_target_tokens=len(each.start) + original.min_tokens if original.min_tokens else 0,
                     beam_size=size,
                     target_prefix=each.start,
                     start_tokens=len(each.start),
@@ -117,18 +117,18 @@ class TransformersModel:
     """
 
     library = "transformers"
-    fewest_tokens = 0
+    min_tokens = 0
 
     def __init__(self, checkpoint: Path) -> None:
         from transformers import AutoModelForSeq2SeqLM  # noqa: PLC0415 - a library of its own
 
         self._model: Any = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, local_files_only=True).eval()
 
-    def translate(self, sources: Sequence[Source], beam_size: int, most_tokens: int) -> Targets:
+    def translate(self, sources: Sequence[Source], beam_size: int, max_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens."""
-        return [self._translate(each, beam_size, most_tokens) for each in sources]
+        return [self._translate(each, beam_size, max_tokens) for each in sources]
 
-    def _translate(self, source: Source, beam_size: int, most_tokens: int) -> tuple[int, ...]:
+    def _translate(self, source: Source, beam_size: int, max_tokens: int) -> tuple[int, ...]:
         import torch  # noqa: PLC0415
 
         model = self._model
@@ -139,7 +139,7 @@ class TransformersModel:
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 num_beams=beam_size,
-                max_length=most_tokens + 1,
+                max_length=max_tokens + 1,
                 forced_bos_token_id=source.start[0] if source.start else None,
                 forced_eos_token_id=None,
                 renormalize_logits=True,
@@ -156,7 +156,7 @@ class CTranslate2Model:
     """A folder of CTranslate2, computed in float32. It never ends a translation right after its forced start."""
 
     library = "ctranslate2"
-    fewest_tokens = 1
+    min_tokens = 1
 
     def __init__(self, folder: Path, tokenizer: PieceTokenizer) -> None:
         from ctranslate2 import Translator  # noqa: PLC0415 - a library of its own
@@ -166,7 +166,7 @@ class CTranslate2Model:
         config = (folder / "config.json").read_text(encoding="utf-8") if (folder / "config.json").is_file() else ""
         self._adds_end = '"add_source_eos": true' in config
 
-    def translate(self, sources: Sequence[Source], beam_size: int, most_tokens: int) -> Targets:
+    def translate(self, sources: Sequence[Source], beam_size: int, max_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens."""
         source_pieces, target_pieces = self._tokenizer.source_pieces, self._tokenizer.target_pieces
         given = [[source_pieces[token] for token in each.source_ids] for each in sources]
@@ -175,7 +175,7 @@ class CTranslate2Model:
             [pieces[:-1] if self._adds_end else pieces for pieces in given],
             target_prefix=starts,
             beam_size=beam_size,
-            max_decoding_length=most_tokens,
+            max_decoding_length=max_tokens,
             length_penalty=1.0,
         )
         ids = {piece: number for number, piece in enumerate(target_pieces)}

@@ -37,27 +37,27 @@ def open_file(path: Path) -> BufferedReader:
     return file
 
 
-def read_file(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
+def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Returns the content of a regular file.
 
     Raises:
-        OSError: if the file cannot be read or is larger than `most_bytes`.
+        OSError: if the file cannot be read or is larger than `max_bytes`.
     """
     with open_file(path) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"expected at most {most_bytes} bytes", str(path))
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"expected at most {max_bytes} bytes", str(path))
     return content
 
 
-def read_json(path: Path, most_bytes: int = MAX_BYTES) -> object:
+def read_json(path: Path, max_bytes: int = MAX_BYTES) -> object:
     """Returns the content of a JSON file; the parser limits the depth to 200 and the digits of a number.
 
     Raises:
         OSError: as `read_file`.
         ValueError: if the content is not JSON.
     """
-    return from_json(read_file(path, most_bytes))
+    return from_json(read_file(path, max_bytes))
 
 
 def sha256_of(path: Path) -> str:

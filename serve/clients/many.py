@@ -171,9 +171,9 @@ class Window:
         self._fruitless_tries += 1
         pause_seconds = error.retry_after_seconds
         # The stream after an invitation may still have been opened on the closing connection.
-        most_tries = self._retries.uninvited if pause_seconds is None and not self._invited else self._retries.invited
+        max_tries = self._retries.uninvited if pause_seconds is None and not self._invited else self._retries.invited
         self._invited = pause_seconds is not None
-        if not isinstance(error, UnavailableError) or self._fruitless_tries >= most_tries:
+        if not isinstance(error, UnavailableError) or self._fruitless_tries >= max_tries:
             raise error
         if pause_seconds is None:
             pause_seconds = FIRST_PAUSE_SECONDS * PAUSE_FACTOR ** (self._fruitless_tries - 1)

@@ -31,7 +31,7 @@ class DocumentRequest:
         source, target: ISO 639-1 codes of the languages; empty if unknown.
         retranslate: whether to translate texts again that have a translation in the document.
         unpacked_bytes: most bytes of all parts of a packed document.
-        most_texts: of a document.
+        max_texts: of a document.
         ignore_tags: names of elements of HTML whose content stays, besides those of code.
     """
 
@@ -39,7 +39,7 @@ class DocumentRequest:
     target: str = ""
     retranslate: bool = False
     unpacked_bytes: int = UNPACKED_BYTES
-    most_texts: int = UNLIMITED
+    max_texts: int = UNLIMITED
     ignore_tags: tuple[str, ...] = ()
 
 

@@ -97,7 +97,7 @@ class Parts:
         self._renders = list[Callable[[str], Sequence[str]]]()
         self._replaces = bytearray()
         known = dict[Segment, Segment]()
-        for part in _bounded(parts, request.most_texts, before):
+        for part in _bounded(parts, request.max_texts, before):
             self.segments.append(known.setdefault(part.segment, part.segment))
             self._places.extend(chain.from_iterable(part.spans))
             self._ends.append(len(self._places))

@@ -9,10 +9,10 @@ SMALL_BODY_BYTES = 1 << 16
 
 
 class BodyParser:
-    """Parses bodies of up to `most_values` values: small ones at once, large ones in turns with other large input."""
+    """Parses bodies of up to `max_values` values: small ones at once, large ones in turns with other large input."""
 
-    def __init__(self, most_values: int) -> None:
-        self.most_values = most_values
+    def __init__(self, max_values: int) -> None:
+        self.max_values = max_values
 
     async def parse(self, data: bytes, kind: type[Body], deadline_seconds: float) -> Body:
         """Parses and validates a body.
@@ -26,5 +26,5 @@ class BodyParser:
         return await run_turn(deadline_seconds, self._parse, data, kind)
 
     def _parse(self, data: bytes, kind: type[Body]) -> Body:
-        check_json(data, self.most_values)
+        check_json(data, self.max_values)
         return parse_body(data, kind)

@@ -41,7 +41,7 @@ def media_type_of(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def parse_form(data: bytes, content_type: str, most_values: int) -> Form:
+def parse_form(data: bytes, content_type: str, max_values: int) -> Form:
     """Returns the content of a form; empty if the content type is none of a form.
 
     Raises:
@@ -49,14 +49,14 @@ def parse_form(data: bytes, content_type: str, most_values: int) -> Form:
     """
     media_type = media_type_of(content_type)
     if media_type == FORM:
-        return Form(parse_pairs("body", data, most_values))
+        return Form(parse_pairs("body", data, max_values))
     if media_type == MULTIPART:
         boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
-        return _parse_multipart(data, boundary, most_values)
+        return _parse_multipart(data, boundary, max_values)
     return Form()
 
 
-def parse_pairs(field_name: str, data: bytes, most_values: int) -> list[tuple[str, str]]:
+def parse_pairs(field_name: str, data: bytes, max_values: int) -> list[tuple[str, str]]:
     """Returns names and values of a query or a URL-encoded form.
 
     Raises:
@@ -64,14 +64,14 @@ def parse_pairs(field_name: str, data: bytes, most_values: int) -> list[tuple[st
     """
     try:
         text = data.decode("ascii")
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most_values)
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=max_values)
     except ValueError as error:
-        problem = f"expected at most {most_values} URL-encoded values in UTF-8"
+        problem = f"expected at most {max_values} URL-encoded values in UTF-8"
         raise InvalidRequestError(field_name, problem) from error
 
 
-def _parse_multipart(data: bytes, boundary: bytes, most_values: int) -> Form:
-    form, left = Form(), most_values
+def _parse_multipart(data: bytes, boundary: bytes, max_values: int) -> Form:
+    form, left = Form(), max_values
 
     def count() -> None:
         nonlocal left
@@ -95,15 +95,15 @@ def _parse_multipart(data: bytes, boundary: bytes, most_values: int) -> Form:
         parser.write(data)
         parser.finalize()
     except (FormParserError, ValueError) as error:
-        raise InvalidRequestError("body", f"expected multipart data of at most {most_values} parts") from error
+        raise InvalidRequestError("body", f"expected multipart data of at most {max_values} parts") from error
     return form
 
 
 def _parse(items: list[Item]) -> Iterator[Item]:
     """Yields name and value of each field, then name, file name and, as an item of its own, content of each file."""
-    content_type, most_values, data = items
+    content_type, max_values, data = items
     try:
-        form = parse_form(data, content_type, most_values)
+        form = parse_form(data, content_type, max_values)
     except InvalidRequestError as error:
         raise Refusal(error.field, error.problem) from error
     yield from form.fields

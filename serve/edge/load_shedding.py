@@ -90,7 +90,7 @@ class LoadShedder:
         capacity, (_, without_queue) = self._capacity(), self._capacities
         if self._inside >= capacity:
             return False
-        if self.busy and remaining_seconds is not None and remaining_seconds < self._least_seconds():
+        if self.busy and remaining_seconds is not None and remaining_seconds < self._min_seconds():
             return False
         return self._inside < without_queue or self._shares.allow(caller, capacity)
 
@@ -156,7 +156,7 @@ class LoadShedder:
         few = max(1, slots // SLOTS_PER_WAITING)
         return sum(scheduler.capacity_rows for scheduler in schedulers) + few, slots + few
 
-    def _least_seconds(self) -> float:
+    def _min_seconds(self) -> float:
         """Returns a time that three of four requests exceeded lately. With less, a request would probably be late."""
         durations = sorted(self._in_time_seconds)
         return durations[len(durations) // 4] if durations else 0.0

@@ -57,13 +57,13 @@ Receive = Callable[[Request], Awaitable[tuple[Parameters, float]]]
 
 
 class ParameterReader:
-    """Reads requests with up to `most_values` parameters."""
+    """Reads requests with up to `max_values` parameters."""
 
-    def __init__(self, reader: RequestReader, sandbox: Sandbox, most_values: int) -> None:
+    def __init__(self, reader: RequestReader, sandbox: Sandbox, max_values: int) -> None:
         """Creates the reader; forms of more than 64 KiB are parsed in the sandbox."""
         self._reader = reader
         self._sandbox = sandbox
-        self._most_values = most_values
+        self._max_values = max_values
 
     async def read(self, request: Request) -> tuple[Parameters, float]:
         """Returns the parameters, and the deadline on the clock of `time.monotonic`; admits the request.
@@ -84,15 +84,15 @@ class ParameterReader:
         data, deadline_seconds = await self._reader.read(request)
         if media_type_of(request.headers.get("content-type", "")) == MULTIPART:
             return await self._parse(request, data, deadline_seconds), None
-        return parse_parameters(b"", "", request.scope["query_string"], self._most_values), data
+        return parse_parameters(b"", "", request.scope["query_string"], self._max_values), data
 
     async def _parse(self, request: Request, data: bytes, deadline_seconds: float) -> Parameters:
         content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
         if len(data) <= SMALL_BODY_BYTES:
-            return parse_parameters(data, content_type, query, self._most_values)
+            return parse_parameters(data, content_type, query, self._max_values)
         if media_type_of(content_type) not in (FORM, MULTIPART):
-            return await run_turn(deadline_seconds, parse_parameters, data, content_type, query, self._most_values)
-        of_query = parse_pairs("query", query, self._most_values)
+            return await run_turn(deadline_seconds, parse_parameters, data, content_type, query, self._max_values)
+        of_query = parse_pairs("query", query, self._max_values)
         return _join(of_query, await self._parse_large(data, content_type, deadline_seconds))
 
     async def _parse_large(self, data: bytes, content_type: str, deadline_seconds: float) -> Form:
@@ -102,7 +102,7 @@ class ParameterReader:
             output_bytes=MEBIBYTE + 2 * len(data),
             base_seconds=_BASE_SECONDS,
         )
-        items = (content_type, self._most_values, data)
+        items = (content_type, self._max_values, data)
         try:
             found = await self._sandbox.call(
                 PARSE_FORM, items, purpose="forms", limits=limits, convert=_part, deadline_seconds=deadline_seconds
@@ -122,7 +122,7 @@ def _part(item: Item) -> Item:
     return item if isinstance(item, bytes) else tuple(item)
 
 
-def parse_parameters(data: bytes, content_type: str, query: bytes, most_values: int) -> Parameters:
+def parse_parameters(data: bytes, content_type: str, query: bytes, max_values: int) -> Parameters:
     """Returns the parameters of a body and a query. A body of an unknown type is ignored.
 
     Raises:
@@ -130,8 +130,8 @@ def parse_parameters(data: bytes, content_type: str, query: bytes, most_values: 
     """
     media_type = media_type_of(content_type)
     if media_type == JSON or (media_type.startswith("application/") and media_type.endswith("+json")):
-        return Parameters(typed=True, values=_parse_json(data, most_values))
-    return _join(parse_pairs("query", query, most_values), parse_form(data, content_type, most_values))
+        return Parameters(typed=True, values=_parse_json(data, max_values))
+    return _join(parse_pairs("query", query, max_values), parse_form(data, content_type, max_values))
 
 
 def _join(query: list[tuple[str, str]], form: Form) -> Parameters:
@@ -141,8 +141,8 @@ def _join(query: list[tuple[str, str]], form: Form) -> Parameters:
     return Parameters(typed=False, values=values, uploads=form.uploads)
 
 
-def _parse_json(data: bytes, most_values: int) -> dict[str, list[object]]:
-    check_json(data, most_values)
+def _parse_json(data: bytes, max_values: int) -> dict[str, list[object]]:
+    check_json(data, max_values)
     try:
         content = json.loads(data.decode())
         if b"\\u" in data:

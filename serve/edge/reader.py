@@ -56,14 +56,14 @@ class RequestReader:
         metrics: ConnectionMetrics,
         arrivals: Arrivals,
         *,
-        most_largest: int = MAX_LARGEST_BODIES,
+        max_largest: int = MAX_LARGEST_BODIES,
     ) -> None:
         """Creates the reader; `arrivals` counts its requests.
 
-        Bodies that are being read take at most as much memory as `most_largest` largest ones. So do large complete
+        Bodies that are being read take at most as much memory as `max_largest` largest ones. So do large complete
         bodies until their requests end.
         """
-        self._most_bytes = most_largest * max_body_bytes
+        self._max_bytes = max_largest * max_body_bytes
         self._max_body_bytes = max_body_bytes
         self._default_timeout_seconds = default_timeout_seconds
         self._limits = limits
@@ -111,7 +111,7 @@ class RequestReader:
 
     def _hold(self, size: int, admission: Admission) -> None:
         """Sets the bytes that a request holds until its end; raises QueueFullError beyond the bound."""
-        if sum(self._held.values()) - self._held.get(admission, 0) + size > self._most_bytes:
+        if sum(self._held.values()) - self._held.get(admission, 0) + size > self._max_bytes:
             raise QueueFullError(REFUSAL)
         self._held[admission] = size
         admission.at_end(partial(self._held.pop, admission))
@@ -140,7 +140,7 @@ class RequestReader:
         reading.body += chunk
         if reading in self._readings:
             self._bytes += len(chunk)
-        while len(self._readings) > self._max_bodies or self._bytes > self._most_bytes:
+        while len(self._readings) > self._max_bodies or self._bytes > self._max_bytes:
             oldest = next(iter(self._readings))
             self._remove(oldest)
             with suppress(RuntimeError):  # its time has just ended

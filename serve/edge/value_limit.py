@@ -21,7 +21,7 @@ SPARE_VALUES = 8192
 _OPENINGS_AND_COMMAS = b"[{,"
 
 
-def most_values(max_texts: int) -> int:
+def max_values(max_texts: int) -> int:
     """Returns the maximum number of values of a request with up to `max_texts` texts."""
     return SPARE_VALUES + VALUES_PER_TEXT * max_texts
 

@@ -314,8 +314,8 @@ def _check_share(connection: Connection, glossary_id: str) -> None:
     entry_bytes, own_bytes = (int(size or 0) for size in connection.execute(sizes).one())
     first = own_count <= 1
     most = min(MAX_GLOSSARIES, largest_share(MAX_STORED_GLOSSARIES, count - own_count, first=first))
-    most_bytes = largest_share(MAX_STORED_BYTES, entry_bytes - own_bytes, first=first)
-    for what, owned, limit in (("glossaries", own_count, most), ("bytes of glossaries", own_bytes, most_bytes)):
+    max_bytes = largest_share(MAX_STORED_BYTES, entry_bytes - own_bytes, first=first)
+    for what, owned, limit in (("glossaries", own_count, most), ("bytes of glossaries", own_bytes, max_bytes)):
         if owned > limit:
             raise GlossaryStoreFullError(f"{owned} {what} of this client, expected at most {limit}: delete some")
 

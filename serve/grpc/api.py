@@ -262,7 +262,7 @@ class GrpcApi:
                 self._translate_item,
                 self._metrics,
                 unanswered_texts=self._limits.stream_texts,
-                longest_seconds=self._limits.stream_seconds,
+                max_seconds=self._limits.stream_seconds,
                 idle=self._idle_streams,
                 draining=self._draining,
             )

@@ -82,7 +82,7 @@ class Connection:
     _explained_bytes: int = 0
     _spent_bytes: float = 0.0
     _looks: int = 0  # in a row that found it beyond its limit
-    _most_looks: int = LOOKS_WITHOUT_CALLS
+    _max_looks: int = LOOKS_WITHOUT_CALLS
 
     def __post_init__(self) -> None:
         self.network = network_of(host_of(self.peer))
@@ -94,7 +94,7 @@ class Connection:
 
     def begin_call(self) -> None:
         """Counts a call until `end_call`."""
-        self._most_looks = LOOKS
+        self._max_looks = LOOKS
         self.open_calls += 1
         self.used_seconds = time.monotonic()
         self._explained_bytes += CALL_BYTES
@@ -108,21 +108,21 @@ class Connection:
         """Counts a message that the server has read."""
         self._explained_bytes += size_bytes + MESSAGE_BYTES
 
-    def exceeds(self, received_bytes: int, seconds: float, most_message_bytes: int) -> bool:
+    def exceeds(self, received_bytes: int, seconds: float, max_message_bytes: int) -> bool:
         """Returns whether the client is beyond its limit, now and at the looks before.
 
         Args:
             received_bytes: since the connection began.
             seconds: since the last look.
-            most_message_bytes: of a message, of which a part may have arrived.
+            max_message_bytes: of a message, of which a part may have arrived.
         """
         if self._received_bytes is not None:
             new_bytes = received_bytes - self._received_bytes - self._explained_bytes
             self._spent_bytes = max(0.0, self._spent_bytes + new_bytes - SPARE_BYTES_PER_SECOND * seconds)
         self._received_bytes, self._explained_bytes = received_bytes, 0
-        beyond = self._spent_bytes > SPARE_BYTES + self.open_calls * most_message_bytes
+        beyond = self._spent_bytes > SPARE_BYTES + self.open_calls * max_message_bytes
         self._looks = self._looks + 1 if beyond else 0
-        return self._looks >= self._most_looks
+        return self._looks >= self._max_looks
 
 
 # The connection of the running call; None: another server has received it.
@@ -136,14 +136,14 @@ class Connections:
         listening: whether a socket of the server accepts connections.
     """
 
-    def __init__(self, most_message_bytes: int, max_idle: int, count_ignored: Callable[[], object]) -> None:
+    def __init__(self, max_message_bytes: int, max_idle: int, count_ignored: Callable[[], object]) -> None:
         """Starts without connections.
 
         Args:
             max_idle: idle connections that stay open.
             count_ignored: called for each connection that is ignored.
         """
-        self._most_message_bytes = most_message_bytes
+        self._max_message_bytes = max_message_bytes
         self._max_idle = max_idle
         self._count_ignored = count_ignored
         self.listening = True
@@ -218,7 +218,7 @@ class Connections:
         for number, address, accepted in sockets:
             connection = current[number] = self._by_socket.get(number) or self._of_socket(peer_of(address))
             if not connection.ignored and connection.exceeds(
-                received_bytes(accepted), seconds, self._most_message_bytes
+                received_bytes(accepted), seconds, self._max_message_bytes
             ):
                 self._ignore(connection, accepted)
         self._by_socket = current

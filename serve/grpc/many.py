@@ -38,14 +38,14 @@ class ManyStream:
         metrics: ServiceMetrics,
         *,
         unanswered_texts: int,
-        longest_seconds: float,
+        max_seconds: float,
         idle: Waits,
         draining: "asyncio.Future[None]",
     ) -> None:
         """Prepares the call; `run` serves it.
 
         The request ids start with the id in `headers`. The stream is read while fewer than `unanswered_texts` texts are
-        unanswered, for at most `longest_seconds`, until `draining` is done or the wait for a request ends by `idle`.
+        unanswered, for at most `max_seconds`, until `draining` is done or the wait for a request ends by `idle`.
         """
         self._context = context
         self._headers = headers
@@ -53,7 +53,7 @@ class ManyStream:
         self._translate = translate
         self._metrics = metrics
         self._limit_texts = unanswered_texts
-        self._longest_seconds = longest_seconds
+        self._max_seconds = max_seconds
         self._idle = idle
         self._draining = draining
         self._stream = FairnessKey()
@@ -69,7 +69,7 @@ class ManyStream:
     async def run(self) -> None:
         """Serves until the client half-closes; ends with UNAVAILABLE if either side stops reading before."""
         started_seconds = time.monotonic()
-        closing = asyncio.get_running_loop().call_later(self._longest_seconds, self._end_reading)
+        closing = asyncio.get_running_loop().call_later(self._max_seconds, self._end_reading)
         why = "the stream was idle or reached its maximum duration"
         try:
             # The client can detect its admission before it sends a request.

@@ -30,16 +30,16 @@ AnyRequest = TypeVar("AnyRequest", bound=Message)
 
 
 class RequestParser(Generic[AnyRequest]):
-    """Parses requests of one message class, with at most `most_values` values."""
+    """Parses requests of one message class, with at most `max_values` values."""
 
-    def __init__(self, kind: type[AnyRequest], most_values: int) -> None:
+    def __init__(self, kind: type[AnyRequest], max_values: int) -> None:
         self._kind = kind
-        self._most_values = most_values
+        self._max_values = max_values
 
     def parse(self, data: bytes) -> AnyRequest | InvalidRequestError:
         """Returns the message, or the error to respond with. gRPC would replace a raised error by its own."""
         try:
-            check_message(data, self._kind, self._most_values)
+            check_message(data, self._kind, self._max_values)
             return self._kind.FromString(data)
         except InvalidRequestError as error:
             return error
@@ -76,8 +76,8 @@ class Item:
 class ItemParser:
     """Parses the messages of a stream of requests."""
 
-    def __init__(self, most_values: int) -> None:
-        self._parser = RequestParser(TranslateManyRequest, most_values)
+    def __init__(self, max_values: int) -> None:
+        self._parser = RequestParser(TranslateManyRequest, max_values)
 
     def parse(self, data: bytes) -> Item:
         """Returns the item; a malformed item keeps its id if the id is its first field, as clients write it."""

@@ -2,7 +2,7 @@
 
 import math
 
-from serve.host.system import most_open_files
+from serve.host.system import max_open_files
 from serve.settings import ServeSettings
 
 # Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB. A call of another
@@ -32,7 +32,7 @@ ChannelOptions = tuple[tuple[str, int], ...]
 
 def channel_options(settings: ServeSettings, *, shared: bool = False) -> ChannelOptions:
     """Returns the gRPC options of the server; `shared`: other processes of the service listen on the same port."""
-    longest_seconds = settings.grpc_max_connection_age_seconds
+    max_seconds = settings.grpc_max_connection_age_seconds
     pending_calls = max(MAX_PENDING_CALLS, PENDING_CALLS_PER_ROW * (settings.total_slots + settings.max_waiting))
     options = {
         # Otherwise a second server could bind the same port and take half of the connections.
@@ -55,15 +55,15 @@ def channel_options(settings: ServeSettings, *, shared: bool = False) -> Channel
         # ping would cost it far more than an answer.
         "grpc.http2.max_ping_strikes": 0,
     }
-    if math.isfinite(longest_seconds):
-        options["grpc.max_connection_age_ms"] = _milliseconds(longest_seconds)
+    if math.isfinite(max_seconds):
+        options["grpc.max_connection_age_ms"] = _milliseconds(max_seconds)
         options["grpc.max_connection_age_grace_ms"] = _milliseconds(settings.grpc_max_connection_age_grace_seconds)
     return tuple(options.items())
 
 
 def max_connections() -> int:
     """Returns how many connections the process can afford."""
-    return max(1, int(min(MAX_CONNECTIONS, most_open_files() * CONNECTIONS_PER_FILE)))
+    return max(1, int(min(MAX_CONNECTIONS, max_open_files() * CONNECTIONS_PER_FILE)))
 
 
 def max_idle_connections() -> int:

@@ -59,13 +59,13 @@ class Identifier(TypeDecorator[str]):
     impl = String
     cache_ok = True
 
-    def __init__(self, most_characters: int) -> None:
-        super().__init__(most_characters)
-        self._most_characters = most_characters
+    def __init__(self, max_characters: int) -> None:
+        super().__init__(max_characters)
+        self._max_characters = max_characters
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         """Returns what a query compares with: the empty text for a value that no row has."""
-        named = value is None or (len(value) <= self._most_characters and value.isprintable())
+        named = value is None or (len(value) <= self._max_characters and value.isprintable())
         return value if named else ""
 
 

@@ -107,7 +107,7 @@ async def run_in_daemon_thread(function: Callable[[], T]) -> T:
     return await asyncio.wrap_future(future)
 
 
-def most_open_files() -> float:
+def max_open_files() -> float:
     """Returns the limit of open files of this process; infinite if there is none."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return math.inf if soft == resource.RLIM_INFINITY else soft

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from serve.host.client_address import network_of
-from serve.host.system import most_open_files
+from serve.host.system import max_open_files
 from serve.http.turns import Turns
 from serve.observability.connections import CloseReason, ConnectionMetrics
 
@@ -64,7 +64,7 @@ def affordable_connections() -> int:
 
     The other half is for gRPC connections, files and logs.
     """
-    return max(1, int(min(MAX_CONNECTIONS, most_open_files() / 2)))
+    return max(1, int(min(MAX_CONNECTIONS, max_open_files() / 2)))
 
 
 class Wait(Enum):

@@ -52,7 +52,7 @@ class LogWriter(Collector):
         Args:
             waiting_characters: number of characters that may wait for the stream.
         """
-        self._most_characters = waiting_characters
+        self._max_characters = waiting_characters
         self._waiting: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
         self._characters = 0
         self._lock = threading.RLock()  # a destructor may log while its thread writes
@@ -90,7 +90,7 @@ class LogWriter(Collector):
             self._write_to_descriptor(text)
             return len(text)
         with self._lock:
-            if self._characters + len(text) <= self._most_characters:
+            if self._characters + len(text) <= self._max_characters:
                 self._characters += len(text)
                 self._waiting.put(text)
             else:

@@ -56,7 +56,7 @@ class Running:
 
     Attributes:
         token_budget: maximum of tokens that run together; None: no bound. A larger sequence runs alone.
-        tokens: sum of `most_tokens` over the sequences.
+        tokens: sum of `max_tokens` over the sequences.
     """
 
     token_budget: int | None
@@ -68,22 +68,22 @@ class Running:
         """Whether the token budget lets the sequence start now."""
         if self.token_budget is None or not self.sequences:
             return True
-        return self.tokens + most_tokens(sequence) <= self.token_budget
+        return self.tokens + max_tokens(sequence) <= self.token_budget
 
     def add(self, sequence: DecodingSequence) -> None:
         """Counts a starting sequence."""
         self.sequences += 1
         self.rows += sequence.options.rows
-        self.tokens += most_tokens(sequence)
+        self.tokens += max_tokens(sequence)
 
     def remove(self, sequence: DecodingSequence) -> None:
         """Counts a finished sequence."""
         self.sequences -= 1
         self.rows -= sequence.options.rows
-        self.tokens -= most_tokens(sequence)
+        self.tokens -= max_tokens(sequence)
 
 
-def most_tokens(sequence: DecodingSequence) -> int:
+def max_tokens(sequence: DecodingSequence) -> int:
     """Returns rows x (source tokens + longest target), an upper bound of the tokens of the sequence."""
     return sequence.options.rows * (len(sequence.source_ids) + sequence.options.max_target_tokens)
 

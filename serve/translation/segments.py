@@ -78,20 +78,20 @@ class SegmentedText(NamedTuple):
         return self.gaps == ("", "") and not self.markup
 
     @classmethod
-    def of(cls, text: str, language: str, fits: Callable[[str], bool], most_sentences: int) -> "SegmentedText":
+    def of(cls, text: str, language: str, fits: Callable[[str], bool], max_sentences: int) -> "SegmentedText":
         """Splits a text, and stops at the first sentence beyond the limit.
 
         Args:
             language: ISO 639-1 code; for an unknown one, rules of a related language or of English apply.
             fits: returns whether the model can read a sentence.
-            most_sentences: the limit, after cuts.
+            max_sentences: the limit, after cuts.
 
         Raises:
             TooManySentencesError: if the text has more sentences.
         """
         found = _sentences(text, language)
         first = list(islice(found, 2))
-        if len(first) == 1 and most_sentences and has_letter(bare := text.strip()) and fits(bare):
+        if len(first) == 1 and max_sentences and has_letter(bare := text.strip()) and fits(bare):
             head, tail = text.split(bare, 1)  # most texts
             return cls((bare,), (head, tail), 0)
         parts = list[str]()
@@ -101,7 +101,7 @@ class SegmentedText(NamedTuple):
             for part in _parts(sentence, fits):
                 parts.append(part)
                 sentences += has_letter(part)
-                if sentences > most_sentences:
+                if sentences > max_sentences:
                     raise TooManySentencesError
             cut_sentences += len(parts) > before + 1
         return cls(*_separate(parts), cut_sentences)
@@ -252,16 +252,16 @@ class BlockSplitter:
         cut_sentences: as of a `SegmentedText`, for the blocks that were split last.
     """
 
-    def __init__(self, split: Callable[[str, int], SegmentedText], most_sentences: int) -> None:
+    def __init__(self, split: Callable[[str, int], SegmentedText], max_sentences: int) -> None:
         """Stores a function that splits a block into at most a number of sentences, and the limit of all blocks."""
         self._split = split
-        self._most_sentences = most_sentences
+        self._max_sentences = max_sentences
         self.cut_sentences = 0
 
     def __call__(self, blocks: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Returns start and end of the sentences of each block."""
         self.cut_sentences = 0
-        room = self._most_sentences
+        room = self._max_sentences
         places = list[list[tuple[int, int]]]()
         for block in blocks:
             segmented = self._split(block, room)
@@ -271,14 +271,14 @@ class BlockSplitter:
         return places
 
 
-def whole(text: str, most_sentences: int) -> SegmentedText:
+def whole(text: str, max_sentences: int) -> SegmentedText:
     """Returns a block as one sentence without surrounding white space.
 
     Raises:
         TooManySentencesError: if there must be none.
     """
     sentences, gaps = _separate([text])
-    if len(sentences) > most_sentences:
+    if len(sentences) > max_sentences:
         raise TooManySentencesError
     return SegmentedText(sentences, gaps, 0)
 
@@ -286,17 +286,17 @@ def whole(text: str, most_sentences: int) -> SegmentedText:
 class TextSplitter:
     """Splits the texts of one request one after the other, and stops at the first sentence beyond the limit."""
 
-    def __init__(self, request: ModelRequest, fits: Callable[[str], bool], most_sentences: int) -> None:
+    def __init__(self, request: ModelRequest, fits: Callable[[str], bool], max_sentences: int) -> None:
         """Starts before the first text.
 
         Args:
             request: with the options that apply to its texts.
             fits: returns whether the model can read a sentence.
-            most_sentences: the limit of all texts together, after cuts.
+            max_sentences: the limit of all texts together, after cuts.
         """
         self._request = request
         self._fits = fits
-        self._most_sentences = self._room = most_sentences
+        self._max_sentences = self._room = max_sentences
 
     def split(self, text: TextRequest) -> SegmentedText:
         """Splits the next text.
@@ -316,13 +316,13 @@ class TextSplitter:
         self._room -= len(segmented.sentences)
         return segmented
 
-    def _segmented(self, text: str, most_sentences: int) -> SegmentedText:
+    def _segmented(self, text: str, max_sentences: int) -> SegmentedText:
         request = self._request
         sentences = partial(self._sentences, request.direction.source)
         reading = request.reading
         if reading is None:
-            return sentences(text, most_sentences)
-        split = BlockSplitter(sentences if request.split_sentences else whole, most_sentences)
+            return sentences(text, max_sentences)
+        split = BlockSplitter(sentences if request.split_sentences else whole, max_sentences)
         document = read_document(text, reading.markup, split, reading.marker(text))
         escaper = reading.escaper(text, document.escaper)
         return SegmentedText(
@@ -332,13 +332,13 @@ class TextSplitter:
             tuple(SentenceMarkup(sentence, escaper, reading.rendering) for sentence in document.sentences),
         )
 
-    def _sentences(self, language: str, text: str, most_sentences: int) -> SegmentedText:
-        return SegmentedText.of(text, language, self._fits, most_sentences)
+    def _sentences(self, language: str, text: str, max_sentences: int) -> SegmentedText:
+        return SegmentedText.of(text, language, self._fits, max_sentences)
 
     def _too_many(self) -> InvalidRequestError:
         rows = self._request.plan.options.rows
         each = f" of {rows} hypotheses each" if rows > 1 else ""
-        return InvalidRequestError("text", f"expected at most {self._most_sentences} sentences{each} in total")
+        return InvalidRequestError("text", f"expected at most {self._max_sentences} sentences{each} in total")
 
 
 class SegmentedRequest(NamedTuple):

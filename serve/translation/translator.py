@@ -286,8 +286,8 @@ class Translator:
         """Splits the texts into sentences, and extends the reservation if there are more sentences than texts."""
         if not request.split_sentences and request.reading is None:
             return SegmentedRequest.whole(request)
-        most_sentences = self._scheduler.capacity_rows // request.plan.options.rows
-        splitter = TextSplitter(request, partial(self._fits, request.direction.source_prefix), most_sentences)
+        max_sentences = self._scheduler.capacity_rows // request.plan.options.rows
+        splitter = TextSplitter(request, partial(self._fits, request.direction.source_prefix), max_sentences)
         small_bytes = SMALL_TEXT_BYTES if request.reading is None else SMALL_MARKUP_BYTES
         texts = await map_texts(splitter.split, request.texts, request.deadline_seconds, small_bytes)
         segmented = SegmentedRequest.of(request, texts)

@@ -231,9 +231,9 @@ class Findings:
             yield f"memory: {self.before.memory_bytes / MEBIBYTE:.0f} to {self.after.memory_bytes / MEBIBYTE:.0f} MiB"
         if self.after.descriptors > self.before.descriptors + MORE_DESCRIPTORS:
             yield f"descriptors: {self.before.descriptors} to {self.after.descriptors}"
-        most_bytes = LOG_BYTES_PER_REQUEST * self.traffic.requests + LOG_BYTES_PER_SECOND * self.seconds
-        if self.log_bytes > most_bytes:
-            yield f"log: expected at most {most_bytes:,.0f} bytes, got {self.log_bytes:,}"
+        max_bytes = LOG_BYTES_PER_REQUEST * self.traffic.requests + LOG_BYTES_PER_SECOND * self.seconds
+        if self.log_bytes > max_bytes:
+            yield f"log: expected at most {max_bytes:,.0f} bytes, got {self.log_bytes:,}"
         if self.loaded is not None:
             p99_ms, loaded_ms = (each.percentile_ms(99) for each in (self.traffic, self.loaded))
             if p99_ms > SLOWDOWN * loaded_ms:

@@ -103,7 +103,7 @@ class LibreTranslateHttp:
         self._files = LibreTranslateFiles(
             documents, self._languages, self._receive_large, prefix=prefix, public_url=settings.public_url
         )
-        self._most_alternatives = settings.libretranslate_alternatives
+        self._max_alternatives = settings.libretranslate_alternatives
         self._suggestions = suggestions
         self._headers = MappingProxyType({}) if settings.cors_origins else _CORS
         self._paths = {f"{prefix}{path}" for _, path, _ in self._routes()}
@@ -278,7 +278,7 @@ class LibreTranslateHttp:
     def _alternatives_limit(self) -> int:
         """Returns how many alternatives a search finds: a text must fit into the slots of one engine."""
         slots = min(each.pipeline.settings.slots for each in self._models)
-        return min(self._most_alternatives, slots - 1)
+        return min(self._max_alternatives, slots - 1)
 
     async def _translate(
         self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request

@@ -105,7 +105,7 @@ class TranslateParameters:
     alternatives: int
 
     @classmethod
-    def parse(cls, parameters: Parameters, most_alternatives: int) -> "TranslateParameters":
+    def parse(cls, parameters: Parameters, max_alternatives: int) -> "TranslateParameters":
         """Returns the parameters.
 
         Raises:
@@ -113,7 +113,7 @@ class TranslateParameters:
         """
         texts, batch = _texts(parameters)
         source, target = required(parameters, "source"), required(parameters, "target")
-        alternatives = _alternatives(parameters.first("alternatives"), most_alternatives)
+        alternatives = _alternatives(parameters.first("alternatives"), max_alternatives)
         return cls(texts, batch, source, target, str(parameters.first("format") or "text"), alternatives)
 
     def check_format(self, *, html: bool) -> None:

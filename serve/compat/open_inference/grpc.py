@@ -64,12 +64,12 @@ class OpenInferenceGrpc:
     methods = METHODS
     probes = PROBES
 
-    def __init__(self, open_inference: OpenInference, metrics: ServiceMetrics, most_values: int) -> None:
-        """Requests have at most `most_values` values."""
+    def __init__(self, open_inference: OpenInference, metrics: ServiceMetrics, max_values: int) -> None:
+        """Requests have at most `max_values` values."""
         self._open_inference = open_inference
         self._metrics = metrics
         self._idle_streams = idle_streams()
-        self._most_values = most_values
+        self._max_values = max_values
 
     def handlers(self, make: MakeHandler) -> dict[str, Any]:
         """Returns the handler of each method."""
@@ -84,7 +84,7 @@ class OpenInferenceGrpc:
             "ModelInfer": make("infer", messages.ModelInferRequest, self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
                 self._stream_infer,
-                request_deserializer=RequestParser(messages.ModelInferRequest, self._most_values).parse,
+                request_deserializer=RequestParser(messages.ModelInferRequest, self._max_values).parse,
                 response_serializer=messages.ModelStreamInferResponse.SerializeToString,
             ),
         }
@@ -142,7 +142,7 @@ class OpenInferenceGrpc:
     async def _infer(
         self, request: messages.ModelInferRequest, deadline_seconds: float | None, record: RequestRecord
     ) -> messages.ModelInferResponse:
-        inferred = await self._open_inference.infer(_inference(request, deadline_seconds, self._most_values), record)
+        inferred = await self._open_inference.infer(_inference(request, deadline_seconds, self._max_values), record)
         return _response(inferred, raw=bool(request.raw_input_contents))
 
     async def _stream_infer(self, _: object, context: Context) -> None:
@@ -216,7 +216,7 @@ class OpenInferenceGrpc:
     async def _inferred(
         self, request: messages.ModelInferRequest, deadline_seconds: float | None, record: RequestRecord
     ) -> AsyncGenerator[Inferred]:
-        inference = _inference(request, deadline_seconds, self._most_values)
+        inference = _inference(request, deadline_seconds, self._max_values)
         if not inference.parameters.stream:
             yield await self._open_inference.infer(inference, record)
             return
@@ -225,14 +225,14 @@ class OpenInferenceGrpc:
                 yield inferred
 
 
-def _inference(request: messages.ModelInferRequest, deadline_seconds: float | None, most_texts: int) -> Inference:
+def _inference(request: messages.ModelInferRequest, deadline_seconds: float | None, max_texts: int) -> Inference:
     """Converts a message to a request; raises InvalidRequestError with the first invalid field."""
     if len(request.inputs) != 1:
         raise InvalidRequestError("inputs", f"{len(request.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
     tensor = request.inputs[0]
     check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
     check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
-    texts = _texts(request, most_texts)
+    texts = _texts(request, max_texts)
     check_shape(tensor.shape, len(texts), _INPUT_FIELD)
     for index, output in enumerate(request.outputs):
         check_tensor_parameters(output.parameters, f"outputs[{index}]")
@@ -249,7 +249,7 @@ def _inference(request: messages.ModelInferRequest, deadline_seconds: float | No
     )
 
 
-def _texts(request: messages.ModelInferRequest, most_texts: int) -> list[str]:
+def _texts(request: messages.ModelInferRequest, max_texts: int) -> list[str]:
     contents = request.inputs[0].contents
     if not request.raw_input_contents:
         return decode_texts(contents.bytes_contents)
@@ -257,7 +257,7 @@ def _texts(request: messages.ModelInferRequest, most_texts: int) -> list[str]:
         raise InvalidRequestError("raw_input_contents", f"{len(request.raw_input_contents)}, expected one per input")
     if contents.ListFields():
         raise InvalidRequestError(f"{_INPUT_FIELD}.contents", "given, expected none together with raw_input_contents")
-    return unpack_texts(request.raw_input_contents[0], "raw_input_contents[0]", most_texts)
+    return unpack_texts(request.raw_input_contents[0], "raw_input_contents[0]", max_texts)
 
 
 def _value(parameter: messages.InferParameter) -> object:

@@ -261,7 +261,7 @@ class OpenInferenceHttp:
         data, deadline_seconds = await self._reader.read(request)
         json_data, tensor_data = split_json(data, _json_length(request))
         body = await self._parser.parse(json_data, InferBody, deadline_seconds)
-        asked = TensorRequest(body, tensor_data, self._parser.most_values)
+        asked = TensorRequest(body, tensor_data, self._parser.max_values)
         inference = Inference(
             model=request.path_params["model"],
             version=request.path_params.get("version", ""),

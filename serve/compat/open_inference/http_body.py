@@ -218,15 +218,15 @@ class TensorRequest:
         InvalidRequestError: names the first invalid field.
     """
 
-    def __init__(self, body: InferBody, behind: bytes, most_texts: int) -> None:
-        """Validates the tensors; `behind` holds the bytes after the JSON, with at most `most_texts` texts."""
+    def __init__(self, body: InferBody, behind: bytes, max_texts: int) -> None:
+        """Validates the tensors; `behind` holds the bytes after the JSON, with at most `max_texts` texts."""
         self.body = body
         if len(body.inputs) != 1:
             raise InvalidRequestError("inputs", f"{len(body.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
         tensor = body.inputs[0]
         check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
         check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
-        self.texts = _read_texts(tensor, behind, most_texts)
+        self.texts = _read_texts(tensor, behind, max_texts)
         check_shape(tensor.shape, len(self.texts), _INPUT_FIELD)
         for index, output in enumerate(body.outputs):
             check_tensor_parameters(output.parameters, f"outputs[{index}]")
@@ -280,7 +280,7 @@ def _single_elements(tensors: Iterable[Tensor]) -> Iterator[tuple[str, Any]]:
         yield tensor.name, element
 
 
-def _read_texts(tensor: InputTensor, behind: bytes, most_texts: int) -> list[str]:
+def _read_texts(tensor: InputTensor, behind: bytes, max_texts: int) -> list[str]:
     size = tensor.parameters.get(BINARY_SIZE)
     if size is None:
         if behind:
@@ -293,7 +293,7 @@ def _read_texts(tensor: InputTensor, behind: bytes, most_texts: int) -> list[str
     if isinstance(size, bool) or not isinstance(size, int) or size != len(behind):
         problem = f"expected {len(behind)}, the number of bytes after the JSON"
         raise InvalidRequestError(f"{_INPUT_FIELD}.parameters.{BINARY_SIZE}", problem)
-    return unpack_texts(behind, "body", most_texts)
+    return unpack_texts(behind, "body", max_texts)
 
 
 def _read_text(element: object, field: str) -> str:

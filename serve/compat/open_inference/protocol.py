@@ -121,17 +121,17 @@ def check_outputs(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names) or tuple(OUTPUTS)
 
 
-def unpack_texts(data: bytes, field: str, most_texts: int) -> list[str]:
+def unpack_texts(data: bytes, field: str, max_texts: int) -> list[str]:
     """Returns the texts of a tensor in bytes.
 
     Raises:
-        InvalidRequestError: if the bytes are cut off or not UTF-8, or if there are more than `most_texts` texts.
+        InvalidRequestError: if the bytes are cut off or not UTF-8, or if there are more than `max_texts` texts.
     """
     texts: list[str] = []
     place = 0
     while place < len(data):
-        if len(texts) == most_texts:
-            raise InvalidRequestError(field, f"expected at most {most_texts} texts")
+        if len(texts) == max_texts:
+            raise InvalidRequestError(field, f"expected at most {max_texts} texts")
         start = place + _LENGTH.size
         length = _LENGTH.unpack_from(data, place)[0] if start <= len(data) else 0
         if start + length > len(data):

@@ -205,9 +205,9 @@ def test_deep_and_numerous_elements_are_refused(name: str, monkeypatch: pytest.M
 )
 def test_numerous_texts_are_refused(name: str, head: str, text: str, end: str) -> None:
     content = f"{head}{3 * text}{end}".encode()
-    parse_document(name, content, replace(REQUEST, most_texts=3))
+    parse_document(name, content, replace(REQUEST, max_texts=3))
     with pytest.raises(DocumentError, match="more than 2 texts: divide the document"):
-        parse_document(name, content, replace(REQUEST, most_texts=2))
+        parse_document(name, content, replace(REQUEST, max_texts=2))
 
 
 def test_numerous_lists_and_objects_of_json_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +226,9 @@ def test_a_large_part_with_text_is_refused_before_it_is_unpacked(monkeypatch: py
 def test_the_texts_of_all_members_count() -> None:
     member = b'<a xmlns:text="b"><text:p>c</text:p><text:p>d</text:p></a>'
     package = pack(("content.xml", member), ("styles.xml", member))
-    parse_document("a.odt", package, replace(REQUEST, most_texts=4))
+    parse_document("a.odt", package, replace(REQUEST, max_texts=4))
     with pytest.raises(DocumentError, match=r"styles\.xml: more than 3 texts: divide the document"):
-        parse_document("a.odt", package, replace(REQUEST, most_texts=3))
+        parse_document("a.odt", package, replace(REQUEST, max_texts=3))
 
 
 @pytest.mark.parametrize("run", [*"<>&!*_~`[]|#\\h ", "![", "<!"])

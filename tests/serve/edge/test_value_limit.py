@@ -15,13 +15,13 @@ from serve.compat.open_inference.http_body import InferBody
 from serve.edge import body_parser
 from serve.edge.bodies import TranslateBody
 from serve.edge.body_parser import SMALL_BODY_BYTES, BodyParser
-from serve.edge.value_limit import check_json, check_message, most_values
+from serve.edge.value_limit import check_json, check_message, max_values
 from serve.errors import InvalidRequestError
 from serve.grpc.messages import Item, ItemParser, RequestParser
 from serve.translation.fields import Fields
 
 MAX_TEXTS = 64
-MOST = most_values(MAX_TEXTS)
+MOST = max_values(MAX_TEXTS)
 BODY_BYTES = 2 << 20
 JSON_VALUES = st.recursive(
     st.none() | st.integers() | st.text('a,"\\[]{}:\n\u00e4'),
@@ -75,7 +75,7 @@ def test_the_limit_admits_every_request_with_the_maximum_of_texts(max_texts: int
     tensors = {"inputs": [{"name": "text_input", "shape": [max_texts, 1], "data": [["a"]] * max_texts}]}
     options = {"suppressed_tokens": ["a"] * 64, "beam_size": 4}
     for body in ({"pairs": pairs}, tensors, {"text": ["a"] * max_texts, "target_prefix": ["b"] * max_texts, **options}):
-        assert accepts(json.dumps(body).encode(), most_values(max_texts))
+        assert accepts(json.dumps(body).encode(), max_values(max_texts))
 
 
 @pytest.mark.parametrize("kind", [TranslateBody, InferBody])

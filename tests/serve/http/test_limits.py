@@ -22,7 +22,7 @@ from protos.translation_pb2 import TranslateRequest
 from serve.edge.body_coding import SMALL_CONTENT_BYTES
 from serve.edge.reader import MAX_LARGEST_BODIES
 from serve.edge.value_limit import check_json
-from serve.host.system import most_open_files, raise_most_open_files
+from serve.host.system import max_open_files, raise_most_open_files
 from serve.http.limits import HttpLimits, affordable_connections
 from serve.http.server import Listener, open_port
 from serve.translation import turns
@@ -143,11 +143,11 @@ class Gates:
         """Turns that wait behind the one that runs."""
         return self._executor._work_queue.qsize()
 
-    def _check_json(self, data: bytes, most_values: int) -> None:
+    def _check_json(self, data: bytes, max_values: int) -> None:
         if threading.current_thread() in self._executor._threads:
             self.parsing.set()
             self.parse.wait()
-        check_json(data, most_values)
+        check_json(data, max_values)
 
 
 @pytest.mark.parametrize("path", ["/v1/detect", "/detect", "/v1/translate"])
@@ -288,7 +288,7 @@ def test_connections_leave_descriptors_for_everything_else() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1000, hard))
         assert affordable_connections() == 500
         raise_most_open_files()
-        assert most_open_files() == hard
+        assert max_open_files() == hard
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -49,11 +49,11 @@ def read_to_the_end(connection: socket.socket) -> bytes:
     return answer
 
 
-def send_without_end(connection: socket.socket, part: bytes, most_bytes: int) -> int:
+def send_without_end(connection: socket.socket, part: bytes, max_bytes: int) -> int:
     """Repeats a part until the server closes the connection; returns the number of bytes sent."""
     sent = 0
     try:
-        while sent < most_bytes:
+        while sent < max_bytes:
             connection.sendall(part)
             sent += len(part)
     except ConnectionError:
@@ -76,10 +76,10 @@ def send_without_end(connection: socket.socket, part: bytes, most_bytes: int) ->
     ],
 )
 def test_an_endless_message_is_cut_off(live: LiveService, start: bytes, part: bytes) -> None:
-    most_bytes = 16 << 20
+    max_bytes = 16 << 20
     with connect(live) as connection:
         connection.sendall(start)
-        assert send_without_end(connection, part, most_bytes) < most_bytes
+        assert send_without_end(connection, part, max_bytes) < max_bytes
     assert live.post({"text": "alpha beta."}).status_code == 200
 
 

@@ -88,13 +88,13 @@ def text_request(text: str, prefix: str = "") -> TextRequest:
 
 
 def segment(
-    *texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY, most_sentences: int = ANY
+    *texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY, max_sentences: int = ANY
 ) -> SegmentedRequest:
     direction = BundleDirection(source="en", target="de")
     request = ModelRequest(texts, direction, plan, 7.0, split_sentences=split_sentences)
     if not split_sentences:
         return SegmentedRequest.whole(request)
-    splitter = TextSplitter(request, lambda sentence: len(sentence) <= 40, most_sentences)
+    splitter = TextSplitter(request, lambda sentence: len(sentence) <= 40, max_sentences)
     return SegmentedRequest.of(request, list(map(splitter.split, texts)))
 
 
@@ -205,9 +205,9 @@ def test_splitting_stops_at_the_first_sentence_beyond_the_limit(text: str) -> No
 
 def test_the_limit_of_sentences_holds_for_all_texts_together() -> None:
     texts = [text_request("One. Two."), text_request("Three. Four.")]
-    assert len(segment(*texts, most_sentences=4).request.texts) == 4
+    assert len(segment(*texts, max_sentences=4).request.texts) == 4
     with pytest.raises(InvalidRequestError) as refused:
-        segment(*texts, most_sentences=3)
+        segment(*texts, max_sentences=3)
     assert (refused.value.field, "3" in refused.value.problem) == ("text", True)
 
 

@@ -20,7 +20,7 @@ from serve.documents.document import DocumentError, DocumentRequest, Segment
 from serve.documents.formats import parse_document
 
 MEBIBYTE = 1 << 20
-REQUEST = DocumentRequest("en", "de", most_texts=250_000)
+REQUEST = DocumentRequest("en", "de", max_texts=250_000)
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
 _TYPES = '<Types><Override PartName="/{}" ContentType="application/vnd.openxmlformats-officedocument.{}+xml"/></Types>'

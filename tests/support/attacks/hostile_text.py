@@ -13,7 +13,7 @@ from serve.documents.document import DocumentError, DocumentRequest
 from serve.documents.formats import parse_document
 from tests.support.attacks.growth import MAX_GROWTH, largest_growth
 
-_REQUEST = DocumentRequest("en", "de", most_texts=250_000)
+_REQUEST = DocumentRequest("en", "de", max_texts=250_000)
 
 
 def _marks(text: str) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ class Scheduler {
       const int64_t rows = sequence->options.rows();
       most_running_ = std::max(most_running_, ++running_);
       running_rows_ += rows;
-      running_tokens_ += sequence->most_tokens();
+      running_tokens_ += sequence->max_tokens();
       prefill_tokens += sequence->source_length();
       free_rows -= rows;
       running_rows += rows;
@@ -193,7 +193,7 @@ class Scheduler {
 
   bool has_room(const Sequence& sequence) const {
     if (config_.running_token_budget == kUnbounded || running_ == 0) return true;
-    return running_tokens_ + sequence.most_tokens() <= config_.running_token_budget;
+    return running_tokens_ + sequence.max_tokens() <= config_.running_token_budget;
   }
 
   // Counts the end of a running sequence; returns false if it had ended before.
@@ -202,7 +202,7 @@ class Scheduler {
     const int64_t rows = sequence.options.rows();
     --running_;
     running_rows_ -= rows;
-    running_tokens_ -= sequence.most_tokens();
+    running_tokens_ -= sequence.max_tokens();
     publish_change();
     forget(sequence);
     return true;

@@ -79,7 +79,7 @@ struct Sequence : Submission {
   int32_t source_length() const { return static_cast<int32_t>(source_ids.size()); }
 
   // An upper bound of its tokens in all rows.
-  int64_t most_tokens() const {
+  int64_t max_tokens() const {
     return int64_t{options.rows()} * (int64_t{source_length()} + options.max_target_tokens);
   }
 

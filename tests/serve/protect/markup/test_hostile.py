@@ -59,9 +59,9 @@ def test_a_document_takes_memory_in_proportion_to_its_size() -> None:
     text = HOSTILE["elements"](CHARACTERS)
     tracemalloc.start()
     read_document(text, MarkupOptions("html"), split)
-    _, most_bytes = tracemalloc.get_traced_memory()
+    _, max_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most_bytes < 1000 * len(text)
+    assert max_bytes < 1000 * len(text)
 
 
 def test_ten_megabytes_of_brackets_are_text() -> None:
