@@ -127,6 +127,7 @@ types: setup
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python .ci/words.py
 
 contracts: setup
 	$(BIN)/lint-imports --no-logo

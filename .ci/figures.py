@@ -71,7 +71,7 @@ def read_sources() -> list[Source]:
 
 
 def group(sources: Sequence[Source], levels: int) -> dict[str, list[Source]]:
-    """Returns the sources by folder, of at most so many levels."""
+    """Returns the sources by folder, with at most `levels` levels."""
     names = {source.path: "/".join(source.folder.split("/")[:levels]) for source in sources}
     return {name: [each for each in sources if names[each.path] == name] for name in sorted({*names.values()})}
 

@@ -1,6 +1,6 @@
 """Goodput of the server compared with servers built on other libraries.
 
-All servers hold the same weights, get the same CPUs and are asked over the same protocol; the load generator has other
+All servers hold the same weights, get the same CPUs and requests over the same protocol; the load generator has other
 CPUs. The baselines are asyncio servers with a batching window around a library that translates whole batches.
 ctranslate2 uses its own workers; onnx uses Dragoman's graphs and search in static batches; pytorch uses the training
 model in fp32. The windows and threads of each are the best of a trial with closed-loop users.
@@ -244,7 +244,7 @@ class Comparison:
     async def _load(
         self, system: str, setting: Setting, seconds: float, objective: Objective, users: int | None = None
     ) -> AsyncIterator[LoadSession]:
-        """Runs a server and a load generator; the load has so many closed-loop users, or is open-loop."""
+        """Runs a server and a load generator; the load has closed-loop users, or is open-loop."""
         plan = self.plan
         options = SearchOptions(beam_size=self.beam_size, max_target_tokens=self.longest)
         scenario = Scenario(

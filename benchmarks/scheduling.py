@@ -133,7 +133,7 @@ class ScheduledModel:
         }
 
     def _head_of_line(self, neighbors: int) -> Figures:
-        """Measures sequential short requests next to so many long ones per engine, from submission to answer."""
+        """Measures sequential short requests next to `neighbors` long ones per engine, from submission to answer."""
         manifest, short_tokens = self.bundle.manifest, self.plan.short_tokens
         short = self._made_up(short_tokens, short_tokens)
         long = self._made_up(manifest.max_source_tokens, manifest.max_target_tokens)

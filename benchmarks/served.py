@@ -138,7 +138,7 @@ def request_kind(protocol: str, direction: BundleDirection, options: SearchOptio
 
 
 def command_of(bundle: Path, engines: int, slots: int) -> Command:
-    """Returns the command line of a server with some engines of one thread and of so many slots each."""
+    """Returns the command line of a server with some engines of one thread each."""
     return lambda ports: server_command(bundle, *ports, engines=engines, threads_per_engine=1, slots=slots)
 
 
@@ -230,7 +230,7 @@ def figures_between(first: Reading, last: Reading) -> Figures:
     seconds, cpu_seconds = last.seconds - first.seconds, last.state.cpu_seconds - first.state.cpu_seconds
     return {
         "sentences/s": sum(sentences) / seconds,
-        **({"least asked server, %": 100 * min(sentences) / sum(sentences)} if len(sentences) > 1 else {}),
+        **({"share of the least busy server, %": 100 * min(sentences) / sum(sentences)} if len(sentences) > 1 else {}),
         "rows of a decoder step": rows_per_step(first.state, last.state) or 0.0,
         "CPU of a sentence, ms": 1000 * cpu_seconds / sum(sentences),
         "CPUs used": cpu_seconds / seconds,

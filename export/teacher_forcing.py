@@ -1,7 +1,8 @@
 """Reads given translations with a Transformer in NumPy: the reference for the golden sentences of imported models.
 
 A translation is that of greedy search exactly if each of its tokens has the best logit after those before it. All
-sentences pass a layer together, so a pass reads each parameter once, also one that memory could not hold beside others.
+sentences pass a layer together, so a pass reads each parameter once, even one too large
+to be held with others.
 Follows Vaswani et al. 2017 (arXiv:1706.03762) in the plainest way, and Kim et al. 2019 for recurrent units.
 
 Shapes: N tokens of all sentences one after the other, S and T of one source and its translation, H heads, D head size,

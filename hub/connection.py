@@ -13,7 +13,7 @@ Every request has these bounds, whatever the hub sends:
 - A body brings MIN_WINDOW_BYTES in every STALL_SECONDS; an index or an answer of an API ends in MAX_ANSWER_SECONDS.
 - An index or an answer has at most MAX_ANSWER_BYTES. A file has its stated size, and never more.
 - Temporary failures are repeated up to MAX_ATTEMPTS times in a row, with a growing pause, or after the time that
-  `Retry-After` states. If that is more than PATIENCE_SECONDS, the message says when to try again.
+  `Retry-After` states. If that is more than PATIENCE_SECONDS, the message states when to try again.
 
 Every failure is a HubError: one line with the model, the address and what to do.
 """

@@ -213,7 +213,7 @@ def _explained(reference: RepositoryModel, page: str) -> Iterator[None]:
     """Explains why the hub rejects a request.
 
     Raises:
-        HubError: instead of a StatusError whose code or status says more, with what to do.
+        HubError: instead of a StatusError whose code or status states more, with what to do.
     """
     try:
         yield

@@ -45,7 +45,7 @@ class WorkerPlace:
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """What the supervisor knows of a worker."""
+    """What the supervisor has of a worker."""
 
     listening: bool = False
     ready: bool = False
@@ -96,13 +96,13 @@ class Worker:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
 
     async def report(self, state: WorkerState) -> None:
-        """Tells the supervisor the state if it has changed."""
+        """Reports the state to the supervisor if it has changed."""
         if state != self._reported:
             self._reported = state
             await self._note("state", asdict(state))
 
     async def report_failure(self, problem: str) -> None:
-        """Tells the supervisor why this process cannot serve."""
+        """Reports to the supervisor why this process cannot serve."""
         await self._note("failure", problem)
 
     async def finish(self) -> None:

@@ -29,7 +29,7 @@ POLL_SECONDS = 10.0
 
 
 def settings_of(bundle: Bundle, *, engines: int, slots: int, prefill_token_budget: int | None = None) -> ServeSettings:
-    """Returns the settings of a service with so many engines; the default budget is the server's."""
+    """Returns the settings of a service with some engines; the default budget is the server's."""
     budget = {} if prefill_token_budget is None else {"prefill_token_budget": prefill_token_budget}
     return ServeSettings.model_validate(
         {"bundle": bundle.folder, "engines": engines, "slots": slots, "device": "cpu", **budget}

@@ -277,13 +277,13 @@ def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
         vocabularies = read_vocabularies(folder, config.unk)
         # The target prefix of a package is the only language token that it needs.
         languages = {} if package.target_prefix else find_languages(vocabularies.target)
-        tokenizer = read_tokenizer(folder, config, vocabularies, languages.values(), package.asked(options))
+        tokenizer = read_tokenizer(folder, config, vocabularies, languages.values(), package.complete(options))
         model = _model(folder, config, vocabularies, variables)
         prefix, suffix = _around_sources(config, vocabularies, variables, multilingual=bool(languages))
         found: Languages
         if languages:
             rules = _rules(vocabularies, model, tokenizer, languages)
-            found = select_directions(languages, rules, package.asked(options))
+            found = select_directions(languages, rules, package.complete(options))
         else:
             directions = _directions(package, vocabularies, options, prefix)
             found = (_instructed(directions, tokenizer) if variables.is_t5 else directions), None

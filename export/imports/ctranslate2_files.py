@@ -212,7 +212,7 @@ class OpenPackage:
     target: str | None = None
     target_prefix: str = ""
 
-    def asked(self, options: ImportOptions) -> ImportOptions:
+    def complete(self, options: ImportOptions) -> ImportOptions:
         """Returns the options, with the languages of the package where they have none."""
         source, target = options.source_language or self.source, options.target_language or self.target
         return replace(options, source_language=source, target_language=target)
@@ -259,11 +259,11 @@ def _find_root(path: Path, archive: zipfile.ZipFile, options: ImportOptions) -> 
         raise ImportedModelError(f"{path}: expected an Argos package with {METADATA_FILE}")
     if len(found) > 1 and METADATA_FILE not in found:
         languages = {name: _languages_of(path, archive, name) for name in found}
-        asked = options.source_language, options.target_language
-        found = [name for name, own in languages.items() if all(map(_fits, asked, own))]
+        wanted = options.source_language, options.target_language
+        found = [name for name, own in languages.items() if all(map(_fits, wanted, own))]
         if len(found) != 1:
             listed = ", ".join("-".join(map(str, own)) for own in languages.values())
-            given = "-".join(each or "?" for each in asked)
+            given = "-".join(each or "?" for each in wanted)
             raise ImportedModelError(f"{path}: source-language, target-language: {given}: expected one of {listed}")
     return min(found, key=len).removesuffix(METADATA_FILE)
 

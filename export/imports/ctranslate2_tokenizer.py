@@ -19,13 +19,13 @@ PAD_PIECES = ("<blank>", "<pad>")
 
 
 def read_tokenizer(
-    folder: Path, config: Config, vocabularies: Vocabularies, tokens: Iterable[int], asked: ImportOptions
+    folder: Path, config: Config, vocabularies: Vocabularies, tokens: Iterable[int], options: ImportOptions
 ) -> PieceTokenizer | WordTokenizer:
     """Reads the tokenizer in the folder of a model or its parent.
 
     Args:
         tokens: those that stand for target languages.
-        asked: the languages of the model, whose rules merges need.
+        options: have the languages of the model, whose rules merges need.
 
     Raises:
         ImportedModelError: if there is none, or it is damaged.
@@ -37,7 +37,7 @@ def read_tokenizer(
     paths, special_pieces = _find_files(folder), sorted(special)
     try:
         if len(paths) == 1:
-            languages = _languages(paths[0], asked)
+            languages = _languages(paths[0], options)
             return WordTokenizer(
                 read_bytes(paths[0]),
                 languages,
@@ -59,11 +59,11 @@ def read_tokenizer(
         raise tokenizer_refused(folder, error) from error
 
 
-def _languages(path: Path, asked: ImportOptions) -> tuple[str, str]:
-    if asked.source_language is None or asked.target_language is None:
+def _languages(path: Path, options: ImportOptions) -> tuple[str, str]:
+    if options.source_language is None or options.target_language is None:
         problem = "expected both languages, whose rules cut text into words"
         raise ImportedModelError(f"{path}: source-language, target-language: {problem}")
-    return asked.source_language, asked.target_language
+    return options.source_language, options.target_language
 
 
 def _find_files(folder: Path) -> tuple[Path] | tuple[Path, Path]:

@@ -1,6 +1,6 @@
 """Reads `pytorch_model.bin` without PyTorch: tensors by name, in PyTorch's zip format and in its older one.
 
-A pickle is a program. This interpreter knows the few operations of a file of tensors, and calls nothing else:
+A pickle is a program. This interpreter has the few operations of a file of tensors, and calls nothing else:
 dictionaries with text as keys, lists, tuples, numbers, and views of storages. Every other operation or name is refused.
 
 Sources: Python's pickletools; PyTorch's torch/serialization.py and torch/_utils.py.

@@ -1,6 +1,6 @@
 """The directions of a model: listed ones, or all pairs of the languages of a multilingual model.
 
-A multilingual model of 200 languages has 40,000 directions, which are made when they are asked for. Languages are found
+A multilingual model of 200 languages has 40,000 directions, which are made on demand. Languages are found
 by any of their codes; see `language_codes`.
 """
 

@@ -26,7 +26,7 @@ def check_address(option: str, address: str) -> None:
     """Checks the address of a gRPC port, unless it is a URI, such as `dns:///HOST:PORT` or `unix:PATH`.
 
     Raises:
-        FileError: if it has another form; gRPC would connect to a port that nobody named.
+        FileError: if it has another form; gRPC would connect to a port that the user did not name.
     """
     if "/" in address or address.startswith("unix"):
         return

@@ -1,4 +1,4 @@
-"""Names what a file is that is no ZIP package although its name says so."""
+"""Names what a file is that is no ZIP package although its name claims it."""
 
 from collections.abc import Iterator
 

@@ -86,7 +86,7 @@ class _Stream:
         return self._decompressor.unconsumed_tail
 
     def read(self, data: bytes, max_bytes: int) -> bytes:
-        """Returns at most so many bytes of content; raises InvalidRequestError if the data are damaged."""
+        """Returns at most the given number of bytes of content; raises InvalidRequestError if the data are damaged."""
         try:
             return self._decompressor.decompress(data, max_bytes)
         except zlib.error as error:

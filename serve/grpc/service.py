@@ -13,7 +13,7 @@ MakeHandler = Callable[[Method, type[Any], Callable[..., Awaitable[Message]]], A
 
 
 class GrpcService(Protocol):
-    """A service that the server offers beside the translation service."""
+    """A service that the server offers in addition to the translation service."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The process and its machine, for all rooms above. Knows no requests.
+"""The process and its machine, for all rooms above. Contains nothing of requests.
 
 `system` has CPUs, memory and open files, `threads` threads for calls that block, `event_loop` the event loop.
 `process_link` joins processes, `server_process` starts a server as a process. `tcp_sockets` and `client_address` look

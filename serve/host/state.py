@@ -51,7 +51,7 @@ class StateError(Exception):
 
 
 class Identifier(TypeDecorator[str]):
-    """The type of a column whose values clients name, of at most so many characters.
+    """The type of a column whose values clients name, of a bounded number of characters.
 
     No row has a value that is longer, or that not every database takes: with lone surrogates or controls.
     """

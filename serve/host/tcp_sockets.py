@@ -47,7 +47,7 @@ def begin_no_connection(listening: socket.socket) -> None:
 
 
 def received_bytes(connection: socket.socket) -> int:
-    """Returns how many bytes a connection has received since it began, also those that nobody has read yet."""
+    """Returns how many bytes a connection has received since it began, also those that are unread."""
     information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
     # Some sandboxes return less.
     (received,) = _BYTES_RECEIVED.unpack(information.ljust(_BYTES_RECEIVED.size, b"\0"))
@@ -55,7 +55,7 @@ def received_bytes(connection: socket.socket) -> int:
 
 
 def count_unread_bytes(connection: socket.socket) -> int:
-    """Returns how many bytes have arrived that nobody has read; 0 for a closed socket."""
+    """Returns how many bytes have arrived and are unread; 0 for a closed socket."""
     count = struct.pack("i", 0)
     try:
         return int.from_bytes(fcntl.ioctl(connection, termios.FIONREAD, count), sys.byteorder)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 between sockets and an ASGI application. Knows no translation: a reader of the service may skip it.
+"""HTTP/1.1 between sockets and an ASGI application. Contains no translation: a reader of the service may skip it.
 
 `server` accepts connections, `connection` serves one with its `clock`, `parser` reads requests, `pipeline` orders them,
 `exchange` is a request and its answer as the application sees them, `output` sends answers, `tls` encrypts. `limits`

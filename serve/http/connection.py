@@ -33,7 +33,7 @@ class Connection(asyncio.BufferedProtocol):
 
     Attributes:
         output: sends the answers.
-        clock: knows since when the connection waits for its client.
+        clock: has the time since when the connection waits for its client.
         lingers: whether the output has ended; further input is discarded.
     """
 

@@ -139,7 +139,7 @@ class Exchange:
             self._note_change()
 
     def disconnect(self) -> None:
-        """Tells the application that its client has gone away."""
+        """Notifies the application that its client has gone away."""
         self.disconnected = True
         self._note_change()
         self._leave()

@@ -28,7 +28,7 @@ class PipelinedConnection(LimitedConnection, Protocol):
 
     Attributes:
         output: takes the answers.
-        clock: knows since when the connection waits for its client.
+        clock: has the time since when the connection waits for its client.
         lingers: whether the output has ended.
     """
 

@@ -1,5 +1,5 @@
 """The native library: kernels, decoding and the loop of the engines in C++, in `src`.
 
-`build` compiles it, `library` finds it and says why it is not used, and `loop` is the C interface of the engines. ONNX
-Runtime loads it as custom operators. `docs/architecture.md` lists the folders of `src`.
+`build` compiles it, `library` finds it or reports why it is not used, and `loop` is the C interface of the engines.
+ONNX Runtime loads it as custom operators. `docs/architecture.md` lists the folders of `src`.
 """

@@ -57,7 +57,7 @@ int main() {
 
 
 class BuildError(RuntimeError):
-    """The library cannot be compiled here; the message says why."""
+    """The library cannot be compiled here; the message gives the reason."""
 
 
 def machine() -> str:

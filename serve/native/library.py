@@ -20,7 +20,7 @@ class InstructionsError(ValueError):
 
 
 def library_path() -> Path | None:
-    """Returns the library, or None if sessions must run without it; then `why_no_library` says why."""
+    """Returns the library, or None if sessions must run without it; then `why_no_library` returns the reason."""
     return None if why_no_library() else _LIBRARY
 
 

@@ -4,7 +4,7 @@ An unread pipe blocks only this thread. On a full disk, or without a reader, the
 log works again, one line reports their number.
 
 Libraries in C++ write to standard error by themselves, from threads that serve. `unblock` makes their writes fail, not
-wait, while nobody reads the pipe.
+wait, while no process reads the pipe.
 """
 
 import atexit

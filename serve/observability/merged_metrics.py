@@ -59,7 +59,7 @@ class MergedMetrics(Collector):
         self._ended: dict[Series, float] = {}
 
     def update(self, process_id: int, label: str, families: list[Family]) -> None:
-        """Replaces the values of a process; `label` tells it from those that run beside it."""
+        """Replaces the values of a process; `label` distinguishes it from others that run."""
         self._latest[process_id] = label, families
 
     def end(self, process_id: int) -> None:

@@ -1,7 +1,7 @@
 """Static files of a package folder, read once and compressed once, with entity tags (RFC 9110, section 8.8.3).
 
 A thread reads and compresses a file at its first request. Later requests neither open nor compress one. A server whose
-pages nobody opens keeps no file in memory.
+pages that no client opens keeps no file in memory.
 """
 
 import asyncio

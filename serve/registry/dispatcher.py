@@ -189,7 +189,7 @@ class Dispatcher:
         return self.admit_characters(record, sum(map(len, texts)))
 
     def admit_characters(self, record: RequestRecord, characters: int) -> AbstractAsyncContextManager[object]:
-        """Accepts a request with so many characters as `admit` does.
+        """Accepts a request with a number of characters as `admit` does.
 
         Raises:
             ServiceError: as `admit`.
@@ -231,7 +231,7 @@ class Dispatcher:
         return allowed
 
     def _detects(self, request: TranslateRequest, record: RequestRecord) -> bool:
-        """Returns whether the language of each text is detected: as asked, or because none is named and several fit."""
+        """Returns whether the language of each text is detected: as requested, or as none is named and several fit."""
         if request.source_language:
             return request.source_language == AUTO
         return has_several_sources(request, self._offers(request.model, record))

@@ -1,7 +1,7 @@
 """Refuses requests that pages of other sites let a browser send, if the server has no keys.
 
 A form or a simple script of any page can send a request without asking the server first. Keys are not sent by a
-browser on its own: a page that knows one may use it. Other clients than browsers send neither of the headers.
+browser on its own: a page that has one may use it. Other clients than browsers send neither of the headers.
 """
 
 from collections.abc import Collection

@@ -95,7 +95,7 @@ class HostSessions(ABC):
 
     @abstractmethod
     def runtime(self, slots: int) -> Model:
-        """Returns a runtime with its own state of so many rows."""
+        """Returns a runtime with its own state of `slots` rows."""
 
 
 class HostRuntime(ABC):

@@ -70,7 +70,7 @@ class Best(NamedTuple):
 
 
 class NativeScores:
-    """`serve.runtime.model.Scores` of one step. Logits are known of the rows that the step was asked for."""
+    """`serve.runtime.model.Scores` of one step. Logits are known of the rows that the step requested."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class NativeScores:
         return np.asarray(logits - self._best.log_sums[_places(self._places, rows)])
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Returns the best tokens, at most as many as the step was asked for."""
+        """Returns the best tokens, at most as many as the step requested."""
         places = _places(self._places, rows)
         return self._best.scores[places, :count], self._best.token_ids[places, :count]
 

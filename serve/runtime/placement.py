@@ -183,7 +183,7 @@ class ModelSessions(Protocol):
         """The bundle's manifest."""
 
     def runtime(self, slots: int) -> Model:
-        """Returns a model with its own state of so many rows."""
+        """Returns a model with its own state of `slots` rows."""
 
 
 def open_sessions(bundle: Bundle, choice: DeviceChoice, *, aligned: bool = False, threads: int = 1) -> ModelSessions:

@@ -112,7 +112,7 @@ class Admission:
             raise DrainingError("the server is shutting down")
 
     def check_room(self, rows: int, *, running_rows: int, waiting_rows: int) -> None:
-        """Checks that `rows` more rows fit beside those that run and wait.
+        """Checks that `rows` more rows fit next to those that run and wait.
 
         Raises:
             DrainingError: while draining.

@@ -20,7 +20,7 @@ class ThroughputEstimate:
         """Starts without observations.
 
         Args:
-            sequences: size of the window of recent sequences; the rate is unknown until so many have ended.
+            sequences: size of the window of recent sequences; the rate is unknown until the window is full.
         """
         self._freed: deque[tuple[float, int]] = deque(maxlen=max(2, sequences))
         self._runs_seconds: deque[float] = deque(maxlen=RUNS)
@@ -30,7 +30,7 @@ class ThroughputEstimate:
         self._runs_seconds.append(seconds)
 
     def free(self, now_seconds: float, rows: int) -> None:
-        """Records that a sequence of so many rows ended while others wait."""
+        """Records that a sequence of `rows` rows ended while others wait."""
         self._freed.append((now_seconds, rows))
 
     def forget(self) -> None:
@@ -43,7 +43,7 @@ class ThroughputEstimate:
         return len(self._freed) >= (self._freed.maxlen or 0)
 
     def wait_seconds(self, rows: int, now_seconds: float) -> float:
-        """Estimates the time until so many rows become free; 0 while the rate is unknown.
+        """Estimates the time until `rows` rows become free; 0 while the rate is unknown.
 
         Counts time up to now, not to the last freed row: the estimate of a stalled queue grows.
         """
@@ -62,7 +62,7 @@ class ThroughputEstimate:
         return runs[int(len(runs) * (1 - SLOWEST_SHARE))] if runs else 0.0
 
     def estimate(self, rows_ahead: int, now_seconds: float) -> tuple[float, float]:
-        """Returns the time until so many rows become free, 0 while unknown, and the time of a run after it."""
+        """Returns the time until `rows_ahead` rows become free, 0 while unknown, and the time of a run after it."""
         wait_seconds = self.wait_seconds(rows_ahead, now_seconds)
         return wait_seconds, self.run_seconds() if wait_seconds else 0.0
 

@@ -47,7 +47,7 @@ class FairRounds:
         return len(self._rounds)
 
     def enter(self, fairness_key: Hashable, rows: int) -> int:
-        """Adds a sequence of so many rows to the key and returns its round."""
+        """Adds a sequence of `rows` rows to the key and returns its round."""
         state = self._rounds.setdefault(fairness_key, _KeyState(self.current_round, 0))
         entered_round = max(self.current_round, state.next_round)
         state.next_round = entered_round + rows
@@ -125,7 +125,7 @@ class FairQueue:
         self._some_cancelled |= sequence.cancelled
 
     def pop(self, free_rows: int, may_start: Callable[[DecodingSequence], bool]) -> DecodingSequence | None:
-        """Removes and returns the sequence that starts next in so many free rows.
+        """Removes and returns the sequence that starts next in `free_rows` free rows.
 
         This is the first one that fits. If it passes the head of the queue, its rows count against the head's pass
         limit. At the limit, free rows stay reserved until the head fits.

@@ -24,7 +24,7 @@ NativeType = Literal["double", "float", "int32_t", "int64_t", "uint32_t", "uint6
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a row says beside name, type, default, limits and description.
+    """What a row has in addition to name, type, default, limits and description.
 
     Attributes:
         number: of the field in protobuf.

@@ -74,7 +74,7 @@ def supervise(settings: ServeSettings, load: LoadModels | None = None) -> None:
 
 
 class Supervisor:
-    """The workers and what is asked of all of them."""
+    """The workers and what all of them are requested to do."""
 
     def __init__(self, settings: ServeSettings, work: Callable[[WorkerPlace], int]) -> None:
         """Opens the ports; `work` runs in each worker.
@@ -192,7 +192,7 @@ class Supervisor:
         self._refresh_ready()
 
     def _refresh_ready(self) -> None:
-        """Tells the workers whether all those that listen are ready."""
+        """Notifies the workers whether all those that listen are ready."""
         listening = [each for each in self._workers if each.state.listening and not each.replaced]
         expected = 1 if self._was_ready else self._count
         ready = len(listening) >= expected and all(each.state.ready for each in listening)

@@ -42,7 +42,7 @@ class Alternative:
         target_tokens: length of the translation, the end token excluded.
         tokens: score per token, the end token last if it was reached.
         alignments: one per sentence, in their order.
-        repairs: placeholders that the model lost; None: no placeholders were asked for, or none was lost.
+        repairs: placeholders that the model lost; None: no placeholders were requested, or none was lost.
         terms: terms of the text, in its order; None: no terms were given, or the text has none.
     """
 

@@ -36,7 +36,7 @@ def test_every_replica_is_used_and_all_sentences_are_counted(report: Report, row
     assert rows["engine threads in all"] == [1, 2]
     assert rows["slots in all"] == [4, 4]
     assert rows["failed requests"] == rows["uncounted requests"] == [0, 0]
-    (two,) = rows["least asked server, %"]
+    (two,) = rows["share of the least busy server, %"]
     assert 0 < two <= 50
 
 
@@ -56,7 +56,7 @@ def test_the_cpu_time_is_that_of_all_servers_between_two_readings() -> None:
     assert figures["CPU in engines, %"] == 50
     assert figures["CPU of a sentence, ms"] == 3000 / 60
     assert figures["sentences/s"] == 60 / 4
-    assert figures["least asked server, %"] == pytest.approx(100 / 3)
+    assert figures["share of the least busy server, %"] == pytest.approx(100 / 3)
 
 
 def test_the_cost_follows_from_the_throughput(rows: dict[str, list[float]]) -> None:

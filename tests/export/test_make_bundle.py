@@ -288,7 +288,7 @@ def test_the_command_makes_the_same_bundle_again(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Byte for byte, without ONNX Runtime; only the decoder knows the heads of alignments."""
+    """Byte for byte, without ONNX Runtime; only the decoder has the heads of alignments."""
     version = importlib.metadata.version
 
     def version_without_runtime(library: str) -> str:

@@ -170,7 +170,7 @@ def test_a_broken_connection_is_resumed_where_it_stopped(hub: FakeHub, store: St
 def test_an_interrupted_pull_leaves_no_model_and_the_next_one_continues(
     hub: FakeHub, store: Store, checkpoint: dict[str, bytes]
 ) -> None:
-    """Ctrl-C ends the command with status 130 and one line that says that the download continues."""
+    """Ctrl-C ends the command with status 130 and one line that states that the download continues."""
     hub.stalls.append(12_345)
     environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
     command = [sys.executable, "-m", "dragoman", "pull", NAME]

@@ -1,4 +1,4 @@
-"""gRPC writes errors to standard error by itself: a pipe that nobody reads stops no call."""
+"""gRPC writes errors to standard error by itself: a pipe that no process reads stops no call."""
 
 import os
 import socket

@@ -33,7 +33,7 @@ HOSTILE = (
 
 @contextmanager
 def refusing() -> Iterator[int]:
-    """Yields a port where nobody listens."""
+    """Yields a port where no process listens."""
     with reserve_ports(0) as (port,):
         yield port
 

@@ -25,7 +25,7 @@ PASSES, ROUNDS, SENTENCES, TOKENS = 3, 5, 1000, 16
 
 
 def burn(seconds: float) -> None:
-    """Computes in Python for so long."""
+    """Computes in Python for the given time."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass

@@ -39,7 +39,7 @@ class Repository:
 
 @dataclass
 class FakeHub:
-    """What the hub has, and what it was asked.
+    """What the hub has, and the requests that it got.
 
     Attributes:
         interruptions: bytes after which the hub ends the next responses with a large file.

@@ -220,7 +220,7 @@ def log_sum(logits: NDArray[np.float32]) -> float:
 
 
 class FakeScores(HostScores):
-    """Asserts that the search uses only what the step was asked for."""
+    """Asserts that the search uses only what the step requested."""
 
     def __init__(
         self, logits: NDArray[np.float32], model: FakeModel, scored_rows: NDArray[np.int64], best_count: int

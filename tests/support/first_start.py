@@ -126,7 +126,7 @@ def start(program: Path, log: Path, variables: Mapping[str, str]) -> Start:
 
 
 def downloaded_bytes(hub: FakeHub) -> int:
-    """Returns the size of the files that the hub was asked for."""
+    """Returns the size of the files that were requested from the hub."""
     (files,) = hub.repositories[NAME].commits.values()
     names = {path.rpartition("/")[2] for method, path, _ in hub.requests if method == "GET" and "/resolve/" in path}
     return sum(len(files[name]) for name in names)

@@ -66,7 +66,7 @@ def _wait(items: list[Item]) -> Iterator[Item]:
 
 
 def _keep(items: list[Item]) -> Iterator[Item]:
-    """Keeps as many bytes as its second item says, and yields the id of its process."""
+    """Keeps as many bytes as its second item states, and yields the id of its process."""
     _kept.append(bytes(sum(items[1:])))
     yield os.getpid()
 

@@ -69,7 +69,7 @@ def train_pieces(side: str) -> bytes:
 
 
 def marian_pieces(texts: Iterable[str], count: int, *, at_most: bool = False) -> bytes:
-    """Returns a SentencePiece model with so many pieces, or fewer, and the special tokens of Marian."""
+    """Returns a SentencePiece model with `count` pieces, or fewer, and the special tokens of Marian."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),

@@ -31,7 +31,7 @@ def _model(name: str, inputs: Any, outputs: Any, tensors: list[Array], attribute
 
 
 def packed(tensors: list[Array]) -> list[Array]:
-    """Returns tensors with the vectors of each type as one, before the others; `packed_vectors` says so."""
+    """Returns tensors with the vectors of each type as one, before the others; `packed_vectors` states it."""
     vectors = [[each for each in tensors if each.ndim == 1 and each.dtype == kind] for kind in (np.float32, np.int32)]
     return [*(np.concatenate(each) for each in vectors if each), *(each for each in tensors if each.ndim > 1)]
 

@@ -30,7 +30,7 @@ class ScriptedServer:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as the script says."""
+    """Answers as the script states."""
 
     server_of_test: ScriptedServer
 

@@ -70,7 +70,7 @@ def search(
 
     Raises:
         BrokenSearchError: logits with NaN or +inf for any live hypothesis, or with no token left because the model
-            knows no end; or a forced token without probability.
+            has no end; or a forced token without probability.
     """
     sentence = Sentence(next_logits, options, eos_id, attention, continuing_ids)
     if options.sampled:

@@ -119,8 +119,8 @@ class TranslateParameters:
         source: code from the client; empty: to be detected.
         target: code from the client.
         tags: names of tags, by the name of their field in a `TranslateRequest`.
-        model_type: as asked for; empty: not asked for.
-        version: of tag handling, as asked for; empty: not asked for.
+        model_type: as requested; empty: none.
+        version: of tag handling, as requested; empty: none.
         glossaries: ids.
     """
 

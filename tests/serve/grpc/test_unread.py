@@ -23,7 +23,7 @@ class AbortedError(Exception):
 
 @dataclass
 class FakeContext:
-    """A call whose client reads when a test says so."""
+    """A call whose client reads when a test allows it."""
 
     callbacks: list[Callable[[object], object]] = field(default_factory=list)
 

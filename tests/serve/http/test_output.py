@@ -1,4 +1,4 @@
-"""The pieces of large answers, on a transport that sends when a test says so."""
+"""The pieces of large answers, on a transport that sends when a test allows it."""
 
 import asyncio
 import socket

@@ -100,7 +100,7 @@ def memory(session: CDPSession) -> tuple[float, int]:
 
 
 def typing(browser: Browser, address: str, edits: int) -> dict[str, str]:
-    """Returns the memory before and after so many edits, each of them translated."""
+    """Returns the memory before and after the edits, each of them translated."""
     page = open_page(browser, address)
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")

@@ -1,4 +1,4 @@
-"""The page of a newcomer: it detects his language, proposes another one, and says what the models are for."""
+"""The page of a newcomer: it detects his language, proposes another one, and states what the models are for."""
 
 from collections.abc import Callable
 

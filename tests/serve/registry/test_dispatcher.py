@@ -65,7 +65,7 @@ def load_of(live: LiveService, model: str) -> float:
 
 
 def hold(live: LiveService, models: dict[str, GatedModel], pool: ThreadPoolExecutor, count: int) -> list[Any]:
-    """Blocks the second model with so many requests of its own."""
+    """Blocks the second model with requests of its own."""
     models["second"].gate.clear()
     asked = {"text": LONG_TEXT, "model": "second"}
     occupied = [pool.submit(live.post, asked) for _ in range(count)]
@@ -139,7 +139,7 @@ def test_a_disconnect_during_a_pivot_frees_all_rows(
 
 
 def fill(many: Conversation, texts: int, times: int, **fields: Any) -> list[int]:
-    """Sends a request of so many texts repeatedly; returns the number of translations of each response."""
+    """Sends a request of some texts repeatedly; returns the number of translations of each response."""
     answered = []
     for number in range(times):
         many.send(str(number), *["alpha beta"] * texts, split_sentences=False, **fields)

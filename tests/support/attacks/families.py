@@ -148,7 +148,7 @@ def flooding(name: str, target: Target, connections: int | None = None) -> Itera
 
     Args:
         target: the port that the family attacks.
-        connections: at once; None: as the family says.
+        connections: at once; None: as the family states.
     """
     family = FAMILIES[name] if connections is None else replace(FAMILIES[name], connections=connections)
     flood, loop = Flood(family, target), asyncio.new_event_loop()

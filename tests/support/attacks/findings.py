@@ -74,7 +74,7 @@ class Server:
 
 @contextmanager
 def serve_to_pipe(program: Sequence[str], tree: Path, keys: Path) -> Iterator[Server]:
-    """Runs a server that writes its log to a pipe, which nobody reads."""
+    """Runs a server that writes its log to a pipe, which no process reads."""
     keys.write_text("k1\n", encoding="ascii")
     with reserve_ports(0, 0) as (http_port, grpc_port):
         ports = [f"--http-port={http_port}", f"--grpc-port={grpc_port}", f"--api-keys-file={keys}"]
@@ -115,7 +115,7 @@ def broken_log(program: Sequence[str], tree: Path, keys: Path) -> Iterator[str]:
 
 
 def full_pipe(program: Sequence[str], tree: Path, keys: Path) -> Iterator[str]:
-    """Yields how many requests a server answers while nobody reads its log."""
+    """Yields how many requests a server answers while no process reads its log."""
     with serve_to_pipe(program, tree, keys) as server:
         answered = 0
         while answered < MAX_REQUESTS and server.status(json={"text": "A dog."}) == httpx.codes.OK:
