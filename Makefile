@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check types lint contracts scripts bench capacity soak protos locks options
+.PHONY: figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check types lint contracts scripts bench capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -160,9 +160,11 @@ capacity: setup $(DEMO)/verified
 soak: setup $(DEMO)/verified
 	$(BIN)/dragoman load soak $(DEMO)/bundle --duration-seconds $(or $(SECONDS),3600)
 
-# Writes what derives from the table of search options: a C++ header, a gRPC message and the table of docs/api.md.
-options: setup
+# Writes what derives from the table of search options (a C++ header, a gRPC message, a table of docs/api.md), and the
+# tables of limits in docs/security.md and docs/configuration.md.
+tables: setup
 	$(BIN)/python .ci/options.py
+	$(BIN)/python .ci/limits.py
 	$(MAKE) protos
 
 protos: setup

@@ -1,4 +1,4 @@
-"""Writes what derives from the table of search options but is not Python: `make options`.
+"""Writes what derives from the table of search options but is not Python: `make tables`.
 
 These are the C++ header of a submitted record, the message SearchOptions of protos/translation.proto and the table of
 docs/api.md. `files` yields their texts.
@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from model.provenance import fill
 from serve.engine.native.records import SUBMISSION_RECORD, Layout
 from serve.search.option_table import RETIRED_NUMBERS, ROWS, OptionTable
 from serve.search.options import SearchOptions
@@ -33,17 +34,9 @@ def files() -> Iterator[tuple[Path, str]]:
     """Yields each file and the text that it should have."""
     yield HEADER, header()
     message = "\n".join(("message SearchOptions {", *message_fields(), "}"))
-    yield CONTRACT, replaced(CONTRACT, r"message SearchOptions \{.*?\n\}", message)
-    table = "\n".join(("<!-- options -->", "", *reference(), "", "<!-- /options -->"))
-    yield REFERENCE, replaced(REFERENCE, r"<!-- options -->.*?<!-- /options -->", table)
-
-
-def replaced(path: Path, pattern: str, text: str) -> str:
-    """Returns the text of a file with another text in place of the only match of a pattern."""
-    whole, count = re.subn(pattern, lambda _: text, path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    if count != 1:
-        raise SystemExit(f"{path}: {count} matches of {pattern}, expected 1")
-    return whole
+    contract = CONTRACT.read_text(encoding="utf-8")
+    yield CONTRACT, re.sub(r"message SearchOptions \{.*?\n\}", lambda _: message, contract, flags=re.DOTALL)
+    yield REFERENCE, fill(REFERENCE.read_text(encoding="utf-8"), "options", "\n".join(reference()))
 
 
 def bounds(field: FieldInfo) -> tuple[float, float, bool]:
@@ -142,7 +135,7 @@ def header() -> str:
     structs = "\n\n".join(struct(name, layout) for name, layout in SUBMISSION_RECORD.items())
     checks = "\n".join(limit_checks())
     return f"""\
-// The record in which Python submits a sequence. `make options` writes this file: change serve/search/option_table.py
+// The record in which Python submits a sequence. `make tables` writes this file: change serve/search/option_table.py
 // or serve/engine/native/records.py instead. serve/search/options.py documents the numbers of the search.
 #pragma once
 

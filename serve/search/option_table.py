@@ -5,7 +5,7 @@ All else derives from a row:
 - the fields of REST, of the command line and of load scenarios (`serve.translation.fields.SearchFields`)
 - the options of the first of two translations through a third language (`serve.translation.pivot`)
 - the numbers of the native record (`serve.engine.native.records`); the limits that C++ checks
-- the C++ header of this record, the message `SearchOptions` of gRPC, and the table of docs/api.md: `make options`
+- the C++ header of this record, the message `SearchOptions` of gRPC, and the table of docs/api.md: `make tables`
   writes them
 
 The search reads `serve.search.options.SearchOptions`, whose fields have the names and defaults of the table.

@@ -1,7 +1,7 @@
 """Records of bytes between Python and the native loop.
 
 Every record starts at a multiple of 8 bytes with a header of fixed size, followed by its arrays. `SUBMISSION_RECORD`
-defines the header of a submission, which `make options` writes as serve/native/src/loop/submission_record.hpp. The
+defines the header of a submission, which `make tables` writes as serve/native/src/loop/submission_record.hpp. The
 records that come back are those of serve/native/src/loop/records.hpp.
 """
 

@@ -1,4 +1,4 @@
-// The record in which Python submits a sequence. `make options` writes this file: change serve/search/option_table.py
+// The record in which Python submits a sequence. `make tables` writes this file: change serve/search/option_table.py
 // or serve/engine/native/records.py instead. serve/search/options.py documents the numbers of the search.
 #pragma once
 

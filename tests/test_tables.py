@@ -1,4 +1,4 @@
-"""What derives from the table of search options is up to date, and numbers of protobuf fields keep their meaning."""
+"""Files that derive from tables of the code are up to date, and numbers of protobuf fields keep their meaning."""
 
 import runpy
 from pathlib import Path
@@ -11,12 +11,13 @@ from serve.search.option_table import RETIRED_NUMBERS, ROWS, OptionTable
 from serve.search.options import SearchOptions
 from tests.support.paths import ROOT
 
-FILES = dict(runpy.run_path(str(ROOT / ".ci/options.py"))["files"]())
+SCRIPTS = ("options", "limits")
+FILES = {path: text for name in SCRIPTS for path, text in runpy.run_path(str(ROOT / f".ci/{name}.py"))["files"]()}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_file_is_what_the_table_says(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == FILES[path], "run `make options` and commit"
+def test_a_file_is_what_the_code_says(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == FILES[path], "run `make tables` and commit"
 
 
 def test_the_message_has_the_numbers_of_the_table_and_a_retired_number_does_not_come_back() -> None:
