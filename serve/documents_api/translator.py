@@ -98,7 +98,7 @@ class SegmentTranslator:
         async with AsyncExitStack() as stack:
             while True:
                 try:
-                    await stack.enter_async_context(self._dispatcher.admit_characters(record, characters))
+                    await stack.enter_async_context(self._dispatcher.accept(record, characters))
                 except (NotReadyError, DrainingError):
                     await asyncio.sleep(PAUSE_SECONDS)
                 else:
@@ -118,7 +118,9 @@ class SegmentTranslator:
         while True:
             deadline_seconds = time.monotonic() + ATTEMPT_SECONDS
             try:
-                response = await self._dispatcher.translate(request._replace(deadline_seconds=deadline_seconds), record)
+                response = await self._dispatcher.translate_accepted(
+                    request._replace(deadline_seconds=deadline_seconds), record
+                )
             except _PASSING:
                 await asyncio.sleep(PAUSE_SECONDS)
             except InvalidRequestError as error:

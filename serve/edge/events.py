@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from serve.edge.large_answers import write_json
-from serve.edge.load_shedding import ADMISSION
+from serve.edge.load_shedding import IN_FLIGHT
 from serve.edge.problems import service_problem
 from serve.edge.reader import unless_disconnected
 from serve.errors import CancelledError, ServiceError
@@ -75,7 +75,7 @@ class EventStream(StreamingResponse):
         async def send_event(message: Message) -> None:
             if FLOW in state:
                 if state[FLOW].write_paused:  # the client does not read
-                    state[ADMISSION].leave()
+                    state[IN_FLIGHT].leave()
                 await state[FLOW].drain()
                 if state[TRANSPORT].is_closing():  # the event would be dropped
                     raise CancelledError("the client disconnected")

@@ -1,7 +1,7 @@
 """Load shedding: rejects requests before they are read while the server is overloaded.
 
 The queue of a model rejects requests too, but only after they are read, checked and split. Under overload that work
-delays admitted requests past their deadlines, until no response is in time. Overload means late requests while the CPUs
+delays accepted requests past their deadlines, until no response is in time. Overload means late requests while the CPUs
 are busy.
 """
 
@@ -42,15 +42,15 @@ class Processor:
 
 # A late request indicates overload only at this CPU utilization or above.
 BUSY_SHARE = 0.8
-# If SEVERAL_LATE of the last ENDINGS requests are late, then for STRAINED_SECONDS requests are admitted only up to one
+# If SEVERAL_LATE of the last ENDINGS requests are late, then for STRAINED_SECONDS requests are accepted only up to one
 # per slot, plus a few that wait. A queue that never empties adds latency without throughput.
 ENDINGS = 32
 SEVERAL_LATE = 3
 STRAINED_SECONDS = 10.0
 SLOTS_PER_WAITING = 8
 
-# Key of the request state: the request's `Admission`.
-ADMISSION = "admission"
+# Key of the request state: the request's `InFlight`.
+IN_FLIGHT = "in_flight"
 
 REFUSAL = "the server is overloaded; retry later"
 
@@ -84,8 +84,8 @@ class LoadShedder:
         """Whether the CPUs were busy at the last look."""
         return self._busy
 
-    def admits(self, caller: str, remaining_seconds: float | None = None) -> bool:
-        """Returns whether one more request of a caller is admitted now, with this time until its deadline."""
+    def has_room(self, caller: str, remaining_seconds: float | None = None) -> bool:
+        """Returns whether one more request of a caller is accepted now, with this time until its deadline."""
         self._shares.note(caller)
         capacity, (_, without_queue) = self._capacity(), self._capacities
         if self._inside >= capacity:
@@ -99,30 +99,30 @@ class LoadShedder:
         self._refused += 1
         return QueueFullError(REFUSAL)
 
-    def enter(self, record: RequestRecord, method: Method) -> "Admission":
-        """Admits a request for the duration of a block. The method `other` needs no engine and is not counted.
+    def enter(self, record: RequestRecord, method: Method) -> "InFlight":
+        """Accepts a request for the duration of a block. The method `other` needs no engine and is not counted.
 
         Raises:
-            QueueFullError: if the request is not admitted.
+            QueueFullError: if the request is not accepted.
         """
-        admission = Admission(self, record, counted=method != "other")
-        admission.enter()
-        return admission
+        in_flight = InFlight(self, record, counted=method != "other")
+        in_flight.enter()
+        return in_flight
 
-    def expect(self, record: RequestRecord, method: Method) -> "Admission":
-        """Returns the admission of a request whose body is not read; the request is not in flight until it enters.
+    def expect(self, record: RequestRecord, method: Method) -> "InFlight":
+        """Returns the entry of a request whose body is not read; the request is not in flight until it enters.
 
         Raises:
-            QueueFullError: if the request would not be admitted now.
+            QueueFullError: if the request would not be accepted now.
         """
-        admission = Admission(self, record, counted=method != "other")
-        if admission.counted and not self.admits(record.caller):
+        in_flight = InFlight(self, record, counted=method != "other")
+        if in_flight.counted and not self.has_room(record.caller):
             raise self.refuse()
-        return admission
+        return in_flight
 
-    def admit(self, caller: str) -> float:
+    def take(self, caller: str) -> float:
         """Counts a request in flight and returns the time; raises QueueFullError if there is no room for its caller."""
-        if not self.admits(caller):
+        if not self.has_room(caller):
             raise self.refuse()
         self._inside += 1
         self._shares.take(caller)
@@ -177,7 +177,7 @@ class LoadShedder:
             self._strained_until_seconds = self._clock() + STRAINED_SECONDS
 
 
-class Admission:
+class InFlight:
     """The place of one request among those in flight, for the duration of a block.
 
     A class, because a generator would take twice the time, for every request.
@@ -218,7 +218,7 @@ class Admission:
     def enter(self) -> None:
         """Takes the place once the request is complete; raises QueueFullError if there is none."""
         if self.counted and not self.inside:
-            self._since_seconds = self._load_shedder.admit(self._caller)
+            self._since_seconds = self._load_shedder.take(self._caller)
             self.inside = True
 
     def at_end(self, function: Callable[[], object]) -> None:

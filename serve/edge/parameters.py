@@ -66,10 +66,12 @@ class ParameterReader:
         self._max_values = max_values
 
     async def read(self, request: Request) -> tuple[Parameters, float]:
-        """Returns the parameters, and the deadline on the clock of `time.monotonic`; admits the request.
+        """Returns the parameters, and the deadline on the clock of `time.monotonic`.
+
+        The request is in flight from then on.
 
         Raises:
-            ServiceError: if the body is invalid, too large, late or incomplete, or the request is not admitted.
+            ServiceError: if the body is invalid, too large, late or incomplete, or the request is not accepted.
             HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
         """
         data, deadline_seconds = await self._reader.read(request)

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from serve.edge.arrivals import Arrivals
 from serve.edge.body_coding import SMALL_CONTENT_BYTES, check_coding, decompress, too_large
-from serve.edge.load_shedding import ADMISSION, REFUSAL, Admission
+from serve.edge.load_shedding import IN_FLIGHT, REFUSAL, InFlight
 from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.http.exchange import EXCHANGE, Exchange
 from serve.http.limits import HttpLimits
@@ -72,13 +72,15 @@ class RequestReader:
         self._arrivals = arrivals
         self._readings: dict[_Reading, None] = {}  # the oldest first
         self._bytes = 0
-        self._held = dict[Admission, int]()  # bytes of large complete bodies
+        self._held = dict[InFlight, int]()  # bytes of large complete bodies
 
     async def read(self, request: Request) -> tuple[bytes, float]:
-        """Returns the decompressed body and the deadline on the clock of `time.monotonic`; admits the request.
+        """Returns the decompressed body and the deadline on the clock of `time.monotonic`.
+
+        The request is in flight from then on.
 
         Raises:
-            ServiceError: if the body is invalid, too large, late or incomplete, or the request is not admitted.
+            ServiceError: if the body is invalid, too large, late or incomplete, or the request is not accepted.
             HTTPException: if the content encoding is unknown, or the body does not arrive in its time.
         """
         self._arrivals.note()
@@ -96,25 +98,25 @@ class RequestReader:
             body = await self._read_body(request, deadline_seconds)
         elif len(body) > self._max_body_bytes:
             raise too_large(self._max_body_bytes)
-        admission: Admission = state[ADMISSION]
-        admission.enter()
+        in_flight: InFlight = state[IN_FLIGHT]
+        in_flight.enter()
         if len(body) > SMALL_CONTENT_BYTES:
-            self._hold(len(body), admission)
+            self._hold(len(body), in_flight)
         if coding is not None:
-            reserve = partial(self._hold, len(body) + self._max_body_bytes, admission)
+            reserve = partial(self._hold, len(body) + self._max_body_bytes, in_flight)
             body = await decompress(body, coding, self._max_body_bytes, deadline_seconds, reserve)
-            if admission in self._held:
-                self._hold(len(body), admission)
-        if admission.counted:
+            if in_flight in self._held:
+                self._hold(len(body), in_flight)
+        if in_flight.counted:
             await self._arrivals.come_first()
         return body, deadline_seconds
 
-    def _hold(self, size: int, admission: Admission) -> None:
+    def _hold(self, size: int, in_flight: InFlight) -> None:
         """Sets the bytes that a request holds until its end; raises QueueFullError beyond the bound."""
-        if sum(self._held.values()) - self._held.get(admission, 0) + size > self._max_bytes:
+        if sum(self._held.values()) - self._held.get(in_flight, 0) + size > self._max_bytes:
             raise QueueFullError(REFUSAL)
-        self._held[admission] = size
-        admission.at_end(partial(self._held.pop, admission))
+        self._held[in_flight] = size
+        in_flight.at_end(partial(self._held.pop, in_flight))
 
     async def _read_body(self, request: Request, deadline_seconds: float) -> bytes:
         started_seconds = time.monotonic()

@@ -112,7 +112,7 @@ class Engine:
         """Advances every sequence by one token. A failing model ends sequences, never the engine."""
         self._step_started_seconds = self._clock()
         try:
-            self._prefill(self._admit())
+            self._prefill(self._schedule())
             if self._running:
                 self._decode()
                 self._retire()
@@ -136,12 +136,12 @@ class Engine:
         taken = {row for running in self._running for row in running.rows}
         return [row for row in range(self._model.slots) if row not in taken]
 
-    def _admit(self) -> list[RunningSequence]:
+    def _schedule(self) -> list[RunningSequence]:
         """Starts sequences in the free rows."""
         free_rows = self._free_rows
-        admitted = self._scheduler.admit(len(free_rows), self._model.slots - len(free_rows))
+        scheduled = self._scheduler.schedule(len(free_rows), self._model.slots - len(free_rows))
         starting = []
-        for sequence in admitted:
+        for sequence in scheduled:
             rows, free_rows = free_rows[: sequence.options.rows], free_rows[sequence.options.rows :]
             starting.append(RunningSequence(sequence, rows))
         self._running += starting

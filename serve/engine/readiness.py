@@ -69,7 +69,7 @@ class Readiness:
         return None if self._verified_after_failures == failures else NotReadyError("warming up")
 
     def check(self) -> None:
-        """Admits a request.
+        """Checks that the model would translate a request now.
 
         Raises:
             NotReadyError: before the golden sentences came out right, or while an engine is unhealthy.

@@ -229,14 +229,14 @@ class GrpcApi:
                 ) as events:
                     async for event in events:
                         response = await write_stream_message(event)
-                        unread = asyncio.get_running_loop().call_later(UNREAD_SECONDS, admission.leave)
+                        unread = asyncio.get_running_loop().call_later(UNREAD_SECONDS, in_flight.leave)
                         try:
                             await send(context, response)
                         finally:
                             unread.cancel()
 
             async with RecordedCall(self._metrics, "translate_stream", context) as record:
-                with self._load_shedder.enter(record, "translate_stream") as admission:
+                with self._load_shedder.enter(record, "translate_stream") as in_flight:
                     await self._arrivals.come_first()
                     await answer(message, serve, context, record)
 
@@ -251,7 +251,7 @@ class GrpcApi:
 
         async def handle(_: object, context: Context) -> None:
             try:
-                self._dispatcher.lifecycle.check_admission()
+                self._dispatcher.lifecycle.check_accepting()
             except ServiceError:
                 # A rejected stream counts as one request.
                 async with RecordedCall(self._metrics, "translate_many", context):

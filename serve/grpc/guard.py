@@ -1,7 +1,7 @@
 """Guards gRPC calls before their messages are read: API keys, load shedding, and bounds of the waits for clients.
 
 One guard covers every service. Probes and health checks need no key. A refused call must be cheap, or refusals
-would delay admitted calls: it is counted but not logged, except for a missing key. Streams of requests are not shed;
+would delay accepted calls: it is counted but not logged, except for a missing key. Streams of requests are not shed;
 flow control slows them down.
 """
 
@@ -132,7 +132,7 @@ class RequestGuard:
         """Returns the message of a unary call; raises ServiceError if the call is shed or the message is late."""
         if method != "other":
             caller = caller_of(ACCOUNT.get(), connection.network)
-            if not self._load_shedder.admits(caller, context.time_remaining()):
+            if not self._load_shedder.has_room(caller, context.time_remaining()):
                 raise self._load_shedder.refuse()
         with self._messages.limit():
             message = await context.read()

@@ -72,7 +72,7 @@ class ManyStream:
         closing = asyncio.get_running_loop().call_later(self._max_seconds, self._end_reading)
         why = "the stream was idle or reached its maximum duration"
         try:
-            # The client can detect its admission before it sends a request.
+            # The client can see that its stream is accepted before it sends a request.
             await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
             async with answering() as tasks:
                 self._reading = tasks.create_task(self._read_items(tasks))

@@ -125,7 +125,7 @@ class Account:
             raise ForbiddenError(f"model: {model[:64]!r}, expected one that the API key may use: {allowed}")
 
     @asynccontextmanager
-    async def admit(self, characters: int) -> AsyncIterator[Charge]:
+    async def charge(self, characters: int) -> AsyncIterator[Charge]:
         """Counts a request while the block runs, and its characters.
 
         Raises:

@@ -53,7 +53,6 @@ class RequestRecord:
         target_texts: None: no translations were requested, or the request failed.
         usage: None: the request failed.
         account: of the client's API key; None: no key is required.
-        admitted: true while the request runs.
         charge: characters that count for the key while the request runs.
         network: address of the client, or network of its IPv6 address; empty: unknown.
     """
@@ -67,7 +66,6 @@ class RequestRecord:
     target_texts: Sequence[str] | None = None
     usage: RequestUsage | None = None
     account: "Account | None" = None
-    admitted: bool = False
     charge: "Charge | None" = None
     network: str = ""
 

@@ -6,7 +6,7 @@ replaced or removed meanwhile. Independent of protocols.
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, nullcontext
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -34,15 +34,13 @@ from serve.translation.translator import Translator
 
 ReadResponse = TypeVar("ReadResponse", ScoreResponse, AttentionResponse)
 
-_FREE = nullcontext()
-
 
 class PreparedTranslation(NamedTuple):
     """The last hop of a request, ready to translate.
 
     Attributes:
         before: response and pivot of the first hop; None: a direct translation.
-        reserved: rows of the request; None: it is not admitted yet.
+        reserved: rows of the request; None: they are not reserved yet.
     """
 
     served: ServedModel
@@ -88,13 +86,26 @@ class Dispatcher:
         Raises:
             ServiceError: if the translation fails.
         """
-        async with self.admit(record, request.text):
-            if self._detects(request, record):
-                return await (await self._detect_sources(request, record)).translate(Parts(self.translate, record))
-            with ExitStack() as uses:
-                last = await self._prepare(request, record, uses)
-                translator = last.served.pipeline.translator
-                return last.complete(await translator.translate(last.request, last.reserved), record)
+        async with self.accept(record, _characters(request.text)):
+            return await self.translate_accepted(request, record)
+
+    async def translate_accepted(self, request: TranslateRequest, record: RequestRecord) -> TranslationResponse:
+        """Translates all texts of a request, or none, in a block of `accept`; several such requests count as one.
+
+        Raises:
+            ServiceError: if the translation fails.
+        """
+        if self._detects(request, record):
+            detected = await self._detect_sources(request, record)
+            return await detected.translate(Parts(self._translate_named, record))
+        return await self._translate_named(request, record)
+
+    async def _translate_named(self, request: TranslateRequest, record: RequestRecord) -> TranslationResponse:
+        """Translates a request that names its source language, or has only one that fits."""
+        with ExitStack() as uses:
+            last = await self._prepare(request, record, uses)
+            translator = last.served.pipeline.translator
+            return last.complete(await translator.translate(last.request, last.reserved), record)
 
     async def stream(
         self, request: TranslateRequest, record: RequestRecord
@@ -106,21 +117,31 @@ class Dispatcher:
         Raises:
             ServiceError: if the translation fails, possibly after some deltas.
         """
-        async with self.admit(record, request.text), aclosing(self._stream(request, record)) as events:
+        async with (
+            self.accept(record, _characters(request.text)),
+            aclosing(self._stream_accepted(request, record)) as events,
+        ):
             async for event in events:
                 if record.charge is not None:
                     record.charge.keep()
                 yield event
 
-    async def _stream(
+    async def _stream_accepted(
         self, request: TranslateRequest, record: RequestRecord
     ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
         if self._detects(request, record):
             detected = await self._detect_sources(request, record)
-            async with aclosing(detected.stream(self.stream, Parts(self.translate, record))) as parts:
-                async for part in parts:
-                    yield part
-            return
+            stream = detected.stream(self._stream_named, Parts(self._translate_named, record))
+        else:
+            stream = self._stream_named(request, record)
+        async with aclosing(stream) as events:
+            async for event in events:
+                yield event
+
+    async def _stream_named(
+        self, request: TranslateRequest, record: RequestRecord
+    ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
+        """Streams as `_translate_named` translates."""
         with ExitStack() as uses:
             last = await self._prepare(request, record, uses)
             async with aclosing(last.served.pipeline.translator.stream(last.request, last.reserved)) as events:
@@ -153,12 +174,12 @@ class Dispatcher:
     ) -> ReadResponse:
         """Returns what `work` finds for the pairs of a request with the model of its direction."""
         texts = [text for text, _ in request.pairs]
-        async with self.admit(record, texts):
+        async with self.accept(record, _characters(texts)):
             record.source_texts = texts
             with ExitStack() as uses:
                 ((hop, served),) = self._use([find_hop(request, self._offers(request.model, record))], record, uses)
                 deadline_seconds = self._deadline(request.deadline_seconds)
-                model_request = served.pipeline.limits.admit_scores(request, hop.direction, deadline_seconds)
+                model_request = served.pipeline.limits.prepare_scores(request, hop.direction, deadline_seconds)
                 response = await work(served.pipeline.translator, model_request)
         record.usage = response.usage
         return replace(response, model=served.name)
@@ -169,7 +190,7 @@ class Dispatcher:
         Raises:
             ServiceError: if the texts are refused or the deadline passes.
         """
-        with self.lifecycle.admit():
+        with self.lifecycle.begin_request():
             self.check_texts(texts)
             sources = {source for directions in self._models.offers.values() for source in directions.sources_of("")}
             return DetectResponse(tuple(await detect_languages(texts, sources, self._deadline(deadline_seconds))))
@@ -178,33 +199,21 @@ class Dispatcher:
         """Raises InvalidRequestError if every model refuses the number of texts or one of them, which may be blank."""
         self._widest_limits().check_detected(texts)
 
-    def admit(self, record: RequestRecord, texts: Iterable[str]) -> AbstractAsyncContextManager[object]:
-        """Accepts a request while the block runs, and counts it and its source texts for the client's API key, if any.
-
-        Blocks inside do nothing: a request of several parts is finished while the service drains, and counts once.
-
-        Raises:
-            ServiceError: if the service admits no requests, or the request exceeds a limit of the key.
-        """
-        return self.admit_characters(record, sum(map(len, texts)))
-
-    def admit_characters(self, record: RequestRecord, characters: int) -> AbstractAsyncContextManager[object]:
-        """Accepts a request with a number of characters as `admit` does.
-
-        Raises:
-            ServiceError: as `admit`.
-        """
-        return _FREE if record.admitted else self._admit(record, characters)
-
     @asynccontextmanager
-    async def _admit(self, record: RequestRecord, characters: int) -> AsyncIterator[None]:
-        with self.lifecycle.admit():
-            record.admitted = True
-            try:
-                async with _FREE if record.account is None else _charge(record.account, record, characters):
-                    yield
-            finally:
-                record.admitted = False
+    async def accept(self, record: RequestRecord, characters: int) -> AsyncIterator[None]:
+        """Accepts a request while the block runs, and counts it and its characters for the client's API key, if any.
+
+        A request of several parts translates them with `translate_accepted`: it finishes while the service drains.
+
+        Raises:
+            ServiceError: if the service accepts no requests, or the request exceeds a limit of the key.
+        """
+        with self.lifecycle.begin_request():
+            if record.account is None:
+                yield
+                return
+            async with _charge(record.account, record, characters):
+                yield
 
     def find_languages(self, request: TranslateRequest, record: RequestRecord) -> tuple[str, tuple[str, ...]]:
         """Returns the target of a request, and the source languages that its texts may have; translates nothing.
@@ -278,8 +287,9 @@ class Dispatcher:
         if len(hops) == 1:
             ((hop, served),) = hops
             glossary = [TextTerms(indexes)] * len(request.text) if indexes else ()
-            admitted = served.pipeline.limits.admit(request, hop.direction, deadline_seconds, glossary)
-            return PreparedTranslation(served, admitted)
+            return PreparedTranslation(
+                served, served.pipeline.limits.prepare(request, hop.direction, deadline_seconds, glossary)
+            )
         first, last = hops
         prepared = await self._via_pivot(request, indexes, deadline_seconds, (first, last), uses)
         uses.enter_context(pivot.explained(first[0].direction.target))
@@ -316,25 +326,29 @@ class Dispatcher:
         request_first = request._replace(options=first_options, target_prefix=())
         terms = TextTerms(indexes, traced=True)
         glossary = [terms] * len(request.text) if indexes else ()
-        admitted_first = first.pipeline.limits.admit(request_first, first_hop.direction, deadline_seconds, glossary)
-        admitted_last = last.pipeline.limits.admit(request_last, last_hop.direction, deadline_seconds, glossary)
+        prepared_first = first.pipeline.limits.prepare(request_first, first_hop.direction, deadline_seconds, glossary)
+        prepared_last = last.pipeline.limits.prepare(request_last, last_hop.direction, deadline_seconds, glossary)
         reserved: dict[int, Reservation] = {}
         # All requests reserve in the order of model names: requests in opposite directions cannot deadlock.
-        ahead = [(0, first, admitted_first), *([] if last is first else [(1, last, admitted_last)])]
-        for number, served, admitted in sorted(ahead, key=lambda each: each[1].name):
-            reserved[number] = uses.enter_context(await served.pipeline.translator.reserve(admitted))
-        response = await first.pipeline.translator.translate(admitted_first, reserved[0])
+        ahead = [(0, first, prepared_first), *([] if last is first else [(1, last, prepared_last)])]
+        for number, served, prepared in sorted(ahead, key=lambda each: each[1].name):
+            reserved[number] = uses.enter_context(await served.pipeline.translator.reserve(prepared))
+        response = await first.pipeline.translator.translate(prepared_first, reserved[0])
         between = Pivot(first_hop.direction.target, first.name)
         with pivot.explained(between.language):
             asked = pivot.ask_last(request_last, response)
             followed = [follow_terms(each.terms or (), terms) for each in response.translations] if indexes else ()
-            admitted_last = last.pipeline.limits.admit(asked, last_hop.direction, deadline_seconds, followed)
-        return PreparedTranslation(last, admitted_last, (response, between), reserved.get(1))
+            prepared_last = last.pipeline.limits.prepare(asked, last_hop.direction, deadline_seconds, followed)
+        return PreparedTranslation(last, prepared_last, (response, between), reserved.get(1))
+
+
+def _characters(texts: Iterable[str]) -> int:
+    return sum(map(len, texts))
 
 
 @asynccontextmanager
 async def _charge(account: Account, record: RequestRecord, characters: int) -> AsyncIterator[None]:
-    async with account.admit(characters) as charge:
+    async with account.charge(characters) as charge:
         record.charge = charge
         try:
             yield

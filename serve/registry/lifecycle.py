@@ -1,4 +1,4 @@
-"""The stages of the service, shared by probes, admission and gauges.
+"""The stages of the service, shared by probes, requests and gauges.
 
 A lame duck fails its probes but still serves (`serve.registry.lame_duck`). A process that retires serves what it has
 and passes its probes, because other processes of the service take over. `serve.engine.readiness` decides the readiness
@@ -85,8 +85,8 @@ class Lifecycle:
             return NotReadyError(f"{interface} no longer listens")
         return self._models.fault()
 
-    def check_admission(self) -> None:
-        """Checks that the stage of the service admits requests.
+    def check_accepting(self) -> None:
+        """Checks that the stage of the service accepts requests.
 
         Raises:
             NotReadyError: until every model is loaded and verified.
@@ -97,12 +97,12 @@ class Lifecycle:
         if self._stage is Stage.STARTING:
             raise NotReadyError("warming up")
 
-    def admit(self) -> Uses:
-        """Admits a request, which counts among the `requests` while the returned block runs.
+    def begin_request(self) -> Uses:
+        """Begins a request, which counts among the `requests` while the returned block runs.
 
         Raises:
-            NotReadyError: as `check_admission`.
-            DrainingError: as `check_admission`.
+            NotReadyError: as `check_accepting`.
+            DrainingError: as `check_accepting`.
         """
-        self.check_admission()
+        self.check_accepting()
         return self.requests

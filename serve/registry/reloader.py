@@ -1,7 +1,7 @@
 """Hot reload: loads new models, replaces changed ones and retires removed ones while the service runs.
 
 A model takes requests only after its golden sentences match; until then the previous version continues. The version
-that admitted a request answers it.
+that accepted a request answers it.
 
 A load that exceeds its time limit fails, but its threads may run until the process ends: a graph may loop for years.
 Such a stuck load keeps its memory and its CPUs; `MAX_STUCK_LOADS` of them end all loads.

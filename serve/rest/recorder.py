@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.edge.auth import Authenticator
 from serve.edge.interface import Interface
-from serve.edge.load_shedding import ADMISSION, LoadShedder
+from serve.edge.load_shedding import IN_FLIGHT, LoadShedder
 from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
 from serve.host.client_address import network_of
 from serve.http.connection import CERTIFIED
@@ -109,7 +109,7 @@ class RequestRecorder:
                     self._guard.cross_site.check(scope["method"], headers)
                 if not interface.reads_keys:
                     record.account = self._check_key(scope["path"], headers)
-                with self._guard.load_shedder.expect(record, method) as state[ADMISSION]:
+                with self._guard.load_shedder.expect(record, method) as state[IN_FLIGHT]:
                     await self._app(scope, receive, send_with_headers)
         except ServiceError as error:
             if started:  # the response is incomplete: the server closes the connection

@@ -1,6 +1,6 @@
 """The scheduler in Python: a bounded, ordered queue in front of the rows of one or more engines.
 
-The event loop submits sequences; each engine admits them into its free rows and reports finished ones. Every accepted
+The event loop submits sequences; each engine takes them into its free rows and reports finished ones. Every accepted
 sequence is finished exactly once. Thread-safe; independent of asyncio and of the model.
 """
 
@@ -98,7 +98,7 @@ class Scheduler(RequestScheduler):
         sequence.cancelled = True
         self._waiting.notice_cancelled()
 
-    def admit(self, free_rows: int, running_rows: int) -> list[DecodingSequence]:
+    def schedule(self, free_rows: int, running_rows: int) -> list[DecodingSequence]:
         """Returns the sequences that start now, in the order of the queue.
 
         Finishes canceled and expired sequences first, also when no row is free.
@@ -112,18 +112,18 @@ class Scheduler(RequestScheduler):
                 return []
             now_seconds = self._clock()
             abandoned = self._waiting.pop_abandoned(now_seconds)
-            admitted = self._take(free_rows, running_rows)
-            for sequence in admitted:
+            scheduled = self._take(free_rows, running_rows)
+            for sequence in scheduled:
                 sequence.state = SequenceState.RUNNING
                 sequence.started_seconds = now_seconds
                 self._metrics.observe_queue(now_seconds - sequence.submitted_seconds)
-            if abandoned or admitted:
+            if abandoned or scheduled:
                 self._publish()
-            if not admitted and not running_rows:
+            if not scheduled and not running_rows:
                 self._stalled = True
         for sequence, error in abandoned:
             end_sequence(sequence, error, self._metrics, self._clock())
-        return admitted
+        return scheduled
 
     def finish(self, sequence: DecodingSequence, error: ServiceError | None = None) -> None:
         """Finishes a running sequence, with its translation or an error; does nothing if it has ended.

@@ -193,7 +193,7 @@ class RequestLimits:
     max_rows: int
     search: SearchLimits
 
-    def admit(
+    def prepare(
         self,
         request: TranslateRequest,
         direction: BundleDirection,
@@ -215,7 +215,7 @@ class RequestLimits:
             self._check_terms(request)
             pairs = zip(text_requests, glossary, strict=True)
             text_requests = tuple(text._replace(glossary=terms) for text, terms in pairs)
-        admitted = ModelRequest(
+        prepared = ModelRequest(
             text_requests,
             direction,
             self.search.plan(request.options),
@@ -225,8 +225,8 @@ class RequestLimits:
             request.priority,
             request.fairness_key,
         )
-        admitted.check_rows(f"{len(text_requests)} texts", self.max_rows)
-        return admitted
+        prepared.check_rows(f"{len(text_requests)} texts", self.max_rows)
+        return prepared
 
     def read_texts(self, request: TranslateRequest) -> tuple[TextRequest, ...]:
         """Returns the texts with their prefixes.
@@ -256,8 +256,10 @@ class RequestLimits:
         for index, text in enumerate(texts):
             self._check_text(f"text[{index}]", text)
 
-    def admit_scores(self, request: ScoreRequest, direction: BundleDirection, deadline_seconds: float) -> ModelRequest:
-        """Returns the request to the model; arguments as those of `admit`.
+    def prepare_scores(
+        self, request: ScoreRequest, direction: BundleDirection, deadline_seconds: float
+    ) -> ModelRequest:
+        """Returns the request to the model; arguments as those of `prepare`.
 
         Raises:
             InvalidRequestError: naming the first invalid field.

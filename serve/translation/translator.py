@@ -129,7 +129,7 @@ class Translator:
         self._second_pass = SecondPass(tokenizer, scheduler, self._responses, self._spec)
 
     async def reserve(self, request: ModelRequest) -> Reservation:
-        """Admits a request before its texts are processed, and reserves its rows.
+        """Reserves the rows of a request before its texts are processed.
 
         Raises:
             ServiceError: if the request is refused.
@@ -145,7 +145,7 @@ class Translator:
         """Translates all texts of the request, or none. Canceling the call frees its slots within one step.
 
         Args:
-            reserved: rows of the request, released in the end; None: the request is admitted now.
+            reserved: rows of the request, released in the end; None: they are reserved now.
 
         Raises:
             ServiceError: if the translation fails.

@@ -225,14 +225,14 @@ def test_latency_recovers_after_overload(bundle_path: Path, measured: Measured, 
     model = FakeModel(4, on_step=lambda: time.sleep(0.001))
     seconds, over = 20.0 if thorough else 1.0, threading.Event()
     with run_service(bundle_path, [model], queue_limit=8) as live, ThreadPoolExecutor(CLIENTS) as pool:
-        admit, late = live.scheduler.admit, list[DecodingSequence]()
+        schedule, late = live.scheduler.schedule, list[DecodingSequence]()
 
-        def admit_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
-            admitted = admit(free_rows, running_rows)
-            late.extend(each for each in admitted if (each.deadline_seconds or math.inf) <= each.started_seconds)
-            return admitted
+        def schedule_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
+            scheduled = schedule(free_rows, running_rows)
+            late.extend(each for each in scheduled if (each.deadline_seconds or math.inf) <= each.started_seconds)
+            return scheduled
 
-        live.scheduler.admit = admit_and_look  # type: ignore[method-assign]
+        live.scheduler.schedule = schedule_and_look  # type: ignore[method-assign]
 
         def press(client: int) -> Counter[int]:
             timeout_ms = "100" if client % 2 else "60000"  # on a slow machine, only patient clients get answers

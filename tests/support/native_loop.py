@@ -38,8 +38,8 @@ def library() -> LoopLibrary:
         functions.driver_set_hooks.argtypes = (c_void_p, c_int64, Hook, Hook)
         functions.driver_prefills.argtypes = functions.driver_steps.argtypes = (c_void_p, c_int64, c_void_p, c_int64)
         functions.driver_prefills.restype = functions.driver_steps.restype = c_int64
-        functions.driver_admit.argtypes = (*(c_void_p, c_void_p, c_int32, c_int64), *(c_int64, c_void_p, c_int64))
-        functions.driver_admit.restype = functions.driver_line.restype = c_int64
+        functions.driver_schedule.argtypes = (*(c_void_p, c_void_p, c_int32, c_int64), *(c_int64, c_void_p, c_int64))
+        functions.driver_schedule.restype = functions.driver_line.restype = c_int64
         functions.driver_finish.argtypes = (c_void_p, c_void_p, c_uint64, c_int32, c_double, c_int64)
         functions.driver_fail_all.argtypes = (c_void_p, c_int32)
         functions.driver_wait.argtypes = (c_void_p,)
@@ -101,18 +101,18 @@ class DrivenScheduler(NativeScheduler):
         """Sets the clock of the loop to that of the test."""
         library().quick.driver_set_seconds(self.driver, self._clock())
 
-    def admit(self, free_rows: int, running_rows: int) -> list[DecodingSequence]:
+    def schedule(self, free_rows: int, running_rows: int) -> list[DecodingSequence]:
         """Returns the sequences that start now."""
         self.set_time()
         tickets = (c_uint64 * MOST)()
-        count = library().quick.driver_admit(
+        count = library().quick.driver_schedule(
             self.driver, self.loop.handle, 0, free_rows, running_rows, tickets, len(tickets)
         )
-        admitted = [self._sequences[ticket] for ticket in tickets[:count]]
-        for sequence in admitted:
+        scheduled = [self._sequences[ticket] for ticket in tickets[:count]]
+        for sequence in scheduled:
             sequence.state, sequence.started_seconds = SequenceState.RUNNING, self._clock()
         self.deliver()
-        return admitted
+        return scheduled
 
     def finish(self, sequence: DecodingSequence, error: ServiceError | None = None) -> None:
         """Finishes a running sequence."""

@@ -91,23 +91,23 @@ class ReferenceScheduler:
         priorities = {priority for priority, _ in fairness_keys}
         self.current_rounds = {key: number for key, number in self.current_rounds.items() if key in priorities}
 
-    def admit(self, engine: int) -> list[DecodingSequence]:
+    def schedule(self, engine: int) -> list[DecodingSequence]:
         """Starts the sequences that may start in the engine."""
         running = self.running[engine]
         fair_rows = (rows_of(self.waiting) + rows_of(self.all_running)) / self.engines
-        admitted: list[DecodingSequence] = []
+        scheduled: list[DecodingSequence] = []
         while rows_of(running) < fair_rows:
             waiter = self._next(self.engine_rows - rows_of(running))
-            if waiter is None or not self._within_budgets(waiter.sequence, admitted):
+            if waiter is None or not self._within_budgets(waiter.sequence, scheduled):
                 break
-            admitted.append(waiter.sequence)
+            scheduled.append(waiter.sequence)
             running.append(waiter.sequence)
             first = min(self.line, key=lambda other: other.order)
             first.passed_rows += waiter.rows
             priority = waiter.sequence.priority
             self.current_rounds[priority] = max(self.current_rounds.get(priority, 0), waiter.round + 1)
             self.remove([waiter.sequence])
-        return admitted
+        return scheduled
 
     def _next(self, free_rows: int) -> Waiter | None:
         line = sorted(self.line, key=lambda waiter: waiter.order)
@@ -117,9 +117,9 @@ class ReferenceScheduler:
                 return None if passes and line[0].passed_rows + waiter.rows > self.engine_rows else waiter
         return None
 
-    def _within_budgets(self, sequence: DecodingSequence, admitted: list[DecodingSequence]) -> bool:
-        source_tokens = sum(len(other.source_ids) for other in [*admitted, sequence])
-        if admitted and source_tokens > self.prefill_token_budget:
+    def _within_budgets(self, sequence: DecodingSequence, scheduled: list[DecodingSequence]) -> bool:
+        source_tokens = sum(len(other.source_ids) for other in [*scheduled, sequence])
+        if scheduled and source_tokens > self.prefill_token_budget:
             return False
         if self.running_token_budget is None or not self.all_running:
             return True

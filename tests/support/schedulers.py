@@ -68,7 +68,7 @@ make_python_scheduler = maker_of(Scheduler)
 
 @dataclass
 class Stepped:
-    """Engines that a test steps manually: each step admits, and a test ends any sequence."""
+    """Engines that a test steps manually: each step schedules, and a test ends any sequence."""
 
     scheduler: Scheduler | DrivenScheduler
     engine_rows: int
@@ -81,12 +81,12 @@ class Stepped:
         """Returns the free rows of an engine."""
         return self.engine_rows - rows_of(self.running[engine])
 
-    def admit(self, engine: int = 0) -> list[DecodingSequence]:
-        """Calls `admit` for an engine."""
+    def schedule(self, engine: int = 0) -> list[DecodingSequence]:
+        """Calls `schedule` for an engine."""
         free_rows = self.free_rows(engine)
-        admitted = self.scheduler.admit(free_rows, self.engine_rows - free_rows)
-        self.running[engine] += admitted
-        return admitted
+        scheduled = self.scheduler.schedule(free_rows, self.engine_rows - free_rows)
+        self.running[engine] += scheduled
+        return scheduled
 
     def finish(self, engine: int = 0) -> None:
         """Ends the oldest running sequence of an engine."""

@@ -174,8 +174,8 @@ class DeepLHttp:
             non_splitting_tags=asked.tags.get("non_splitting_tags", ()),
             deadline_seconds=deadline_seconds,
         )
-        parts = Parts(self._dispatcher.translate, request.state.record)
-        async with self._dispatcher.admit(request.state.record, asked.texts):
+        parts = Parts(self._dispatcher.translate_accepted, request.state.record)
+        async with self._dispatcher.accept(request.state.record, sum(map(len, asked.texts))):
             translations = await unless_disconnected(request, translate_texts(parts, texts, order))
         answers = [_answer(asked, *each) for each in zip(texts, translations, strict=True)]
         return json_response({"translations": answers})

@@ -189,7 +189,7 @@ class LibreTranslateHttp:
         order = TranslateRequest(
             target_language=target, format=asked.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
         )
-        async with self._dispatcher.admit(request.state.record, asked.texts):
+        async with self._dispatcher.accept(request.state.record, sum(map(len, asked.texts))):
             work = self._translate(sources, order, asked.alternatives, request)
             translations = await unless_disconnected(request, work)
         return json_response(_answer(asked, translations, detected))
@@ -283,7 +283,7 @@ class LibreTranslateHttp:
     async def _translate(
         self, texts: Sequence[SourceText], order: TranslateRequest, alternatives: int, request: Request
     ) -> list[Translation | None]:
-        parts = Parts(self._dispatcher.translate, request.state.record)
+        parts = Parts(self._dispatcher.translate_accepted, request.state.record)
         if not alternatives or order.format == "html":
             return await translate_texts(parts, texts, order)
         rows = alternatives + 1

@@ -55,12 +55,12 @@ class ShedderUnderTest:
             self.load_shedder.watch()
 
     def room(self, caller: str = "") -> int:
-        """Returns how many requests are admitted before one is rejected; all have left again."""
+        """Returns how many requests are accepted before one is rejected; all have left again."""
         with ExitStack() as inside:
             return self.fill(inside, caller)
 
     def fill(self, inside: ExitStack, caller: str) -> int:
-        """Returns how many requests of a caller are admitted before one is rejected; they leave with `inside`."""
+        """Returns how many requests of a caller are accepted before one is rejected; they leave with `inside`."""
         for count in range(1000):
             try:
                 record = RequestRecord("id", network=caller)
@@ -70,7 +70,7 @@ class ShedderUnderTest:
         raise AssertionError("no request was rejected")
 
     def end(self, error: BaseException | None = None, outcome: str = "ok") -> None:
-        """Admits one request, which ends with an error or without."""
+        """Takes one request, which ends with an error or without."""
         try:
             with self.load_shedder.enter(RequestRecord("id", outcome), "translate"):
                 if error is not None:
@@ -79,13 +79,13 @@ class ShedderUnderTest:
             pass
 
     def take(self, *seconds: float) -> None:
-        """Admits requests that end after these times."""
+        """Takes requests that end after these times."""
         for each in seconds:
             with self.load_shedder.enter(RequestRecord("id"), "translate"):
                 self.clock.seconds += each
 
     def be_late(self, times: int = 1) -> None:
-        """Admits requests that miss their deadlines."""
+        """Takes requests that miss their deadlines."""
         for _ in range(times):
             self.end(DeadlineExceededError("too late"))
 
@@ -114,19 +114,19 @@ def test_several_late_requests_shorten_the_queue(error: BaseException | None, ou
 
 def test_under_load_a_request_needs_the_time_that_the_fastest_quarter_took() -> None:
     shedder = ShedderUnderTest()
-    assert shedder.load_shedder.admits("", 0.001)
+    assert shedder.load_shedder.has_room("", 0.001)
     shedder.take(0.4, 0.1, 0.2, 0.3)
-    assert not shedder.load_shedder.admits("", 0.19)
-    assert shedder.load_shedder.admits("", 0.21)
-    assert shedder.load_shedder.admits("", None)
+    assert not shedder.load_shedder.has_room("", 0.19)
+    assert shedder.load_shedder.has_room("", 0.21)
+    assert shedder.load_shedder.has_room("", None)
     shedder.take(*[0.05] * ENDINGS)
-    assert shedder.load_shedder.admits("", 0.06)
+    assert shedder.load_shedder.has_room("", 0.06)
 
 
 def test_without_load_a_request_needs_no_time() -> None:
     shedder = ShedderUnderTest(busy_share=BUSY_SHARE / 2)
     shedder.take(0.1)
-    assert shedder.load_shedder.admits("", 0.0)
+    assert shedder.load_shedder.has_room("", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_occasional_late_request_changes_nothing() -> None:
     assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
-def test_late_requests_never_stop_admission() -> None:
+def test_late_requests_never_stop_all_others() -> None:
     shedder = ShedderUnderTest()
     shedder.be_late(10 * ENDINGS)
     assert shedder.room() == SLOTS + FEW

@@ -43,7 +43,7 @@ def key_of(number: int = 0, **limits: object) -> Key:
 
 async def send(account: Account, characters: int, error: BaseException | None = None) -> None:
     """Sends a request that succeeds or fails."""
-    async with account.admit(characters):
+    async with account.charge(characters):
         await asyncio.sleep(0)
         if error is not None:
             raise error
@@ -66,7 +66,7 @@ async def test_answered_and_canceled_requests_count_and_failed_ones_do_not(state
 async def test_a_failed_request_counts_after_a_part_of_its_answer(state: State) -> None:
     account = Accounts(state).of(key_of())
     with suppress(InternalError):
-        async with account.admit(10) as charge:
+        async with account.charge(10) as charge:
             charge.keep()
             raise InternalError("failed")
     assert await used(account) == 10
@@ -205,7 +205,7 @@ async def test_requests_per_minute_are_refused_until_the_next_minute(state: Stat
 
 async def test_requests_at_once_are_refused_while_others_run(state: State) -> None:
     account = Accounts(state).of(key_of(concurrency=2))
-    async with account.admit(1), account.admit(1):
+    async with account.charge(1), account.charge(1):
         with pytest.raises(RateLimitedError, match="2 requests at once"):
             await send(account, 1)
     await send(account, 1)
@@ -214,8 +214,8 @@ async def test_requests_at_once_are_refused_while_others_run(state: State) -> No
 async def test_requests_at_once_are_those_of_all_processes(state: State) -> None:
     first, second = Accounts(state), Accounts(state)
     one, other = first.of(key_of(concurrency=2)), second.of(key_of(concurrency=2))
-    async with one.admit(1):
-        async with other.admit(1):
+    async with one.charge(1):
+        async with other.charge(1):
             for account in (one, other):
                 with pytest.raises(RateLimitedError, match="2 requests at once"):
                     await send(account, 1)
@@ -267,7 +267,7 @@ async def test_final_counts_that_the_database_does_not_take_end_in_the_log(
 async def test_without_a_database_nothing_is_limited_but_requests_at_once() -> None:
     account = Accounts(None).of(key_of(concurrency=1))
     await send(account, 10**9)
-    async with account.admit(1):
+    async with account.charge(1):
         with pytest.raises(RateLimitedError):
             await send(account, 1)
     assert await used(account) == 10**9 + 1

@@ -30,7 +30,7 @@ from tests.support.schedulers import Stepped, make_python_scheduler, make_sequen
 def test_one_row_over_the_bound_of_running_and_waiting_rows_is_refused(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=3, queue_limit=3)
     scheduler.submit([make_sequence(rows=3), make_sequence()])
-    scheduler.admit(3, 0)
+    scheduler.schedule(3, 0)
     with pytest.raises(QueueFullError) as refused:
         scheduler.submit([make_sequence(), make_sequence(rows=2)])
     assert {"3", "1", "6"} <= set(str(refused.value).split()), "new and running rows, waiting rows, and the bound"
@@ -98,7 +98,7 @@ def busy_scheduler(
     deadline_seconds = clock() + 2.5
     scheduler.submit([make_sequence(1, deadline_seconds, fairness_key=number % requests) for number in range(10)])
     for _ in range(2):
-        for sequence in scheduler.admit(2, 0):
+        for sequence in scheduler.schedule(2, 0):
             clock.seconds += 0.5
             scheduler.finish(sequence, InternalError("broken"))
     assert scheduler.waiting == 6
@@ -143,14 +143,14 @@ def test_the_queue_timeout_ends_what_waits_but_neither_what_runs_nor_what_is_pat
     scheduler = make_scheduler(slots=1, clock=clock, queue_timeout_seconds=1.0)
     running, patient, impatient = make_sequence(), make_sequence(), make_sequence()
     scheduler.submit([running])
-    assert scheduler.admit(1, 0) == [running]
+    assert scheduler.schedule(1, 0) == [running]
     scheduler.submit([patient], patient=True)
     scheduler.submit([impatient])
     clock.seconds += 1.0
-    assert scheduler.admit(0, 1) == []
+    assert scheduler.schedule(0, 1) == []
     assert running.abandonment(clock()) is None
     assert isinstance(impatient.error, QueueTimeoutError)
-    assert scheduler.admit(1, 0) == [patient]
+    assert scheduler.schedule(1, 0) == [patient]
 
 
 @each_scheduler
@@ -172,7 +172,7 @@ def test_a_sequence_wider_than_an_engine_is_refused(make_scheduler: MakeSchedule
         scheduler.submit([make_sequence(), make_sequence(rows=4)])
     assert scheduler.idle
     scheduler.submit([make_sequence(rows=3)])
-    assert len(scheduler.admit(3, 0)) == 1
+    assert len(scheduler.schedule(3, 0)) == 1
 
 
 @each_scheduler
@@ -207,8 +207,8 @@ def test_a_prefill_takes_sequences_in_order_up_to_its_budget_but_at_least_one(
     scheduler = make_scheduler(prefill_token_budget=10)
     sequences = [make_sequence(tokens) for tokens in source_tokens]
     scheduler.submit(sequences)
-    assert scheduler.admit(4, 0) == sequences[:first_prefill]
-    assert scheduler.admit(4 - first_prefill, first_prefill) == sequences[first_prefill:]
+    assert scheduler.schedule(4, 0) == sequences[:first_prefill]
+    assert scheduler.schedule(4 - first_prefill, first_prefill) == sequences[first_prefill:]
 
 
 @each_scheduler
@@ -217,9 +217,9 @@ def test_the_token_budget_bounds_what_runs_together_in_all_engines(make_schedule
     scheduler = make_scheduler(slots=8, engines=2, running_token_budget=36)
     engines = Stepped(scheduler, engine_rows=4, engines=2)
     scheduler.submit([make_sequence(rows=2), make_sequence(), make_sequence(), make_sequence()])
-    assert [len(engines.admit(0)), len(engines.admit(1)), len(engines.admit(0))] == [2, 1, 0]
+    assert [len(engines.schedule(0)), len(engines.schedule(1)), len(engines.schedule(0))] == [2, 1, 0]
     engines.finish(1)
-    assert len(engines.admit(1)) == 1
+    assert len(engines.schedule(1)) == 1
 
 
 @each_scheduler
@@ -229,8 +229,8 @@ def test_a_sequence_over_the_token_budget_runs_alone(make_scheduler: MakeSchedul
     small, large, last = make_sequence(), make_sequence(13), make_sequence()
     scheduler.submit([small, large, last])
     for sequence in (small, large, last):
-        assert engine.admit() == [sequence]
-        assert engine.admit() == []
+        assert engine.schedule() == [sequence]
+        assert engine.schedule() == []
         engine.finish()
 
 
@@ -239,7 +239,7 @@ def test_an_idle_engine_gets_its_share_though_another_asks_first(make_scheduler:
     scheduler = make_scheduler(slots=16, engines=2)
     engines = Stepped(scheduler, engine_rows=8, engines=2)
     scheduler.submit([make_sequence() for _ in range(7)])
-    assert [len(engines.admit(0)), len(engines.admit(0)), len(engines.admit(1))] == [4, 0, 3]
+    assert [len(engines.schedule(0)), len(engines.schedule(0)), len(engines.schedule(1))] == [4, 0, 3]
 
 
 @each_scheduler
@@ -247,12 +247,12 @@ def test_what_an_engine_runs_already_counts_for_its_share(make_scheduler: MakeSc
     scheduler = make_scheduler(slots=16, queue_limit=0, engines=2)
     engines = Stepped(scheduler, engine_rows=8, engines=2)
     scheduler.submit([make_sequence() for _ in range(4)])
-    engines.admit(0)
-    engines.admit(0)
-    engines.admit(1)
+    engines.schedule(0)
+    engines.schedule(0)
+    engines.schedule(1)
     scheduler.submit([make_sequence() for _ in range(2)])
     engines.finish(1)
-    assert [len(engines.admit(0)), len(engines.admit(1))] == [1, 1]
+    assert [len(engines.schedule(0)), len(engines.schedule(1))] == [1, 1]
 
 
 @each_scheduler
@@ -262,7 +262,7 @@ def test_an_engine_that_is_never_asked_holds_nothing_up(make_scheduler: MakeSche
     scheduler.submit([make_sequence() for _ in range(12)])
     steps = 0
     while not scheduler.idle:
-        engines.admit(0)
+        engines.schedule(0)
         engines.finish(0)
         steps += 1
     assert steps == 12
@@ -278,11 +278,11 @@ def test_a_sequence_is_dropped_at_its_deadline_or_cancellation_while_every_slot_
     expired, cancelled = make_sequence(1, 5.0), make_sequence(fairness_key="other")
     scheduler.submit([expired, cancelled])
     clock.seconds = 4.9
-    assert scheduler.admit(0, 4 * running) == []
+    assert scheduler.schedule(0, 4 * running) == []
     assert (expired.error, cancelled.error) == (None, None)
     scheduler.cancel(cancelled)
     clock.seconds = 5.0
-    assert scheduler.admit(0, 4 * running) == []
+    assert scheduler.schedule(0, 4 * running) == []
     assert isinstance(expired.error, DeadlineExceededError)
     assert isinstance(cancelled.error, CancelledError)
 
@@ -294,7 +294,7 @@ def test_times_and_ends_of_sequences_are_measured() -> None:
     scheduler.submit([translated, cancelled, expired])
     clock.seconds = 2.5
     assert scheduler.oldest_seconds == 1.5
-    scheduler.admit(3, 0)
+    scheduler.schedule(3, 0)
     assert scheduler.oldest_seconds == 0
     translated.encoded_seconds = 3.0
     translated.hypotheses = [Hypothesis((4,), 0.0, 0.0, FinishReason.EOS, ())]
@@ -343,7 +343,7 @@ def test_a_callback_may_wait_for_another_thread_that_calls_the_scheduler(make_sc
     sequence = make_sequence(on_finish=submit_elsewhere)
     sequence.cancelled = True
     scheduler.submit([sequence])
-    scheduler.admit(1, 0)
+    scheduler.schedule(1, 0)
     assert scheduler.waiting == 1
 
 
@@ -352,7 +352,7 @@ def test_an_idle_engine_sleeps_while_another_uses_up_the_token_budget(monkeypatc
     scheduler = make_python_scheduler(slots=8, engines=2, running_token_budget=10)
     engines = Stepped(scheduler, engine_rows=4, engines=2)
     scheduler.submit([make_sequence(), make_sequence()])
-    engines.admit(0)
+    engines.schedule(0)
     asleep = threading.Event()
     sleep = scheduler._changed.wait
 
@@ -362,14 +362,14 @@ def test_an_idle_engine_sleeps_while_another_uses_up_the_token_budget(monkeypatc
 
     monkeypatch.setattr(scheduler._changed, "wait", tell_and_sleep)
     assert scheduler.wait()
-    assert engines.admit(1) == []
+    assert engines.schedule(1) == []
     thread = threading.Thread(target=scheduler.wait)
     thread.start()
     assert asleep.wait(WAIT_SECONDS)
     engines.finish(0)
     thread.join(WAIT_SECONDS)
     assert not thread.is_alive()
-    assert len(engines.admit(1)) == 1
+    assert len(engines.schedule(1)) == 1
 
 
 def waiting_engine(scheduler: AnyScheduler) -> Callable[[], bool]:
@@ -394,7 +394,7 @@ def test_an_idle_engine_sleeps_until_a_sequence_waits_or_for_good_when_it_drains
     assert result()
     scheduler.drain()
     assert scheduler.wait()
-    assert scheduler.admit(1, 0) == [sequence]
+    assert scheduler.schedule(1, 0) == [sequence]
     assert not waiting_engine(scheduler)()
 
 
@@ -407,8 +407,8 @@ def test_an_engine_that_got_nothing_is_woken_by_any_change(
 ) -> None:
     scheduler = make_scheduler(running_token_budget=10)
     scheduler.submit([make_sequence(), make_sequence()])
-    scheduler.admit(4, 0)
-    assert scheduler.admit(4, 0) == []
+    scheduler.schedule(4, 0)
+    assert scheduler.schedule(4, 0) == []
     result = waiting_engine(scheduler)
     call(scheduler)
     assert result()

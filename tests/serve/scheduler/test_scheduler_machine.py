@@ -100,14 +100,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.refused += new
 
     @rule(engine=st.integers(0, ENGINES - 1))
-    def admit(self, engine: int) -> None:
+    def schedule(self, engine: int) -> None:
         """An engine gets the sequences of the reference; abandoned ones end with their reason."""
         gone = [sequence for sequence in self.reference.waiting if sequence.abandonment(self.clock.seconds)]
         self.reference.remove(gone)
         running_rows = rows_of(self.reference.running[engine])
-        expected = self.reference.admit(engine)
+        expected = self.reference.schedule(engine)
         ended_before = len(self.ended)
-        assert self.scheduler.admit(self.ENGINE_ROWS - running_rows, running_rows) == expected
+        assert self.scheduler.schedule(self.ENGINE_ROWS - running_rows, running_rows) == expected
         assert set(self.ended[ended_before:]) == set(gone)
         for sequence in gone:
             assert isinstance(sequence.error, CancelledError if sequence.cancelled else DeadlineExceededError)
@@ -227,7 +227,7 @@ def test_no_row_idles_that_something_fits(
         for engine in ended:
             if engine < engines and stepped.running[engine]:
                 stepped.finish(engine)
-        while sum(len(stepped.admit(engine)) for engine in range(engines)):
+        while sum(len(stepped.schedule(engine)) for engine in range(engines)):
             pass
         line = [(sequence.options.rows, passed_rows) for sequence, passed_rows in line_of(scheduler)]
         for engine in range(engines):
@@ -260,8 +260,8 @@ def test_nothing_starves(
 ) -> None:
     """Under endless load, every sequence starts after a bounded number of others.
 
-    With C admitted rows, fewer than C rounds lie between the current one and that of the sequence. Each new round finds
-    at most C sequences ahead, and at most an engine's number of rows passes each of those.
+    With C scheduled rows, fewer than C rounds lie between the current one and that of the sequence. Each new round
+    finds at most C sequences ahead, and at most an engine's number of rows passes each of those.
     """
     engine_rows, queue_limit = 4, 8
     capacity = engines * engine_rows + queue_limit
@@ -278,14 +278,14 @@ def test_nothing_starves(
                 new_flow = object() if name == "new" else name
                 scheduler.submit([make_sequence(1, deadline_seconds, rows=width, fairness_key=new_flow)])
         for engine in range(engines):
-            started += len(stepped.admit(engine))
+            started += len(stepped.schedule(engine))
             stepped.finish(engine)
         assert started <= capacity * (capacity + 1) * (1 + engine_rows)
 
 
 @each_scheduler
 def test_two_engines_and_many_callers_lose_nothing(make_scheduler: MakeScheduler) -> None:
-    """Threads submit, cancel, admit and finish in any order: each accepted sequence is finished once."""
+    """Threads submit, cancel, schedule and finish in any order: each accepted sequence is finished once."""
     scheduler = make_scheduler(slots=8, queue_limit=1000, engines=2, running_token_budget=60)
     finished: list[DecodingSequence] = []
     requests = [
@@ -305,7 +305,7 @@ def test_two_engines_and_many_callers_lose_nothing(make_scheduler: MakeScheduler
         running: list[DecodingSequence] = []
         while running or scheduler.wait():
             rows = rows_of(running)
-            running += scheduler.admit(4 - rows, rows)
+            running += scheduler.schedule(4 - rows, rows)
             if running:
                 scheduler.finish(running.pop(0), InternalError("broken"))
 

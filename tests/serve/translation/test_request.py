@@ -1,4 +1,4 @@
-"""Requests to a model: what the limits of model, slots and operator admit, and the lengths of each text."""
+"""Requests to a model: what the limits of model, slots and operator allow, and the lengths of each text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,12 +25,12 @@ EN_DE = BundleDirection(source="en", target="de", source_prefix=(7,))
 GREEDY = SearchFields()
 
 
-def admit(texts: Sequence[str], *, options: SearchFields = GREEDY, target_prefix: Sequence[str] = ()) -> ModelRequest:
-    return LIMITS.admit(TranslateRequest(text=texts, options=options, target_prefix=target_prefix), EN_DE, 7.0)
+def prepare(texts: Sequence[str], *, options: SearchFields = GREEDY, target_prefix: Sequence[str] = ()) -> ModelRequest:
+    return LIMITS.prepare(TranslateRequest(text=texts, options=options, target_prefix=target_prefix), EN_DE, 7.0)
 
 
-def admit_scores(*pairs: tuple[str, str]) -> ModelRequest:
-    return LIMITS.admit_scores(ScoreRequest(pairs=pairs), EN_DE, 7.0)
+def prepare_scores(*pairs: tuple[str, str]) -> ModelRequest:
+    return LIMITS.prepare_scores(ScoreRequest(pairs=pairs), EN_DE, 7.0)
 
 
 def texts_of(request: ModelRequest) -> list[str]:
@@ -47,7 +47,7 @@ def test_a_valid_request_keeps_all_its_fields() -> None:
         priority=-2,
         fairness_key=stream,
     )
-    assert LIMITS.admit(request, EN_DE, 7.0) == ModelRequest(
+    assert LIMITS.prepare(request, EN_DE, 7.0) == ModelRequest(
         (
             TextRequest("a", "", "text[0]", "target_prefix[0]"),
             TextRequest("b", "c", "text[1]", "target_prefix[1]"),
@@ -62,7 +62,7 @@ def test_a_valid_request_keeps_all_its_fields() -> None:
 
 
 def test_a_valid_request_for_scores_forces_each_translation_and_its_end() -> None:
-    assert admit_scores(("a", "b"), ("c", "")) == ModelRequest(
+    assert prepare_scores(("a", "b"), ("c", "")) == ModelRequest(
         (
             TextRequest("a", "b", "pairs[0].text", "pairs[0].translation"),
             TextRequest("c", "", "pairs[1].text", "pairs[1].translation"),
@@ -91,21 +91,21 @@ def test_a_valid_request_for_scores_forces_each_translation_and_its_end() -> Non
 )
 def test_invalid_texts_and_prefixes_are_refused_by_name(texts: list[str], prefixes: list[str], field: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        admit(texts, target_prefix=prefixes)
+        prepare(texts, target_prefix=prefixes)
     assert refused.value.field == field
 
 
-def test_the_longest_text_and_a_blank_prefix_are_admitted() -> None:
-    request = admit(["ä" * 10], target_prefix=[" "])
+def test_the_longest_text_and_a_blank_prefix_are_accepted() -> None:
+    request = prepare(["ä" * 10], target_prefix=[" "])
     assert (texts_of(request), request.texts[0].target_prefix) == (["ä" * 10], " ")
 
 
 def test_a_request_that_never_fits_is_refused() -> None:
     """Two beams of four fill slots and queue; a third one would wait forever."""
     beam = SearchFields(beam_size=4)
-    assert admit(["a", "b"], options=beam).rows == 8
+    assert prepare(["a", "b"], options=beam).rows == 8
     with pytest.raises(InvalidRequestError) as refused:
-        admit(["a", "b", "c"], options=beam)
+        prepare(["a", "b", "c"], options=beam)
     assert refused.value.field == "text"
 
 
@@ -113,12 +113,12 @@ any_texts = st.lists(st.text(st.characters(exclude_categories=())))
 
 
 @given(any_texts, any_texts)
-def test_any_texts_are_either_admitted_unchanged_or_refused_by_the_name_of_a_field(
+def test_any_texts_are_either_accepted_unchanged_or_refused_by_the_name_of_a_field(
     texts: list[str], prefixes: list[str]
 ) -> None:
     refused_field = "none"
     try:
-        request = admit(texts, target_prefix=prefixes)
+        request = prepare(texts, target_prefix=prefixes)
         assert texts_of(request) == texts
         assert [each.target_prefix for each in request.texts] == (prefixes or [""] * len(texts))
     except InvalidRequestError as error:

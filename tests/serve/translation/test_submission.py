@@ -105,5 +105,5 @@ async def test_the_longest_starts_first_unless_the_sequences_are_streamed(
     specs = [SequenceSpec((9,) * length, SearchOptions(max_target_tokens=1)) for length in (3, 1, 4)]
 
     with Submission(scheduler, specs, deadline_seconds=None, notifier=notifier) as submission:
-        assert [len(sequence.source_ids) for sequence in scheduler.admit(3, 0)] == started
+        assert [len(sequence.source_ids) for sequence in scheduler.schedule(3, 0)] == started
         assert [len(sequence.source_ids) for sequence in submission.sequences] == [3, 1, 4]

@@ -94,13 +94,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
     step_started_seconds_ = clock_();
     try {
       const auto running_rows = model_->shape().slots - static_cast<int64_t>(free_target_slots_.size());
-      const auto admitted = scheduler_->admit(number_, static_cast<int64_t>(free_target_slots_.size()), running_rows);
-      if (!admitted.empty()) encode(admitted);
+      const auto scheduled = scheduler_->schedule(number_, static_cast<int64_t>(free_target_slots_.size()), running_rows);
+      if (!scheduled.empty()) encode(scheduled);
       if (!running_.empty()) decode();
     } catch (...) {
       count_failure("decode_failed", running_.size());
       fail_running(Failure::kInternal);
-      scheduler_->abandon(number_, Failure::kInternal);  // what was admitted but did not run yet
+      scheduler_->abandon(number_, Failure::kInternal);  // what was scheduled but did not run yet
     }
     count_rest();
     publish();
@@ -138,9 +138,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   }
 
   // Assigns slots to sequences and encodes them; all of them fail if the encoder fails.
-  void encode(const std::vector<SequencePointer>& admitted) {
+  void encode(const std::vector<SequencePointer>& scheduled) {
     encode_batch_.clear();
-    for (const SequencePointer& sequence : admitted) {
+    for (const SequencePointer& sequence : scheduled) {
       take_slots(*sequence);
       encode_batch_.ids.insert(encode_batch_.ids.end(), sequence->source_ids.begin(), sequence->source_ids.end());
       encode_batch_.lengths.push_back(sequence->source_length());
@@ -150,17 +150,17 @@ class Engine : public std::enable_shared_from_this<Engine> {
     try {
       model_->encode(encode_batch_);
     } catch (...) {
-      count_failure("encode_failed", admitted.size());
-      for (const SequencePointer& sequence : admitted) {
+      count_failure("encode_failed", scheduled.size());
+      for (const SequencePointer& sequence : scheduled) {
         release_slots(*sequence);
         scheduler_->finish(*sequence, Failure::kInternal, records_);
       }
       return;
     }
     const double encoded_seconds = clock_();
-    for (const SequencePointer& sequence : admitted) sequence->encoded_seconds = encoded_seconds;
-    running_.insert(running_.end(), admitted.begin(), admitted.end());
-    encode_counters_.observe(encoded_seconds - started_seconds, admitted.size());
+    for (const SequencePointer& sequence : scheduled) sequence->encoded_seconds = encoded_seconds;
+    running_.insert(running_.end(), scheduled.begin(), scheduled.end());
+    encode_counters_.observe(encoded_seconds - started_seconds, scheduled.size());
   }
 
   void decode() {

@@ -1,6 +1,6 @@
 // Decides which sequences start, and when: a queue in front of the rows of one or more engines.
 //
-// Python submits sequences; each engine admits them into its free rows and reports finished ones. Every accepted
+// Python submits sequences; each engine takes them into its free rows and reports finished ones. Every accepted
 // sequence is finished exactly once. Thread-safe.
 #pragma once
 
@@ -70,7 +70,7 @@ class Scheduler {
   }
 
   // Returns the sequences that start now in an engine, in the order of the queue. Finishes canceled and expired ones.
-  std::vector<SequencePointer> admit(int32_t engine, int64_t free_rows, int64_t running_rows) {
+  std::vector<SequencePointer> schedule(int32_t engine, int64_t free_rows, int64_t running_rows) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (waiting_.size() == 0) return {};
     const double now_seconds = clock_();
@@ -80,15 +80,15 @@ class Scheduler {
       forget(*sequence);
     }
     completions_->publish(ended, true);
-    const std::vector<SequencePointer> admitted = take(free_rows, running_rows);
-    for (const SequencePointer& sequence : admitted) {
+    const std::vector<SequencePointer> scheduled = take(free_rows, running_rows);
+    for (const SequencePointer& sequence : scheduled) {
       sequence->state = State::kRunning;
       sequence->engine = engine;
       sequence->started_seconds = now_seconds;
     }
-    if (!ended.empty() || !admitted.empty()) publish_change();
-    if (admitted.empty() && running_rows == 0) stalled_ = true;
-    return admitted;
+    if (!ended.empty() || !scheduled.empty()) publish_change();
+    if (scheduled.empty() && running_rows == 0) stalled_ = true;
+    return scheduled;
   }
 
   // Finishes a running sequence and adds its record; does nothing if it has ended.

@@ -202,14 +202,14 @@ def test_a_request_of_lower_priority_waits(bundle_path: Path) -> None:
     model = GatedModel(1)
     with run_service(bundle_path, [model], queue_limit=9) as service, ThreadPoolExecutor() as pool:
         started: list[int] = []
-        admit = service.scheduler.admit
+        schedule = service.scheduler.schedule
 
-        def admit_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
-            admitted = admit(free_rows, running_rows)
-            started.extend(sequence.priority for sequence in admitted)
-            return admitted
+        def schedule_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
+            scheduled = schedule(free_rows, running_rows)
+            started.extend(sequence.priority for sequence in scheduled)
+            return scheduled
 
-        service.scheduler.admit = admit_and_look  # type: ignore[method-assign]
+        service.scheduler.schedule = schedule_and_look  # type: ignore[method-assign]
         model.stepping.clear()
         model.gate.clear()
 

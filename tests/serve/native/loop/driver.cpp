@@ -70,10 +70,10 @@ DRAGOMAN_API int64_t driver_steps(Driver* driver, int64_t engine, int64_t* out, 
   return write_all(driver->models.at(static_cast<size_t>(engine))->steps, out, capacity);
 }
 
-DRAGOMAN_API int64_t driver_admit(Driver* driver, Loop* loop, int32_t engine, int64_t free_rows,
+DRAGOMAN_API int64_t driver_schedule(Driver* driver, Loop* loop, int32_t engine, int64_t free_rows,
                                   int64_t running_rows, uint64_t* tickets, int64_t capacity) {
   int64_t count = 0;
-  for (const SequencePointer& each : loop->scheduler().admit(engine, free_rows, running_rows)) {
+  for (const SequencePointer& each : loop->scheduler().schedule(engine, free_rows, running_rows)) {
     driver->running.emplace(each->ticket, each);
     if (count < capacity) tickets[count] = each->ticket;
     ++count;
