@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from serve.errors import ForbiddenError, NotReadyError, QuotaExceededError, RateLimitedError
 from serve.keys.key import Key
 from serve.keys.limits import period_end, period_start
-from serve.keys.usage import SLOTS, Counted, UsageStore
+from serve.keys.usage import Counted, UsageStore
 
 # Characters of a lease. After a SIGKILL, at most as many count as used.
 PORTION = 10_000
@@ -169,9 +169,6 @@ class Account:
     def rows(self) -> list[Counted]:
         """Returns the rows to write now. A lease without a request since the last call returns to the quota."""
         rows = []
-        if self._slots:
-            self._slots = self._running
-            rows.append(Counted(self.key.id, SLOTS, 0, self._slots))
         for lease in self.leases.values():
             if lease.changed or lease.running or lease.free:
                 if not lease.changed:
@@ -180,12 +177,18 @@ class Account:
             lease.changed = False
         return rows
 
+    def slots(self) -> int | None:
+        """Returns the requests at once to write now, which are those that run; None: the process held none."""
+        if not self._slots:
+            return None
+        self._slots = self._running
+        return self._slots
+
     def last_rows(self) -> list[Counted]:
         """Returns all rows, without the characters of requests that still run."""
         for lease in self.leases.values():
             lease.free = 0
-        slots = Counted(self.key.id, SLOTS, 0, 0)
-        return [slots, *(lease.row(self.key.id) for lease in self.leases.values())]
+        return [lease.row(self.key.id) for lease in self.leases.values()]
 
     def repeat_rows(self) -> None:
         """Lets `rows` return all rows again, after they were not written."""
@@ -208,9 +211,7 @@ class Account:
             if self._usage is not None and self._running >= self._slots:
                 async with self._writing:
                     if self._slots <= self._running < most:
-                        row = Counted(self.key.id, SLOTS, 0, self._slots)
-                        leased = await ask(self._usage.lease, row, 1, 1, most)
-                        self._slots += leased
+                        self._slots += await ask(self._usage.lease_slot, self.key.id, self._slots, most)
             if self._running >= (most if self._usage is None else min(most, self._slots)):
                 raise RateLimitedError(f"the API key has {most} requests at once, expected no more")
         self._running += 1

@@ -53,10 +53,11 @@ class Accounts:
             return
         async with self._writing:
             rows = [row for account in self for row in account.rows()]
-            if not rows:
+            held = {account.key.id: slots for account in self if (slots := account.slots()) is not None}
+            if not rows and not held:
                 return
             try:
-                await ask(self._usage.write, rows)
+                await ask(self._usage.write, rows, held)
             except NotReadyError:
                 for account in self:
                     account.repeat_rows()
@@ -70,7 +71,7 @@ class Accounts:
             async with self._writing:
                 accounts = tuple(self)
                 rows = [row for account in accounts for row in account.last_rows()]
-                if rows:
+                if accounts:
                     try:
                         await ask(self._usage.close, rows)
                     except NotReadyError as error:

@@ -8,7 +8,7 @@ A row is written with absolute values: a write that is repeated after a lost con
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -49,9 +49,16 @@ _MINUTES = Table(
     Column("minute", BigInteger, nullable=False),
     Column("requests", BigInteger, nullable=False),
 )
+# Requests at once that a process holds of those that its key may have.
+_SLOTS = Table(
+    "key_slots",
+    TABLES,
+    Column("key_id", String(80), primary_key=True),
+    Column("process", String(32), primary_key=True),
+    Column("held", BigInteger, nullable=False),
+    Column("touched_seconds", Float, nullable=False),
+)
 ENDED = ""
-# This start time stands in place of a period: the row has the requests at once, which are held and never used.
-SLOTS = -1
 # A process with running requests writes its row far more often.
 SLOTS_LOST_AFTER_SECONDS = 10.0
 # A process that holds a portion writes its row far more often.
@@ -99,17 +106,40 @@ class UsageStore:
             )
         return granted
 
-    def write(self, rows: Sequence[Counted]) -> None:
-        """Writes what this process has used and holds."""
+    def lease_slot(self, key_id: str, held: int, limit: int) -> bool:
+        """Returns whether this process may have one more request of a key at once, and writes that it holds it.
+
+        Args:
+            held: requests at once that this process holds already.
+            limit: of all processes.
+        """
         with self._state.writing() as connection:
             now_seconds = time.time()
-            for each in rows:
-                self._write(connection, each, now_seconds)
+            others = connection.execute(
+                select(func.coalesce(func.sum(_SLOTS.c.held), 0)).where(
+                    _SLOTS.c.key_id == key_id,
+                    _SLOTS.c.process != self._process,
+                    _SLOTS.c.touched_seconds >= now_seconds - SLOTS_LOST_AFTER_SECONDS,
+                )
+            ).scalar_one()
+            leased = held + int(others) < limit
+            self._write_slots(connection, key_id, held + leased, now_seconds)
+        return leased
+
+    def write(self, rows: Sequence[Counted], slots: Mapping[str, int]) -> None:
+        """Writes what this process has used and holds; `slots`: requests at once by key."""
+        with self._state.writing() as connection:
+            now_seconds = time.time()
+            for row in rows:
+                self._write(connection, row, now_seconds)
+            for key_id, held in slots.items():
+                self._write_slots(connection, key_id, held, now_seconds)
 
     def close(self, rows: Sequence[Counted]) -> None:
         """Adds what this process has used to that of ended processes; what it holds returns to the quotas."""
         with self._state.writing() as connection:
             now_seconds = time.time()
+            connection.execute(delete(_SLOTS).where(_SLOTS.c.process == self._process))
             for each in rows:
                 own = _row(each, self._process)
                 # The row of a repeated call is gone.
@@ -146,13 +176,11 @@ class UsageStore:
         return granted
 
     def _grant(self, connection: Connection, counted: Counted, wanted: int, least: int, limit: int) -> int:
-        since_seconds = time.time() - SLOTS_LOST_AFTER_SECONDS if counted.period_start_seconds == SLOTS else 0.0
         others = connection.execute(
             select(func.coalesce(func.sum(_USAGE.c.used + _USAGE.c.held), 0)).where(
                 _USAGE.c.key_id == counted.key_id,
                 _USAGE.c.period_start_seconds == counted.period_start_seconds,
                 _USAGE.c.process != self._process,
-                _USAGE.c.touched_seconds >= since_seconds,
             )
         ).scalar_one()
         left = limit - int(others) - counted.used - counted.held
@@ -163,6 +191,12 @@ class UsageStore:
         own = _row(row, self._process)
         if not connection.execute(update(_USAGE).where(own).values(**values)).rowcount:
             _insert(connection, row, self._process, values)
+
+    def _write_slots(self, connection: Connection, key_id: str, held: int, now_seconds: float) -> None:
+        values = {"held": held, "touched_seconds": now_seconds}
+        own = and_(_SLOTS.c.key_id == key_id, _SLOTS.c.process == self._process)
+        if not connection.execute(update(_SLOTS).where(own).values(**values)).rowcount:
+            connection.execute(insert(_SLOTS).values(key_id=key_id, process=self._process, **values))
 
     def _add_to_ended(self, connection: Connection, row: Counted, now_seconds: float) -> None:
         ended = _row(row, ENDED)

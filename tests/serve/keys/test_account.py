@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
@@ -17,7 +17,7 @@ from serve.keys.account import PORTION, Account
 from serve.keys.accounts import MAX_NAMES, OTHER_KEYS, Accounts, KeyMetrics
 from serve.keys.key import Key
 from serve.keys.limits import KeyLimits
-from serve.keys.usage import SLOTS, Counted, UsageStore
+from serve.keys.usage import Counted, UsageStore
 
 pytestmark = pytest.mark.anyio
 
@@ -146,10 +146,10 @@ async def test_a_write_that_is_canceled_ends_before_the_final_counts(
     await send(accounts.of(key_of()), 10)
     begun, write, written, writes = Event(), Event(), Event(), UsageStore.write
 
-    def write_late(store: UsageStore, rows: Sequence[Counted]) -> None:
+    def write_late(store: UsageStore, rows: Sequence[Counted], slots: Mapping[str, int]) -> None:
         begun.set()
         write.wait()
-        writes(store, rows)
+        writes(store, rows, slots)
         written.set()
 
     monkeypatch.setattr(UsageStore, "write", write_late)
@@ -225,7 +225,7 @@ async def test_requests_at_once_are_those_of_all_processes(state: State) -> None
         await send(one, 1)
     await first.close()
     await second.close()
-    assert UsageStore(state, "reader").used("id-0", SLOTS) == 0
+    assert UsageStore(state, "reader").lease_slot("id-0", 0, 1)
 
 
 async def test_a_database_that_does_not_answer_refuses_requests_and_loses_no_count(

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serve.host.state import State
-from serve.keys.usage import LOST_AFTER_SECONDS, Counted, UsageStore
+from serve.keys.usage import LOST_AFTER_SECONDS, SLOTS_LOST_AFTER_SECONDS, Counted, UsageStore
 
 KEY, START = "key", 0
 
@@ -51,8 +51,8 @@ def test_portions_shrink_near_the_end_of_a_quota(processes: list[UsageStore]) ->
 def test_a_repeated_write_counts_once(processes: list[UsageStore]) -> None:
     first, second, *_ = processes
     for _ in range(2):
-        first.write([counted(used=30, held=20)])
-        second.write([counted(used=7)])
+        first.write([counted(used=30, held=20)], {})
+        second.write([counted(used=7)], {})
     assert second.used(KEY, START, 7) == 37
     for _ in range(2):
         first.close([counted(used=31)])
@@ -62,7 +62,7 @@ def test_a_repeated_write_counts_once(processes: list[UsageStore]) -> None:
 
 def test_what_a_lost_process_held_counts_as_used(processes: list[UsageStore], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, *_ = processes
-    first.write([counted(used=30, held=20)])
+    first.write([counted(used=30, held=20)], {})
     assert second.used(KEY, START) == 30
     now_seconds = time.time()
     monkeypatch.setattr("serve.keys.usage.time.time", lambda: now_seconds + LOST_AFTER_SECONDS + 1)
@@ -78,6 +78,18 @@ def test_requests_of_a_minute_are_shared_and_the_next_minute_is_new(processes: l
 
 def test_keys_and_periods_are_counted_apart(processes: list[UsageStore]) -> None:
     first, *_ = processes
-    first.write([Counted("one", 0, 1, 0), Counted("two", 0, 2, 0), Counted("one", 9, 4, 0)])
+    first.write([Counted("one", 0, 1, 0), Counted("two", 0, 2, 0), Counted("one", 9, 4, 0)], {})
     others = processes[1]
     assert [others.used(*each) for each in (("one", 0), ("two", 0), ("one", 9), ("three", 0))] == [1, 2, 4, 0]
+
+
+def test_requests_at_once_of_a_lost_process_are_free_again(
+    processes: list[UsageStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, other, now_seconds = *processes[:2], time.time()
+    assert [lost.lease_slot(KEY, 0, 2), lost.lease_slot(KEY, 1, 2), other.lease_slot(KEY, 0, 2)] == [True, True, False]
+    lost.write([], {KEY: 1})
+    assert other.lease_slot(KEY, 0, 2)
+    assert not other.lease_slot(KEY, 1, 2)
+    monkeypatch.setattr("serve.keys.usage.time.time", lambda: now_seconds + SLOTS_LOST_AFTER_SECONDS + 1)
+    assert other.lease_slot(KEY, 1, 2)
