@@ -145,7 +145,7 @@ def _write(source: Source, kind: Kind, folder: Path) -> None:
 
 
 def _read(source: Source, kind: Kind) -> "Exportable":
-    from export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - takes long to import
+    from export.imports.common import ImportOptions, UnnamedLanguageError  # noqa: PLC0415 - takes long to import
     from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
     from export.imports.hugging_face import import_checkpoint  # noqa: PLC0415
     from export.imports.marian_files import import_marian_files  # noqa: PLC0415
@@ -158,8 +158,8 @@ def _read(source: Source, kind: Kind) -> "Exportable":
     given = source.languages
     try:
         return read(source.path, ImportOptions(given.source, given.target))
-    except ImportedModelError as error:
+    except UnnamedLanguageError:
         guessed = Languages.named_in(source.model)
-        if given != Languages() or guessed == given or "-language: None" not in str(error):
+        if given != Languages() or guessed == given:
             raise
     return read(source.path, ImportOptions(guessed.source, guessed.target))

@@ -46,6 +46,10 @@ class ImportedModelError(Exception):
         super().__init__(files.one_line(message))
 
 
+class UnnamedLanguageError(ImportedModelError):
+    """Neither the files nor the options name a language of the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
     """Values that override the files of a model, or that the files do not contain.
@@ -254,8 +258,11 @@ def tokenizer_refused(folder: Path, error: TokenizerError) -> ImportedModelError
 
 
 def _check_language(option: str, language: str | None) -> None:
-    if language is None or not _LANGUAGE.fullmatch(language):
-        raise ImportedModelError(f"{option}: {language}: expected an ISO 639 code, as the model's files have none")
+    problem = f"{option}: {language}: expected an ISO 639 code, as the model's files have none"
+    if language is None:
+        raise UnnamedLanguageError(problem)
+    if not _LANGUAGE.fullmatch(language):
+        raise ImportedModelError(problem)
 
 
 MATRIX_DIMENSIONS = 2
