@@ -282,12 +282,16 @@ class GrpcApi:
         request = read_translate_request(message, deadline_seconds, fairness_key)
         return await self._dispatcher.translate(request, record)
 
-    async def _translate_item(self, *asked: Any) -> TranslationResponse:
+    async def _translate_item(
+        self, message: TranslateRequest, deadline_seconds: float | None, record: RequestRecord, stream: FairnessKey
+    ) -> TranslationResponse:
         await self._arrivals.come_first()
-        return await self._translate(*asked)
+        return await self._translate(message, deadline_seconds, record, stream)
 
-    async def _answer_texts(self, *asked: Any) -> Message:
-        return await write_translation_message(await self._translate(*asked))
+    async def _answer_texts(
+        self, message: TranslateRequest, deadline_seconds: float | None, record: RequestRecord
+    ) -> Message:
+        return await write_translation_message(await self._translate(message, deadline_seconds, record))
 
     async def _score(self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord) -> Message:
         request = read_score_request(message, deadline_seconds)
