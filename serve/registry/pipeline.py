@@ -26,6 +26,7 @@ from serve.translation.cache import ResultCache
 from serve.translation.request import RequestLimits
 from serve.translation.search_plan import SearchLimits, TargetVocabulary
 from serve.translation.submission import run_sequences
+from serve.translation.text_model import TextModel
 from serve.translation.translator import Translator
 from serve.translation.word_pieces import continuing_ids
 
@@ -129,14 +130,16 @@ class Pipeline:
             ),
         )
         self.translator = Translator(
-            tokenizer=tokenizer,
-            vocabulary=vocabulary,
-            scheduler=self.scheduler,
-            readiness=self.readiness,
-            metrics=self.metrics,
-            source_suffix=manifest.source_suffix,
-            max_source_tokens=manifest.max_source_tokens,
-            least_log_probability=None if manifest.confidence is None else manifest.confidence.least,
+            TextModel(
+                tokenizer,
+                vocabulary,
+                manifest.source_suffix,
+                manifest.max_source_tokens,
+                None if manifest.confidence is None else manifest.confidence.least,
+            ),
+            self.scheduler,
+            self.readiness,
+            self.metrics,
             spare_rows=settings.max_waiting // 2,
             cache=None
             if settings.result_cache_bytes is None

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.tokenizer.tokenizer import TextTokenizer
 from serve.observability.usage import RequestUsage, Timings
 from serve.protect.alignment import ALIGN, Alignment
 from serve.protect.placeholders.check import Repair
@@ -21,7 +20,8 @@ from serve.search.option_table import AlignmentUnit
 from serve.translation.attention import PairAttention
 from serve.translation.detection import DetectedLanguage
 from serve.translation.request import TextRequest
-from serve.translation.search_plan import SearchPlan, TargetVocabulary
+from serve.translation.search_plan import SearchPlan
+from serve.translation.text_model import TextModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,23 +200,11 @@ class Found(NamedTuple):
 class ResponseBuilder:
     """Converts hypotheses of one model into translations and scores."""
 
-    def __init__(
-        self,
-        tokenizer: TextTokenizer,
-        vocabulary: TargetVocabulary,
-        suffix_tokens: int,
-        least_log_probability: float | None = None,
-    ) -> None:
-        """Connects the parts of a model.
-
-        Args:
-            suffix_tokens: number of special tokens after every source.
-            least_log_probability: mean per token below which a text has low confidence; None: unknown.
-        """
-        self._tokenizer = tokenizer
-        self._vocabulary = vocabulary
-        self._suffix_tokens = suffix_tokens
-        self._least_log_probability = least_log_probability
+    def __init__(self, model: TextModel) -> None:
+        self._tokenizer = model.tokenizer
+        self._vocabulary = model.vocabulary
+        self._suffix_tokens = len(model.source_suffix)
+        self._least_log_probability = model.least_log_probability
 
     def translation(self, found: Found, plan: SearchPlan) -> Translation:
         """Returns the translation of one sentence with what the plan asks for."""

@@ -27,11 +27,11 @@ from serve.translation.cache import Hypotheses, ResultCache
 from serve.translation.markup import SMALL_MARKUP_BYTES
 from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import Found, ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.search_plan import TargetVocabulary
 from serve.translation.second_pass import SecondPass
 from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
-from serve.translation.turns import SMALL_TEXT_BYTES, Pace, Steps, map_texts, normalized_bytes, run_turn
+from serve.translation.text_model import TextModel
+from serve.translation.turns import SMALL_TEXT_BYTES, Pace, Steps, map_texts, run_turn
 
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
@@ -90,15 +90,11 @@ class Translator:
 
     def __init__(
         self,
-        *,
-        tokenizer: TextTokenizer,
-        vocabulary: TargetVocabulary,
+        model: TextModel,
         scheduler: RequestScheduler,
         readiness: Readiness,
         metrics: Metrics,
-        source_suffix: tuple[int, ...],
-        max_source_tokens: int,
-        least_log_probability: float | None = None,
+        *,
         spare_rows: int = 0,
         cache: ResultCache | None = None,
         attention: AttentionReader | None = None,
@@ -107,26 +103,20 @@ class Translator:
 
         Args:
             readiness: refuses requests while the model is not ready.
-            source_suffix: token ids after every source.
-            max_source_tokens: longest source, prefix and suffix included.
-            least_log_probability: mean per token below which a text has low confidence; None: unknown.
             spare_rows: rows that streams leave free for other requests.
             cache: None: no caching.
             attention: reads the attention of heads; None: the model has none.
         """
-        self._tokenizer = tokenizer
-        self._responses = ResponseBuilder(tokenizer, vocabulary, len(source_suffix), least_log_probability)
+        self._model = model
+        self._responses = ResponseBuilder(model)
         self._scheduler = scheduler
         self._readiness = readiness
         self._metrics = metrics
-        self._source_suffix = source_suffix
-        self._max_source_tokens = max_source_tokens
-        self._least_log_probability = least_log_probability
         self._cache = cache
         self._attention = attention
         self._notifier = LoopNotifier()
         self._stream_quota = StreamQuota(scheduler, spare_rows)
-        self._second_pass = SecondPass(tokenizer, scheduler, self._responses, self._spec)
+        self._second_pass = SecondPass(model.tokenizer, scheduler, self._responses, self._spec)
 
     async def reserve(self, request: ModelRequest) -> Reservation:
         """Reserves the rows of a request before its texts are processed.
@@ -205,10 +195,10 @@ class Translator:
                 for delta in segmented.empty_deltas():
                     yield delta
                 for index, hypotheses in tokenized.cached.items():
-                    last = self._last_delta(tokenized, index, TextStream(self._tokenizer), hypotheses)
+                    last = self._last_delta(tokenized, index, TextStream(self._model.tokenizer), hypotheses)
                     for delta in streams[index](last):
                         yield delta
-                texts = [(index, TextStream(self._tokenizer)) for index in tokenized.searched]
+                texts = [(index, TextStream(self._model.tokenizer)) for index in tokenized.searched]
                 while True:
                     pace = Pace()
                     for place, ended in submission.updates():
@@ -287,19 +277,13 @@ class Translator:
         if not request.split_sentences and request.reading is None:
             return SegmentedRequest.whole(request)
         max_sentences = self._scheduler.capacity_rows // request.plan.options.rows
-        splitter = TextSplitter(request, partial(self._fits, request.direction.source_prefix), max_sentences)
+        splitter = TextSplitter(request, partial(self._model.fits, request.direction.source_prefix), max_sentences)
         small_bytes = SMALL_TEXT_BYTES if request.reading is None else SMALL_MARKUP_BYTES
         texts = await map_texts(splitter.split, request.texts, request.deadline_seconds, small_bytes)
         segmented = SegmentedRequest.of(request, texts)
         if len(segmented.request.texts) > len(texts):
             await self._widen(reservation, segmented.request)
         return segmented
-
-    def _fits(self, source_prefix: tuple[int, ...], sentence: str) -> bool:
-        """Returns whether the model can read a sentence after the prefix of its direction."""
-        longest = self._max_source_tokens - len(source_prefix) - len(self._source_suffix)
-        # A token has at least one byte, except for the first of a text: most sentences need no tokenization here.
-        return normalized_bytes(sentence) < longest or len(self._tokenizer.encode(sentence)) <= longest
 
     async def _widen(self, reservation: Reservation, request: ModelRequest) -> None:
         if request.fairness_key is None:
@@ -322,11 +306,11 @@ class Translator:
         return TokenizedRequest(request, specs, cached, searched, started_seconds, tokenized_seconds)
 
     def _spec(self, request: ModelRequest, text: TextRequest) -> SequenceSpec:
-        source = (*request.direction.source_prefix, *self._tokenizer.encode(text.text), *self._source_suffix)
-        if len(source) > self._max_source_tokens:
-            problem = f"{len(source)} tokens, expected at most {self._max_source_tokens}"
+        source = self._model.source_ids(request.direction.source_prefix, text.text)
+        if len(source) > self._model.max_source_tokens:
+            problem = f"{len(source)} tokens, expected at most {self._model.max_source_tokens}"
             raise InvalidRequestError(text.text_field, problem)
-        prefix = tuple(self._tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
+        prefix = tuple(self._model.tokenizer.encode_target(text.target_prefix)) if text.target_prefix else ()
         options = request.plan.options_for(len(source), prefix, text.prefix_field, request.direction.start)
         return SequenceSpec(source, options._replace(alignments=True) if text.attended else options)
 
@@ -388,7 +372,7 @@ class Translator:
             found = Found(sentence, tokenized.specs[index], hypotheses[:1], None)
             text, _ = sentence.markup.render(self._responses.translation(found, tokenized.request.plan))
         else:
-            text = text_stream.end(self._tokenizer.decode(best.target_ids))
+            text = text_stream.end(self._model.tokenizer.decode(best.target_ids))
             text = text if sentence.markup is None else sentence.markup.escaper.escape(text)
         return TranslationDelta(
             text_index=index,
@@ -416,7 +400,7 @@ class Translator:
             joined = replace(response, translations=tuple(translations))
         else:
             joined = segmented.join(response)
-        least = self._least_log_probability
+        least = self._model.least_log_probability
         if least is None or joined is response:  # translations of single sentences have been compared
             return joined
         return TranslationResponse(tuple(each.compared(least) for each in joined.translations), joined.timings)

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +21,7 @@ from serve.translation.cache import ResultCache
 from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import TranslationDelta, TranslationResponse
 from serve.translation.search_plan import SearchPlan, TargetVocabulary
+from serve.translation.text_model import TextModel
 from serve.translation.translator import Translator
 from tests.support.fakes import EOS_ID, VOCABULARY, fake_manifest, translate
 from tests.support.live import WAIT_SECONDS, GatedModel, eventually
@@ -70,15 +72,21 @@ class TranslatorBench:
         self.readiness = Readiness(metrics, [self.engine])
         self.readiness.verified = True
         self.translator = Translator(
-            tokenizer=NumberTokenizer(),
-            vocabulary=TargetVocabulary.of(NumberTokenizer.target_pieces, unk_id=3, eos_id=EOS_ID),
-            scheduler=self.scheduler,
-            readiness=self.readiness,
-            metrics=metrics,
-            source_suffix=(EOS_ID,),
-            max_source_tokens=MAX_SOURCE_TOKENS,
+            TextModel(
+                NumberTokenizer(),
+                TargetVocabulary.of(NumberTokenizer.target_pieces, unk_id=3, eos_id=EOS_ID),
+                (EOS_ID,),
+                MAX_SOURCE_TOKENS,
+            ),
+            self.scheduler,
+            self.readiness,
+            metrics,
             cache=None if cache_bytes is None else ResultCache(cache_bytes, metrics),
         )
+
+    def use(self, tokenizer: NumberTokenizer) -> None:
+        """Tokenizes sources with another tokenizer from now on."""
+        self.translator._model = replace(self.translator._model, tokenizer=tokenizer)
 
     def __enter__(self) -> Self:
         """Starts the engine."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def test_a_burst_is_let_in_up_to_the_bound_and_only_that_is_tokenized(
 ) -> None:
     """Of ten times as many requests as fit, all surplus ones are refused while the others still run."""
     translator = live.pipeline.translator
-    translator._tokenizer = tokenizer = CountingTokenizer(translator._tokenizer)
+    tokenizer = CountingTokenizer(translator._model.tokenizer)
+    translator._model = replace(translator._model, tokenizer=tokenizer)
     model.gate.clear()
     burst = 10 * ROOM
     with ThreadPoolExecutor(burst) as pool:

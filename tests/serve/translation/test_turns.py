@@ -66,7 +66,7 @@ async def test_texts_are_tokenized_in_the_event_loop_only_if_they_are_small(
     threads: set[bool] = set()
     with TranslatorBench(slots=8) as bench:
         loop_thread = threading.get_ident()
-        bench.translator._tokenizer = WatchedTokenizer(lambda _: threads.add(threading.get_ident() == loop_thread))
+        bench.use(WatchedTokenizer(lambda _: threads.add(threading.get_ident() == loop_thread)))
         await bench.translate(*texts)
     assert threads == {in_loop}
 
@@ -79,7 +79,7 @@ async def test_a_small_request_does_not_wait_for_a_large_one(bench: TranslatorBe
             waiting.set()
             assert go_on.wait(WAIT_SECONDS)
 
-    bench.translator._tokenizer = WatchedTokenizer(block)
+    bench.use(WatchedTokenizer(block))
     large = bench.translate(LARGE)
     await asyncio.to_thread(waiting.wait, WAIT_SECONDS)
     await bench.translate("5")
@@ -97,7 +97,7 @@ async def test_large_requests_take_turns() -> None:
         order.append(text.strip())
 
     with TranslatorBench(slots=8) as bench:
-        bench.translator._tokenizer = WatchedTokenizer(note)
+        bench.use(WatchedTokenizer(note))
         first, second = (bench.translate(*[f"{number}{LARGE[1:]}"] * 3) for number in (3, 4))
         await asyncio.sleep(0)
         both_wait.set()
@@ -107,7 +107,7 @@ async def test_large_requests_take_turns() -> None:
 
 async def test_a_request_waits_for_its_turn_until_its_deadline(bench: TranslatorBench) -> None:
     go_on = threading.Event()
-    bench.translator._tokenizer = WatchedTokenizer(lambda _: go_on.wait(WAIT_SECONDS))
+    bench.use(WatchedTokenizer(lambda _: go_on.wait(WAIT_SECONDS)))
     ahead = bench.translate(LARGE)
     with pytest.raises(DeadlineExceededError):
         await bench.translate(LARGE, deadline_seconds=time.monotonic() + 0.05)
