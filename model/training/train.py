@@ -163,18 +163,8 @@ def train(
     Raises:
         SystemExit: if training ends early; the message has the reason.
     """
-    if isinstance(config.model, TransformerConfig) and config.model.output_bias:
-        raise SystemExit("dragoman train: model.output-bias: expected False for training, got True")
-    if config.training.guided_alignment and not any(part.corpus.links for part in data.training):
-        raise SystemExit(
-            "dragoman train: training.guided-alignment: expected 0, or data with links: files:a.en,a.de,LINKS"
-        )
     hardware = hardware or HardwareConfig()
-    check_hardware(hardware)
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SystemExit(f"dragoman train: out: {folder.path}: {error.strerror}, expected a folder") from error
+    _check(config, data, hardware)
     _keep_config(folder, config, Inputs.of(data, initial))
     if folder.done.exists():
         print(f"{folder.path}: already trained")
@@ -197,7 +187,26 @@ def train(
         module.model.load_state_dict(initial_parameters(initial, tokenizer))
     parameters = sum(parameter.numel() for parameter in module.parameters())
     print(f"{parameters:,} parameters, {tokenizer.vocabulary_size:,} tokens")
-    last = folder.last_checkpoint
+    _fit(trainer, module, batches, folder.last_checkpoint)
+    if trainer.is_global_zero:
+        plot_curves(folder.logs, folder.curves)
+        folder.done.touch()
+        print(f"{folder.path}: trained for {trainer.global_step} steps; curves: {folder.curves}")
+
+
+def _check(config: RunConfig, data: TrainingData, hardware: HardwareConfig) -> None:
+    """Raises SystemExit if this data or this machine cannot train the configuration."""
+    if isinstance(config.model, TransformerConfig) and config.model.output_bias:
+        raise SystemExit("dragoman train: model.output-bias: expected False for training, got True")
+    if config.training.guided_alignment and not any(part.corpus.links for part in data.training):
+        raise SystemExit(
+            "dragoman train: training.guided-alignment: expected 0, or data with links: files:a.en,a.de,LINKS"
+        )
+    check_hardware(hardware)
+
+
+def _fit(trainer: lightning.Trainer, module: TranslationModule, batches: TranslationData, last: Path) -> None:
+    """Trains from the `last` checkpoint if it exists; raises SystemExit if training ends early."""
     try:
         trainer.fit(module, batches, ckpt_path=last if last.exists() else None, weights_only=True)
     except DivergedError as error:
@@ -205,10 +214,6 @@ def train(
         raise SystemExit(f"dragoman train: {error}; {kept}; use a lower learning rate or a safer precision") from error
     except SystemExit as end:  # Lightning raises it on Ctrl-C
         raise SystemExit(f"dragoman train: interrupted; run the same command again to resume from {last}") from end
-    if trainer.is_global_zero:
-        plot_curves(folder.logs, folder.curves)
-        folder.done.touch()
-        print(f"{folder.path}: trained for {trainer.global_step} steps; curves: {folder.curves}")
 
 
 def _report_too_long(segmentation: Segmentation, name: str) -> None:
@@ -223,6 +228,10 @@ def _report_too_long(segmentation: Segmentation, name: str) -> None:
 
 def _keep_config(folder: RunFolder, config: RunConfig, inputs: Inputs) -> None:
     """Writes configuration and inputs of a new run, or checks that a resumed run has the same ones."""
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"dragoman train: out: {folder.path}: {error.strerror}, expected a folder") from error
     if not folder.config.exists():
         # First, because a folder with a configuration is a run.
         write_whole(folder.inputs, inputs.to_yaml().encode())
