@@ -16,6 +16,7 @@ from serve.host import event_loop
 from serve.host.files import FileError
 from serve.host.state import StateError
 from serve.host.system import open_standard_descriptors, raise_most_open_files
+from serve.http.limits import HttpLimits
 from serve.http.server import ListenError
 from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER, unblock
 from serve.observability.logs import configure_logs
@@ -138,16 +139,30 @@ async def open_service(settings: ServeSettings, load: LoadModels | None = None) 
         StateError: if the state directory cannot be used.
         BundleError: if a bundle cannot be served, or a translation differs from its golden sentence.
     """
-    service = await _build(settings, load)
+    service = await build_service(settings, load)
     async with service.without_ports():
         yield service
 
 
-async def _build(settings: ServeSettings, load: LoadModels | None, worker: Worker | None = None) -> Service:
+async def build_service(
+    settings: ServeSettings,
+    load: LoadModels | None,
+    *,
+    worker: Worker | None = None,
+    http_limits: HttpLimits | None = None,
+) -> Service:
+    """Builds a service that opens no port yet and loads no model; arguments as those of `serve` and `Service`.
+
+    Raises:
+        BundleError: if a bundle cannot be opened.
+        FileError: if a file of certificates or keys is invalid.
+        StateError: if the state directory cannot be used.
+    """
     metrics = ServiceMetrics()
     loader = ModelLoader(settings, metrics, load or load_engines, native=load is None)
     models = ModelRegistry(await loader.open_all())
-    return Service(settings, models, loader, metrics, state=settings.open_state(), worker=worker)
+    state = settings.open_state()
+    return Service(settings, models, loader, metrics, state=state, http_limits=http_limits, worker=worker)
 
 
 async def _serve(settings: ServeSettings, load: LoadModels | None) -> None:
@@ -155,7 +170,7 @@ async def _serve(settings: ServeSettings, load: LoadModels | None) -> None:
     stop_on_signals(stop)
     # Ignored until the reloader exists: the default action ends the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    service = await _build_unless_stopped(_build(settings, load), stop)
+    service = await _build_unless_stopped(build_service(settings, load), stop)
     if service is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reloader.start)
         await _run(service, stop)
@@ -167,7 +182,7 @@ async def _serve_in_place(settings: ServeSettings, place: WorkerPlace, load: Loa
     worker = Worker(place, stop)
     worker.stop_on_signals()
     try:
-        service = await _build_unless_stopped(_build(settings, load, worker), stop)
+        service = await _build_unless_stopped(build_service(settings, load, worker=worker), stop)
         if service is not None:
             await _run(service, stop)
     except SERVING_ERRORS as error:

@@ -13,7 +13,6 @@ from loadtest.protocols import PROTOCOLS
 from loadtest.results import DOCUMENTS, RunResult
 from loadtest.scenario import Scenario, read_scenario
 from loadtest.session import LoadSession
-from serve.registry.engine_models import load_engines
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
 
@@ -69,7 +68,7 @@ def aligning() -> Iterator[LiveService]:
     """The included model, with alignments."""
     bundle = ROOT / "bundles" / "multi30k"
     sizes: dict[str, Any] = {"slots": 8, "engines": 1, "queue_limit": 5000}
-    with run_service(bundle, [], load=load_engines, native=True, alignments=True, **sizes) as service:
+    with run_service(bundle, [], alignments=True, **sizes) as service:
         yield service
 
 

@@ -12,7 +12,7 @@ from export.make_bundle import BundleOptions, write_bundle
 from protos.translation_pb2 import ListModelsRequest, ListModelsResponse, TranslateRequest
 from serve.bundle.bundle import Bundle
 from serve.bundle.language_codes import flores_codes
-from serve.registry.engine_models import load_engines, load_models
+from serve.registry.engine_models import load_models
 from serve.runtime.onnx_runtime import why_no_kernels
 from tests.support.live import LiveService, run_service
 from tests.support.marian import make_texts
@@ -54,7 +54,7 @@ def test_codes_of_flores_and_of_iso_639_name_the_same_language(served: LiveServi
 
 @pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
 def test_the_native_engine_translates_like_the_one_in_python(served: LiveService, bundle: Bundle) -> None:
-    with run_service(bundle.folder, [], load=load_engines, native=True, **LIMITS) as native:
+    with run_service(bundle.folder, [], **LIMITS) as native:
         for options in ({}, {"beam_size": 4}, {"temperature": 1.0, "seed": 3}):
             assert translated(native, "en", "zh-Hant", **options) == translated(served, "en", "zh-Hant", **options)
 

@@ -16,7 +16,7 @@ from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import AttentionHead
 from serve.edge.load_shedding import LoadShedder
 from serve.engine.native.engine import NativeEngine
-from serve.registry.engine_models import load_engines, load_models
+from serve.registry.engine_models import load_models
 from serve.runtime.onnx_runtime import why_no_kernels
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.toy import export_model, random_model
@@ -45,7 +45,7 @@ def bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module")
 def native(bundle: Path) -> Iterator[LiveService]:
     """A service with native engines."""
-    with run_service(bundle, [], load=load_engines, native=True, **LIMITS) as live:
+    with run_service(bundle, [], **LIMITS) as live:
         assert all(isinstance(engine, NativeEngine) for engine in live.pipeline.engines.running)
         yield live
 
@@ -122,7 +122,7 @@ def test_the_engines_are_counted(native: LiveService) -> None:
 def test_a_reload_replaces_the_loop_while_requests_run(bundle: Path, tmp_path: Path) -> None:
     folder = tmp_path / "served"
     shutil.copytree(bundle, folder)
-    with run_service(folder, [], load=load_engines, native=True, admin_key="key", **LIMITS) as live:
+    with run_service(folder, [], admin_key="key", **LIMITS) as live:
         expected, first = answer(live), live.pipeline
         manifest = (folder / "manifest.json").read_text(encoding="utf-8")
         with ThreadPoolExecutor(4) as pool:
@@ -136,7 +136,7 @@ def test_a_reload_replaces_the_loop_while_requests_run(bundle: Path, tmp_path: P
 
 
 def test_stopping_a_busy_service_answers_every_request(bundle: Path) -> None:
-    with run_service(bundle, [], load=load_engines, native=True, **LIMITS) as live, ThreadPoolExecutor(8) as pool:
+    with run_service(bundle, [], **LIMITS) as live, ThreadPoolExecutor(8) as pool:
         expected = answer(live)
         answers = [pool.submit(answer, live) for _ in range(30)]
         wait(answers, return_when=FIRST_COMPLETED)

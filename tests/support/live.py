@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from shutil import rmtree
@@ -30,6 +31,7 @@ from protos.translation_pb2 import (
     TranslateResponse,
     TranslateStreamResponse,
 )
+from serve.app import build_service
 from serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     GRAPH_FILES,
@@ -45,10 +47,9 @@ from serve.engine.engine import Engine
 from serve.host import event_loop
 from serve.http.limits import HttpLimits
 from serve.observability.batch import Batch
-from serve.observability.metrics import ServiceMetrics, _Merged
-from serve.registry.loader import LoadModels, ModelLoader
+from serve.observability.metrics import _Merged
+from serve.registry.loader import LoadModels
 from serve.registry.pipeline import Pipeline
-from serve.registry.registry import ModelRegistry
 from serve.runtime.model import Model
 from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence as EngineSequence
@@ -406,6 +407,10 @@ def _settings(bundle: Path, models: Sequence[Model], settings: dict[str, Any]) -
     return ServeSettings(bundle=bundle, **{**defaults, **engines, **settings})
 
 
+def _given(models: Sequence[Model], _settings: ServeSettings, _bundle: Bundle) -> Sequence[Model]:
+    return models
+
+
 @contextmanager
 def run_service(
     bundle_path: Path,
@@ -413,7 +418,6 @@ def run_service(
     *,
     wait_ready: bool = True,
     load: LoadModels | None = None,
-    native: bool = False,
     leaping: bool = False,
     own_settings: dict[str, dict[str, Any]] | None = None,
     http_limits: HttpLimits | None = None,
@@ -423,9 +427,8 @@ def run_service(
 
     Args:
         bundle_path: see `write_bundle`.
-        models: one per engine; two fake ones with 4 slots if None.
-        load: loads the models of each bundle; if None, there is one bundle with `models`.
-        native: whether native engines run the bundles that they can run.
+        models: one per engine; two fake ones with 4 slots if None; none: those of the bundles.
+        load: loads the models of each bundle; None: `models`, or the engines that fit the bundles.
         leaping: whether the loop is a `LeapingLoop`; else it is that of a server.
         own_settings: overrides per model.
         http_limits: of HTTP connections, for tests of short ones.
@@ -433,6 +436,8 @@ def run_service(
         settings: of `ServeSettings`, over defaults for tests.
     """
     models = [FakeModel(4), FakeModel(4)] if models is None else models
+    if load is None and models:
+        load = partial(_given, models)
     command = _settings(bundle_path, models, {"models": own_settings or {}, **settings})
     live: list[LiveService] = []
     begun = threading.Event()
@@ -440,10 +445,7 @@ def run_service(
 
     async def main() -> None:
         stop = asyncio.Event()
-        metrics = ServiceMetrics()
-        loader = ModelLoader(command, metrics, load or (lambda _settings, _bundle: models), native=native)
-        registry = ModelRegistry(await loader.open_all())
-        service = Service(command, registry, loader, metrics, state=command.open_state(), http_limits=http_limits)
+        service = await build_service(command, load, http_limits=http_limits)
         await service.listen()
         running = asyncio.create_task(service.run(stop))
         loop = asyncio.get_running_loop()

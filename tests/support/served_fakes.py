@@ -12,12 +12,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from serve.app import build_service
 from serve.bundle.bundle import Bundle
-from serve.host.state import State
-from serve.observability.metrics import ServiceMetrics
-from serve.registry.loader import ModelLoader
-from serve.registry.registry import ModelRegistry
-from serve.service import Service
 from serve.settings import ServeSettings
 from tests.support.fakes import FakeModel
 from tests.support.live import load_fakes
@@ -46,10 +42,7 @@ async def _serve(bundle: Path, http_port: int, grpc_port: int, given: dict[str, 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, hanging.set)
-    metrics = ServiceMetrics()
-    loader = ModelLoader(settings, metrics, load)
-    state = None if settings.state_dir is None else State(settings.state_dir)
-    service = Service(settings, ModelRegistry(await loader.open_all()), loader, metrics, state=state)
+    service = await build_service(settings, load)
     await service.listen()
     await service.run(stop)
 

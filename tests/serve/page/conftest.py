@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from serve.registry.engine_models import load_engines
 from tests.support.live import WAIT_SECONDS, LiveService, run_service
 from tests.support.paths import ROOT
 
@@ -24,7 +23,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service of the included model that takes documents and glossaries."""
     settings: dict[str, Any] = {"slots": 8, "engines": 1, "queue_limit": 256}
     settings["state_dir"] = tmp_path_factory.mktemp("state")
-    with run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True, **settings) as service:
+    with run_service(ROOT / "bundles" / "multi30k", [], **settings) as service:
         yield service
 
 

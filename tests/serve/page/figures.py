@@ -8,7 +8,6 @@ from typing import Any
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 from tqdm import tqdm
 
-from serve.registry.engine_models import load_engines
 from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, TRANSLATED, translate
 from tests.support.live import run_service
 from tests.support.paths import ROOT
@@ -124,7 +123,7 @@ def typing(browser: Browser, address: str, edits: int) -> dict[str, str]:
 def main(edits: int) -> None:
     """Prints the table."""
     with (
-        run_service(ROOT / "bundles" / "multi30k", [], load=load_engines, native=True) as live,
+        run_service(ROOT / "bundles" / "multi30k", []) as live,
         sync_playwright() as run,
     ):
         browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from serve.registry.engine_models import load_engines
 from tests.serve.page.conftest import CHROMIUM, FLAGS, SENTENCES, opened_at, translate
 from tests.support.live import run_service
 from tests.support.paths import ROOT
@@ -185,7 +184,7 @@ def main(pictures: dict[str, Picture], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (
         TemporaryDirectory() as state,
-        run_service(BUNDLE, [], load=load_engines, native=True, slots=8, engines=1, state_dir=Path(state)) as live,
+        run_service(BUNDLE, [], slots=8, engines=1, state_dir=Path(state)) as live,
         sync_playwright() as run,
     ):
         browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)

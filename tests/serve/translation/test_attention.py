@@ -8,7 +8,6 @@ import pytest
 from numpy.typing import NDArray
 
 from serve.bundle.bundle import Bundle
-from serve.registry.engine_models import load_engines
 from serve.runtime.onnx_runtime import why_no_kernels
 from serve.translation.attention import NO_HEADS
 from tests.support.live import LiveService, run_service
@@ -22,7 +21,7 @@ def attending(aligned_bundle: Bundle) -> Iterator[LiveService]:
     """A service of a model with native engines, and with two alignment heads in its first layer."""
     if reason := why_no_kernels():
         pytest.skip(reason)
-    with run_service(aligned_bundle.folder, [], load=load_engines, native=True, alignments=True) as live:
+    with run_service(aligned_bundle.folder, [], alignments=True) as live:
         yield live
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serve.protect.alignment import is_word
 from serve.protect.markup.sentences import has_letter_outside
 from serve.protect.placeholders.patterns import KINDS, Finder
-from serve.registry.engine_models import load_engines, load_models
+from serve.registry.engine_models import load_models
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
 
@@ -37,9 +37,8 @@ TEXTS = st.lists(st.tuples(WORDS | st.sampled_from(PLACEHOLDERS), MARKS).map("".
 @pytest.fixture(scope="module", params=[True, False], ids=["native", "python"])
 def live(request: pytest.FixtureRequest) -> Iterator[LiveService]:
     """The model of four languages in the native loop, and in the engine in Python."""
-    native = bool(request.param)
-    load = load_engines if native else load_models
-    with run_service(ROOT / "bundles" / "multi30k", [], load=load, native=native, alignments=True) as service:
+    load = None if request.param else load_models
+    with run_service(ROOT / "bundles" / "multi30k", [], load=load, alignments=True) as service:
         yield service
 
 

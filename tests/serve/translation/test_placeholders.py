@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
-from serve.registry.engine_models import load_engines
 from tests.support.live import LiveService, direction, eventually, load_fakes, put_bundle, run_service
 from tests.support.paths import ROOT
 from tests.support.wire import refusal_of_both, translate_over_both
@@ -100,7 +99,7 @@ def test_formatting_follows_the_text(letters_live: LiveService) -> None:
 def test_an_included_model_keeps_the_period_behind_a_placeholder(bundle: str) -> None:
     """The period attends to the placeholder, whose words it follows."""
     request = {"text": "A man is talking to {name}.", "source_language": "en", "target_language": "de"}
-    with run_service(ROOT / "bundles" / bundle, [], load=load_engines, native=True, alignments=True) as live:
+    with run_service(ROOT / "bundles" / bundle, [], alignments=True) as live:
         for markup_format, formatting in product(("text", "html", "xml"), (False, True)):
             fields = {"format": markup_format, "preserve_formatting": formatting, "placeholders": ["all"]}
             (translation,) = live.post({**request, **fields}).json()["translations"]

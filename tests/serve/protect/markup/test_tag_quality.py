@@ -14,7 +14,6 @@ from model.demo.variants import tagged
 from serve.bundle.manifest import AttentionHead
 from serve.protect.alignment import Alignment
 from serve.protect.markup.elements import MarkupOptions
-from serve.registry.engine_models import load_engines
 from tests.support.live import run_service
 from tests.support.markup import translate_markup, whole
 
@@ -98,7 +97,7 @@ def test_elements_of_a_trained_model_enclose_the_right_words(toy_run: "RunFolder
         "queue_limit": SENTENCES,
         "device": "cpu",
     }
-    with run_service(tmp_path / "toy", [], load=load_engines, native=True, alignments=True, **limits) as live:
+    with run_service(tmp_path / "toy", [], alignments=True, **limits) as live:
         answer = live.post({"text": sources, "format": "html", "split_sentences": False}).json()
     f1, equal = span_f1(
         [(each["text"], reference) for each, reference in zip(answer["translations"], references, strict=True)]
