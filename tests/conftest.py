@@ -20,8 +20,9 @@ from serve.bundle.bundle import Bundle
 from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 from serve.bundle.tokenizer import TOKENIZER_FILE
 from serve.observability.log_writer import LOG_WRITER
+from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, write_bundle
 from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
-from tests.support.live import LONG_TEXT, MAX_TARGET_TOKENS, GatedModel, LiveService, run_service, write_bundle
+from tests.support.live import GatedModel, LiveService, run_service
 
 if TYPE_CHECKING:
     from model.network.recurrent import Recurrent

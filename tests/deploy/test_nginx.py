@@ -23,7 +23,8 @@ from serve.host.server_process import is_ready, reserve_ports
 from serve.http.limits import HttpLimits
 from serve.settings import ServeSettings
 from tests.serve.edge.test_events import read_events
-from tests.support.live import LONG_TEXT, NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually
 from tests.support.paths import ROOT
 
 DEPLOYED = ROOT / "deploy" / "nginx"

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from protos.translation_pb2 import TranslateRequest
+from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import (
-    LONG_TEXT,
     STREAM_METHOD,
     TRANSLATE_METHOD,
     WAIT_SECONDS,

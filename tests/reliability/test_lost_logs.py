@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from serve.host.server_process import HOST, is_ready, reserve_ports
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, eventually
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.processes import start_process
 
 MORE_THAN_A_PIPE_HOLDS = 600

@@ -11,7 +11,8 @@ import grpc
 import pytest
 
 from protos.translation_pb2 import TranslateRequest
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.promises import Measured
 
 GOOD: dict[str, Any] = {"text": ["alpha beta.", LONG_TEXT]}

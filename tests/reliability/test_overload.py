@@ -24,16 +24,9 @@ from serve.errors import ServiceError
 from serve.scheduler.sequence import DecodingSequence
 from serve.search.options import SearchOptions
 from tests.support.engines import Bench
+from tests.support.fake_bundles import LONG_TEXT
 from tests.support.fakes import ENDLESS_ID, FakeModel
-from tests.support.live import (
-    LONG_TEXT,
-    TRANSLATE_METHOD,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    eventually,
-    run_service,
-)
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.promises import Measured
 
 CLIENTS = 32

@@ -23,16 +23,9 @@ from structlog.testing import capture_logs
 
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
+from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS
 from tests.support.fakes import EOS_ID, FakeModel, translate
-from tests.support.live import (
-    LONG_TEXT,
-    MAX_TARGET_TOKENS,
-    TRANSLATE_METHOD,
-    WAIT_SECONDS,
-    LiveService,
-    eventually,
-    run_service,
-)
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
 from tests.support.promises import Measured
 
 CLIENTS = 12

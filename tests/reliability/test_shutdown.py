@@ -16,7 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, eventually
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT
 from tests.support.processes import read_log, start_process
 from tests.support.promises import Measured

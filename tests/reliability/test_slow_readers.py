@@ -15,7 +15,8 @@ from protos.inference_pb2 import ModelInferRequest
 from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateStreamResponse
 from serve.http.limits import HttpLimits
 from tests.support.conversation import MANY_METHOD
-from tests.support.live import LONG_TEXT, STREAM_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import STREAM_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
 from tests.support.raw_http import SMALL_BUFFER_BYTES, open_narrow_port
 
 SEND_SECONDS = 0.5

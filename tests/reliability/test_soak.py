@@ -15,7 +15,7 @@ from loadtest.reliability.soak import MAX_GROWTH_MEBIBYTES, MIX, MORE, growth_pe
 from loadtest.server_metrics import ServerState
 from model.tokenizer.tokenizer import Tokenizer
 from tests.support import served_fakes
-from tests.support.live import direction, put_bundle
+from tests.support.fake_bundles import direction, put_bundle
 from tests.support.promises import Measured
 
 pytestmark = pytest.mark.usefixtures("forked_servers")

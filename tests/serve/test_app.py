@@ -20,17 +20,9 @@ from serve.bundle.bundle import BundleError
 from serve.host.server_process import reserve_ports
 from serve.http.server import ListenError
 from serve.registry.lifecycle import Stage
+from tests.support.fake_bundles import LONG_TEXT, make_golden, write_bundle
 from tests.support.fakes import FakeModel
-from tests.support.live import (
-    LONG_TEXT,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    eventually,
-    make_golden,
-    run_service,
-    write_bundle,
-)
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.processes import read_log, start_process
 from tests.support.promises import Measured
 

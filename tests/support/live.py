@@ -8,9 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
 from pathlib import Path
-from shutil import rmtree
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +21,6 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import (
     ScoreRequest,
     ScoreResponse,
@@ -33,15 +30,8 @@ from protos.translation_pb2 import (
 )
 from serve.app import build_service
 from serve.bundle.bundle import (
-    ALIGNED_DECODER_FILE,
-    GRAPH_FILES,
-    WEIGHTS_FILE,
     Bundle,
-    file_hashes,
-    write_golden,
-    write_manifest,
 )
-from serve.bundle.manifest import AttentionHead, BundleDirection, GoldenSentence
 from serve.edge import reader as http_reader
 from serve.engine.engine import Engine
 from serve.host import event_loop
@@ -55,13 +45,8 @@ from serve.scheduler.scheduler import Scheduler
 from serve.scheduler.sequence import DecodingSequence as EngineSequence
 from serve.service import Service
 from serve.settings import ServeSettings
-from tests.support.fakes import EOS_ID, ONE_DIRECTION, FakeModel, fake_manifest, translate
+from tests.support.fakes import FakeModel
 
-MAX_SOURCE_TOKENS = 60
-MAX_TARGET_TOKENS = 20
-# The fake model takes many steps to translate this.
-LONG_TEXT = "gamma beta."
-GOLDEN = ("alpha beta gamma.", LONG_TEXT, "house garden river.")
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
 STREAM_METHOD = "/dragoman.v1.TranslationService/TranslateStream"
 SCORE_METHOD = "/dragoman.v1.TranslationService/Score"
@@ -86,83 +71,6 @@ class GatedModel(FakeModel):
         self.stepping.set()
         assert self.gate.wait(WAIT_SECONDS)
         return super().decode_step(*arguments, **options)
-
-
-def write_bundle(
-    folder: Path,
-    tokenizer: Tokenizer,
-    golden: tuple[GoldenSentence, ...] | None = None,
-    directions: tuple[BundleDirection, ...] = ONE_DIRECTION,
-    alignment_heads: tuple[AttentionHead, ...] = (),
-) -> Path:
-    """Writes a bundle for the fake model into an empty folder and returns the folder."""
-    (folder / "tokenizer.model").write_bytes(tokenizer.model)
-    for name in (*GRAPH_FILES, ALIGNED_DECODER_FILE, WEIGHTS_FILE):
-        (folder / name).write_bytes(b"never opened")
-    write_golden(folder, make_golden(tokenizer, directions) if golden is None else golden)
-    manifest = fake_manifest(
-        MAX_TARGET_TOKENS,
-        vocabulary_size=tokenizer.vocabulary_size,
-        max_source_tokens=MAX_SOURCE_TOKENS,
-        directions=directions,
-        alignment_heads=alignment_heads,
-        files=dict(file_hashes(folder)),
-    )
-    write_manifest(folder, manifest)
-    return folder
-
-
-def direction(text: str, *source_prefix: int) -> BundleDirection:
-    """Returns a direction from "en-de"; the fake model translates each prefix differently."""
-    source, _, target = text.partition("-")
-    return BundleDirection(source=source, target=target, source_prefix=source_prefix)
-
-
-def put_bundle(
-    folder: Path, tokenizer: Tokenizer, *directions: BundleDirection, wrong: bool = False, aligned: bool = False
-) -> Path:
-    """Replaces the bundle of a folder by renaming, as an operator should.
-
-    Args:
-        folder: its last part is the name of the model.
-        wrong: whether a golden sentence differs from the fake model.
-        aligned: whether the model has an alignment head.
-    """
-    new = folder.with_name(f".{folder.name}.new")
-    new.mkdir(parents=True)
-    golden = make_golden(tokenizer, directions)
-    if wrong:
-        golden = (golden[0].model_copy(update={"target_ids": (5,)}), *golden[1:])
-    heads = (AttentionHead(layer=0, head=0),) if aligned else ()
-    write_bundle(new, tokenizer, golden, directions, heads)
-    if folder.exists():
-        rmtree(folder)
-    return new.rename(folder)
-
-
-def load_fakes(settings: ServeSettings, _: Bundle) -> list[FakeModel]:
-    """Returns fake models for the settings of a model."""
-    return [FakeModel(settings.slots) for _ in range(settings.engine_count)]
-
-
-def make_golden(
-    tokenizer: Tokenizer, directions: tuple[BundleDirection, ...] = ONE_DIRECTION
-) -> tuple[GoldenSentence, ...]:
-    """Returns golden sentences of the fake model, the same for each direction."""
-    golden = []
-    for direction, source in product(directions, GOLDEN):
-        source_ids = (*direction.source_prefix, *tokenizer.encode(source), EOS_ID)
-        target_ids, _, _ = translate(source_ids, MAX_TARGET_TOKENS)
-        sentence = GoldenSentence(
-            source_language=direction.source,
-            target_language=direction.target,
-            source=source,
-            source_ids=source_ids,
-            target_ids=target_ids,
-            target=tokenizer.decode(target_ids),
-        )
-        golden.append(sentence)
-    return tuple(golden)
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):

@@ -21,7 +21,7 @@ from functools import partial
 import dragoman
 import serve.app
 from tests.support.fakes import FakeModel
-from tests.support.live import GOLDEN
+from tests.support.fake_bundles import GOLDEN
 
 KIND = sys.argv[1]
 

@@ -15,8 +15,8 @@ from typing import Any
 from serve.app import build_service
 from serve.bundle.bundle import Bundle
 from serve.settings import ServeSettings
+from tests.support.fake_bundles import load_fakes
 from tests.support.fakes import FakeModel
-from tests.support.live import load_fakes
 
 SETTINGS: dict[str, Any] = {"host": "127.0.0.1", "lame_duck_seconds": 0, "drain_seconds": 30, "slots": 8, "engines": 2}
 

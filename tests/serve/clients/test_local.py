@@ -12,9 +12,10 @@ from serve.clients.local import LocalTranslator
 from serve.clients.messages import Wanted
 from serve.translation.fields import SearchFields
 from serve.translation.response import TranslationDelta
+from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, put_bundle
 from tests.support.fakes import EOS_ID, FakeModel
 from tests.support.fakes import translate as translate_alone
-from tests.support.live import LONG_TEXT, MAX_TARGET_TOKENS, WAIT_SECONDS, direction, put_bundle
+from tests.support.live import WAIT_SECONDS
 
 IN_FLIGHT = 8
 SLOTS = 2

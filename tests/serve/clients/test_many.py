@@ -39,7 +39,8 @@ from tests.serve.clients.test_translation_client import (
     ask_blocking,
     closed_port,
 )
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 __all__ = ["ask"]  # the fixture
 

@@ -31,15 +31,8 @@ from serve.clients.errors import (
 from serve.translation.fields import SearchFields
 from serve.translation.response import TranslationDelta
 from tests.support.certificates import Authority
-from tests.support.live import (
-    LONG_TEXT,
-    TRANSLATE_METHOD,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    eventually,
-    run_service,
-)
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 PATIENT = ClientSettings(timeout_seconds=WAIT_SECONDS)
 IMPATIENT = replace(PATIENT, retries=False)

@@ -11,8 +11,9 @@ import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.manifest import AttentionHead
+from tests.support.fake_bundles import write_bundle
 from tests.support.fakes import FakeModel
-from tests.support.live import LiveService, run_service, write_bundle
+from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
 
 CLIENTS = ROOT / ".clients"

@@ -11,7 +11,8 @@ import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
-from tests.support.live import MAX_SOURCE_TOKENS, LiveService, direction, run_service, write_bundle
+from tests.support.fake_bundles import MAX_SOURCE_TOKENS, direction, write_bundle
+from tests.support.live import LiveService, run_service
 from tests.support.wire import refusal_of_both
 
 MAX_TEXT_CHARACTERS = 500

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from serve.translation.translator import Translator
 from tests.support.calls import GRPC, GRPC_MANY, GRPC_STREAM, REST, SINGLE_WAYS, STREAMS, WAYS, Way, open_call
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually
 from tests.support.promises import Measured
 
 # Whether a request ends after its first token, or during its first step.

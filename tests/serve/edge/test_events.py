@@ -10,7 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from protos.translation_pb2 import FINISH_REASON_UNSPECIFIED, TranslateRequest
-from tests.support.live import LONG_TEXT, GatedModel, LiveService
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import GatedModel, LiveService
 from tests.support.wire import as_json
 
 PATH = "/v1/translate/stream"

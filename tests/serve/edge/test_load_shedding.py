@@ -28,16 +28,9 @@ from serve.edge.load_shedding import (
 from serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from serve.observability.logs import RequestRecord
 from serve.scheduler.scheduler import Scheduler
+from tests.support.fake_bundles import LONG_TEXT
 from tests.support.fakes import FakeClock
-from tests.support.live import (
-    LONG_TEXT,
-    TRANSLATE_METHOD,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    eventually,
-    run_service,
-)
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.schedulers import make_python_scheduler
 
 SLOTS, QUEUE_LIMIT = 12, 24

@@ -15,7 +15,8 @@ from protos.translation_pb2 import TranslateRequest
 from serve.errors import QueueFullError
 from serve.grpc.call import abort, answer
 from serve.observability.logs import RecordedRequest
-from tests.support.live import LONG_TEXT, TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, run_service
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, run_service
 from tests.support.wire import translate_over_both
 
 SERVICE = "dragoman.v1.TranslationService"

@@ -16,15 +16,8 @@ from protos.translation_pb2 import SearchOptions, TranslateManyRequest, Translat
 from serve.grpc.many import ManyStream
 from tests.support.calls import failure_of
 from tests.support.conversation import Conversation, converse
-from tests.support.live import (
-    LONG_TEXT,
-    TRANSLATE_METHOD,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    eventually,
-    run_service,
-)
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 
 @contextmanager

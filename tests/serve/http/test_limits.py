@@ -26,7 +26,8 @@ from serve.host.system import max_open_files, raise_most_open_files
 from serve.http.limits import HttpLimits, affordable_connections
 from serve.http.server import Listener, open_port
 from serve.translation import turns
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.raw_http import (
     JSON,
     SMALL_BUFFER_BYTES,

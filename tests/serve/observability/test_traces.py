@@ -17,7 +17,8 @@ from serve.app import serve
 from serve.observability.traces import make_provider, use_provider
 from serve.settings import ServeSettings
 from tests.support.calls import REST, open_call
-from tests.support.live import LONG_TEXT, TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually
 from tests.support.paths import ROOT
 
 PHASES = ["tokenize", "queue", "encode", "decode", "detokenize"]

@@ -16,7 +16,8 @@ from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from tests.serve.page.conftest import SENTENCES, cells_of_the_map, new_page, opened_at, translate
 from tests.serve.page.shown_code import data_of, forms_of_the_request, posted, printed_by
-from tests.support.live import WAIT_SECONDS, LiveService, direction, eventually, load_fakes, put_bundle, run_service
+from tests.support.fake_bundles import direction, load_fakes, put_bundle
+from tests.support.live import WAIT_SECONDS, LiveService, eventually, run_service
 
 # Its translation takes several times as long as a keystroke.
 LONG = " ".join([SENTENCES] * 100)

@@ -35,8 +35,9 @@ from serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_serv
 from serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
 from serve.ray_serve.settings import RaySettings
 from tests.support.calls import failure_of
+from tests.support.fake_bundles import LONG_TEXT, direction, put_bundle
 from tests.support.fakes import FakeModel, FiniteModel
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, direction, put_bundle
+from tests.support.live import WAIT_SECONDS, GatedModel
 
 pytestmark = pytest.mark.anyio
 GOOD = TranslateRequest(text=["alpha beta."]).SerializeToString()

@@ -14,17 +14,8 @@ import pytest
 from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from tests.support.conversation import Conversation, converse
-from tests.support.live import (
-    LONG_TEXT,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    direction,
-    eventually,
-    load_fakes,
-    put_bundle,
-    run_service,
-)
+from tests.support.fake_bundles import LONG_TEXT, direction, load_fakes, put_bundle
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 SLOTS, QUEUE_LIMIT = 1, 1
 ROOM = SLOTS + QUEUE_LIMIT

@@ -8,8 +8,9 @@ import pytest
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.bundle import BundleError
 from serve.bundle.manifest import GoldenSentence
+from tests.support.fake_bundles import GOLDEN, direction, make_golden, write_bundle
 from tests.support.fakes import FakeModel
-from tests.support.live import GOLDEN, direction, make_golden, run_service, write_bundle
+from tests.support.live import run_service
 
 WAYS = (direction("en-de", 4), direction("de-en", 5))
 

@@ -19,19 +19,9 @@ from protos.translation_pb2 import (
 )
 from serve.bundle.bundle import BundleError
 from serve.protect.alignment import Alignment, compose
+from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, load_fakes, put_bundle
 from tests.support.fakes import DESCRIPTION, EOS_ID, FakeModel, translate
-from tests.support.live import (
-    LONG_TEXT,
-    MAX_TARGET_TOKENS,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    direction,
-    eventually,
-    load_fakes,
-    put_bundle,
-    run_service,
-)
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.wire import score_over_both
 
 Answer = dict[str, Any]

@@ -22,19 +22,9 @@ from serve.registry.pipeline import Pipeline
 from serve.registry.reloader import MAX_STUCK_LOADS
 from serve.runtime.model import Model
 from serve.settings import ServeSettings
+from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, load_fakes, put_bundle
 from tests.support.fakes import EOS_ID, FakeModel, translate
-from tests.support.live import (
-    LONG_TEXT,
-    MAX_TARGET_TOKENS,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    direction,
-    eventually,
-    load_fakes,
-    put_bundle,
-    run_service,
-)
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 Answer = dict[str, Any]
 KEY = "key-of-the-operator"

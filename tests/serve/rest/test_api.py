@@ -13,16 +13,9 @@ from model.tokenizer.tokenizer import Tokenizer
 from serve.edge.bodies import TranslateBody
 from serve.search.hypothesis import FinishReason
 from serve.translation.fields import SearchFields
+from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS
 from tests.support.fakes import EOS_ID, translate
-from tests.support.live import (
-    LONG_TEXT,
-    MAX_TARGET_TOKENS,
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    eventually,
-    run_service,
-)
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 GOOD = {"text": "alpha beta."}
 

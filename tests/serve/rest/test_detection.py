@@ -14,17 +14,9 @@ from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import DetectRequest, DetectResponse, TranslateRequest
 from serve.clients.client import TranslationClient
 from serve.registry.lifecycle import Stage
+from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.interfaces import OpenDeepl
-from tests.support.live import (
-    WAIT_SECONDS,
-    GatedModel,
-    LiveService,
-    direction,
-    eventually,
-    load_fakes,
-    put_bundle,
-    run_service,
-)
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 EN = "An old woman sells flowers at the market."
 DE = "Ein brauner Hund springt über einen Holzzaun."

@@ -12,7 +12,8 @@ import pytest
 
 from protos.translation_pb2 import TranslateRequest
 from serve.errors import DeadlineUnmeetableError, QueueTimeoutError
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.promises import Measured
 
 SLOTS, QUEUE_LIMIT = 2, 3

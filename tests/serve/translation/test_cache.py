@@ -23,8 +23,9 @@ from serve.translation.cache import Hypotheses, ResultCache, Translations, entry
 from serve.translation.request import ModelRequest
 from serve.translation.response import Translation
 from serve.translation.search_plan import SearchPlan
+from tests.support.fake_bundles import LONG_TEXT, write_bundle
 from tests.support.fakes import FakeModel
-from tests.support.live import LONG_TEXT, run_service, write_bundle
+from tests.support.live import run_service
 from tests.support.translators import GREEDY, model_request
 from tests.support.wire import score_over_both, translate_over_both
 

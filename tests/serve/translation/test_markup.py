@@ -13,8 +13,9 @@ from serve.bundle.manifest import AttentionHead
 from serve.translation import translator
 from serve.translation.markup import FEW_TAGGED_SENTENCES
 from serve.translation.turns import run_turn
+from tests.support.fake_bundles import direction, load_fakes, put_bundle, write_bundle
 from tests.support.fakes import FakeModel
-from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service, write_bundle
+from tests.support.live import LiveService, run_service
 from tests.support.markup import structure_of
 from tests.support.wire import refusal_of_both, translate_over_both
 

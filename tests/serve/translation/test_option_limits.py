@@ -9,8 +9,9 @@ import pytest
 
 from protos.translation_pb2 import SearchOptions
 from serve.translation.fields import SearchFields
+from tests.support.fake_bundles import MAX_TARGET_TOKENS
 from tests.support.fakes import EOS_ID, VOCABULARY
-from tests.support.live import MAX_TARGET_TOKENS, LiveService, run_service
+from tests.support.live import LiveService, run_service
 from tests.support.wire import JSON, refusal_of_both, translate_over_both
 
 TEXT = {"text": ["ab ba"]}

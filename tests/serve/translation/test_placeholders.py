@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
-from tests.support.live import LiveService, direction, eventually, load_fakes, put_bundle, run_service
+from tests.support.fake_bundles import direction, load_fakes, put_bundle
+from tests.support.live import LiveService, eventually, run_service
 from tests.support.paths import ROOT
 from tests.support.wire import refusal_of_both, translate_over_both
 

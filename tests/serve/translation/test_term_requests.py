@@ -12,8 +12,9 @@ import pytest
 from model.tokenizer.tokenizer import Tokenizer
 from serve.protect.terms.sentence_terms import SentenceTerms
 from serve.translation import turns
+from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.fakes import FakeModel
-from tests.support.live import LiveService, direction, load_fakes, put_bundle, run_service
+from tests.support.live import LiveService, run_service
 from tests.support.wire import refusal_of_both, translate_over_both
 
 OPTIONS = {"max_target_tokens": 6}

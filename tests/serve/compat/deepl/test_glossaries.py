@@ -15,9 +15,10 @@ from deepl.api_data import MultilingualGlossaryDictionaryEntries
 
 from model.tokenizer.tokenizer import Tokenizer
 from serve.bundle.manifest import AttentionHead
+from tests.support.fake_bundles import write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.interfaces import OpenDeepl
-from tests.support.live import LiveService, run_service, write_bundle
+from tests.support.live import LiveService, run_service
 from tests.support.raw_http import JSON, connect_to, head
 
 UNKNOWN = "96ab91fd-e715-41a1-adeb-5d701f84a483"

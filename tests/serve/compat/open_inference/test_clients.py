@@ -9,7 +9,8 @@ import pytest
 
 from serve.compat.open_inference.protocol import EXTENSIONS, OUTPUTS
 from tests.support import triton_calls
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, LiveService
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, LiveService
 
 TEXTS = ["alpha beta.", LONG_TEXT, "one two three."]
 Call = Callable[..., Any]

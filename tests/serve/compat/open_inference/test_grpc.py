@@ -17,7 +17,8 @@ from protos.inference_pb2 import (
     ServerReadyRequest,
     ServerReadyResponse,
 )
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 SERVICE = "/inference.GRPCInferenceService"
 

@@ -11,7 +11,8 @@ import pytest
 from serve.compat.open_inference.protocol import OUTPUTS
 from serve.scheduler.sequence import DecodingSequence
 from tests.support.calls import REST, open_call
-from tests.support.live import LONG_TEXT, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.fake_bundles import LONG_TEXT
+from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 
 MODEL = "/v2/models/fake"
 INFER = f"{MODEL}/infer"
