@@ -1,4 +1,9 @@
-"""The text of Markdown with emphasis, links, code and HTML, as items of a segment."""
+"""The text of Markdown with emphasis, links, code and HTML, as items of a segment.
+
+`markdown-it` finds the blocks, but cannot read this text: its inline tokens have no positions, decode escapes and
+references, and drop how a link was written, while a document keeps these bytes. It has no tokens for formulas, links of
+wikis, emoji, notes and attributes, which are half of the forms here.
+"""
 
 import re
 from bisect import bisect_left
