@@ -54,7 +54,7 @@ Figures = dict[str, Any]
 Graph = dict[str, set[str]]
 
 
-class Source(NamedTuple):
+class SourceFile(NamedTuple):
     """A tracked Python file."""
 
     path: str
@@ -63,20 +63,20 @@ class Source(NamedTuple):
     tree: ast.Module
 
 
-def read_sources() -> list[Source]:
+def read_sources() -> list[SourceFile]:
     """Returns every tracked Python file that exists."""
     listed = subprocess.check_output(["git", "ls-files", "*.py"], cwd=ROOT, text=True)  # noqa: S607 - the user's git
     texts = {path: (ROOT / path).read_text("utf-8") for path in listed.splitlines() if (ROOT / path).exists()}
-    return [Source(path, str(Path(path).parent), text, ast.parse(text)) for path, text in texts.items()]
+    return [SourceFile(path, str(Path(path).parent), text, ast.parse(text)) for path, text in texts.items()]
 
 
-def group(sources: Sequence[Source], levels: int) -> dict[str, list[Source]]:
+def group(sources: Sequence[SourceFile], levels: int) -> dict[str, list[SourceFile]]:
     """Returns the sources by folder, with at most `levels` levels."""
     names = {source.path: "/".join(source.folder.split("/")[:levels]) for source in sources}
     return {name: [each for each in sources if names[each.path] == name] for name in sorted({*names.values()})}
 
 
-def measure_size(sources: Sequence[Source]) -> Figures:
+def measure_size(sources: Sequence[SourceFile]) -> Figures:
     """Returns the number of files and lines, and the lengths of functions."""
     nodes = [node for source in sources for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS)]
     lengths = [(node.end_lineno or 0) - node.lineno + 1 for node in nodes] or [0]
@@ -90,7 +90,7 @@ def measure_size(sources: Sequence[Source]) -> Figures:
     }
 
 
-def measure_prose(sources: Sequence[Source]) -> Figures:
+def measure_prose(sources: Sequence[SourceFile]) -> Figures:
     """Returns what share of the lines is docstrings, and what share holds a comment, also behind code."""
     kinds = (ast.Module, ast.ClassDef, *FUNCTIONS)
     nodes = [node for each in sources for node in ast.walk(each.tree) if isinstance(node, kinds)]
@@ -115,7 +115,7 @@ def check_contracts() -> Figures:
     return {"lint-imports": {"kept": int(counts[1]), "broken": int(counts[2])}}
 
 
-def find_imports(code: Sequence[Source]) -> tuple[Graph, Graph]:
+def find_imports(code: Sequence[SourceFile]) -> tuple[Graph, Graph]:
     """Returns the imports between folders and between modules.
 
     A module next to subfolders counts as a folder of its own; folders with only an `__init__.py` do not count.

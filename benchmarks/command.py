@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, CliPositionalArg, NoDecode, SettingsConfigDict
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.plan import Plan
+from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.harness.report import ReportFiles
 from loadtest.generator import GeneratorLostError
 from model.data.corpus import CorpusError
@@ -75,7 +75,7 @@ class BenchCommand(BaseSettings):
         Raises:
             SystemExit: with the reason, if the plan is invalid, a system fails, or a file cannot be written.
         """
-        question: type[Plan] = resolve_name(f"benchmarks.{self.question}:{self.question.capitalize()}Plan")
+        question: type[BenchmarkPlan] = resolve_name(f"benchmarks.{self.question}:{self.question.capitalize()}Plan")
         if self.show_plan:
             print(question.describe())
             return

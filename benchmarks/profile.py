@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.plan import Plan, Positive
+from benchmarks.harness.plan import BenchmarkPlan, Positive
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import in_turns
 from benchmarks.systems.engine import specs_of
@@ -23,7 +23,7 @@ from serve.engine.native.model import open_model
 SEED = 1
 
 
-class ProfilePlan(Plan):
+class ProfilePlan(BenchmarkPlan):
     """The bundle and its load."""
 
     libraries = ("onnxruntime", "numpy")

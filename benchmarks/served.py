@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.plan import Cpus, Plan
+from benchmarks.harness.plan import BenchmarkPlan, Cpus
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures
 from benchmarks.systems.translating import SourceSentence
@@ -51,7 +51,7 @@ SENTENCES_OF_A_CLIENT = 20
 STATE_TIMEOUT_SECONDS = 60.0
 
 
-class ServersPlan(Plan):
+class ServersPlan(BenchmarkPlan):
     """The CPUs of a benchmark of servers."""
 
     server_cpus: Cpus = Field((0,), description="CPUs of every server")

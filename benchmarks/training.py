@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.plan import Plan, Positive
+from benchmarks.harness.plan import BenchmarkPlan, Positive
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import in_turns
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig, read_recipe, recipe_path
@@ -35,7 +35,7 @@ WARM_UP_STEPS = 2
 Step = Callable[[Batch], Tensor]
 
 
-class TrainingPlan(Plan):
+class TrainingPlan(BenchmarkPlan):
     """The model and its batches."""
 
     libraries = ("torch", "lightning", "numpy")

@@ -43,7 +43,7 @@ class Languages:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelFiles:
     """The files of a model on this machine.
 
     Attributes:
@@ -73,7 +73,7 @@ class Source:
         return sum(path.stat().st_size for path in _files(self, self.kind))
 
 
-def convert(store: Store, source: Source) -> tuple[str, Bundle]:
+def convert(store: Store, source: ModelFiles) -> tuple[str, Bundle]:
     """Returns the key and the bundle of a model, converted now or before.
 
     Raises:
@@ -94,14 +94,14 @@ def convert(store: Store, source: Source) -> tuple[str, Bundle]:
             return key, Bundle.open(folder)
 
 
-def _key(source: Source, kind: Kind) -> str:
+def _key(source: ModelFiles, kind: Kind) -> str:
     digest = hashlib.sha256(repr((CONVERSION, PRECISION, kind, source.model, source.languages)).encode())
     for path in _files(source, kind):
         digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     return digest.hexdigest()[:KEY_CHARACTERS]
 
 
-def _files(source: Source, kind: Kind) -> Iterator[Path]:
+def _files(source: ModelFiles, kind: Kind) -> Iterator[Path]:
     """Yields the files that the conversion may read."""
     if source.path.is_file():
         yield source.path
@@ -129,7 +129,7 @@ def _shards(index: Path) -> list[Path]:
         raise HubError(f"{index}: {error}") from error
 
 
-def _write(source: Source, kind: Kind, folder: Path) -> None:
+def _write(source: ModelFiles, kind: Kind, folder: Path) -> None:
     from export.imports.common import ImportedModelError  # noqa: PLC0415 - takes long to import
     from export.imports.golden import golden_samples  # noqa: PLC0415
     from export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415
@@ -144,7 +144,7 @@ def _write(source: Source, kind: Kind, folder: Path) -> None:
         raise HubError(f"{source.model}: {error}") from error
 
 
-def _read(source: Source, kind: Kind) -> "Exportable":
+def _read(source: ModelFiles, kind: Kind) -> "Exportable":
     from export.imports.common import ImportOptions, UnnamedLanguageError  # noqa: PLC0415 - takes long to import
     from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
     from export.imports.hugging_face import import_checkpoint  # noqa: PLC0415

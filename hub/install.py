@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hub.argos import Package, find_package
 from hub.connection import OfflineError
-from hub.convert import PACKAGE_SUFFIX, Languages, Source, convert
+from hub.convert import PACKAGE_SUFFIX, Languages, ModelFiles, convert
 from hub.download import explain_space
 from hub.licenses import describe_license
 from hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
@@ -70,7 +70,7 @@ def _install_local(store: Store, reference: LocalModel, languages: Languages) ->
     if reference.is_served_directly:
         raise HubError(f"{reference.path}: already a bundle or a folder of bundles: serve it alone")
     path = reference.path.resolve()
-    return _convert(store, Source(path, _model_name(path.name), languages), str(path), str(path), None)
+    return _convert(store, ModelFiles(path, _model_name(path.name), languages), str(path), str(path), None)
 
 
 def _install_remote(store: Store, reference: Reference, languages: Languages, found: Installed | None) -> Installed:
@@ -93,7 +93,9 @@ def _install_remote(store: Store, reference: Reference, languages: Languages, fo
     with store.lock(f"{DOWNLOAD}{remote.origin}"):
         remote.fetch(folder)
         try:
-            installed = _convert(store, Source(path, model, languages), str(reference), remote.origin, remote.license)
+            installed = _convert(
+                store, ModelFiles(path, model, languages), str(reference), remote.origin, remote.license
+            )
         except HubError:
             if isinstance(remote, Package):  # without a hash: the next pull must not find damaged files
                 shutil.rmtree(folder, ignore_errors=True)
@@ -110,7 +112,7 @@ def _find(reference: Reference) -> Snapshot | Package:
     raise TypeError(f"{reference}: expected a name of a hub")
 
 
-def _convert(store: Store, source: Source, name: str, origin: str, license_name: str | None) -> Installed:
+def _convert(store: Store, source: ModelFiles, name: str, origin: str, license_name: str | None) -> Installed:
     _check_libraries(name)
     with explain_space(store.folder, source.size_bytes):
         key, bundle = convert(store, source)

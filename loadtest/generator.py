@@ -22,13 +22,13 @@ from multiprocessing.context import ForkServerProcess
 from typing import NamedTuple, Self
 
 from loadtest.clients import GONE, Answer, Client, Targets, open_clients
-from loadtest.plan import Plan
+from loadtest.plan import LoadPlan
 from loadtest.protocols import PROTOCOLS, Protocols
 from loadtest.samples import Book, Samples
 from loadtest.scenario import LoadProtocol, LoadRequest
 
 
-async def run_open_loop(client: Client, plan: Plan, start_seconds: float, book: Book, stop: asyncio.Event) -> None:
+async def run_open_loop(client: Client, plan: LoadPlan, start_seconds: float, book: Book, stop: asyncio.Event) -> None:
     """Sends every request of a plan at its time; returns when all have ended.
 
     Any number of requests may be in flight. `start_seconds` is event loop time. No request is sent after `stop` is set.
@@ -45,7 +45,7 @@ async def run_open_loop(client: Client, plan: Plan, start_seconds: float, book: 
 
 
 async def run_closed_loop(
-    client: Client, users: Sequence[Plan], start_seconds: float, book: Book, stop: asyncio.Event
+    client: Client, users: Sequence[LoadPlan], start_seconds: float, book: Book, stop: asyncio.Event
 ) -> None:
     """Runs users that each send the next request when the last has ended; returns when all have ended.
 
@@ -53,7 +53,7 @@ async def run_closed_loop(
     """
     loop = asyncio.get_running_loop()
 
-    async def use(plan: Plan) -> None:
+    async def use(plan: LoadPlan) -> None:
         await asyncio.sleep(start_seconds - loop.time())
         requests = itertools.cycle(plan.requests)
         while (now_seconds := max(0.0, loop.time() - start_seconds)) < plan.duration_seconds and not stop.is_set():
@@ -119,7 +119,7 @@ REPORT_SECONDS = 0.5
 class Order(NamedTuple):
     """One process's share of a run, and its number of users in a closed loop."""
 
-    plan: Plan
+    plan: LoadPlan
     start_seconds: float
     users: int | None
 
@@ -224,13 +224,13 @@ class Generators:
         """Process ids."""
         return [process.pid for process, _ in self._processes if process.pid is not None]
 
-    def start_seconds(self, plan: Plan) -> float:
+    def start_seconds(self, plan: LoadPlan) -> float:
         """Returns the earliest start of a run of a plan, by the machine's monotonic clock."""
         return time.monotonic() + AHEAD_SECONDS + AHEAD_SECONDS_PER_REQUEST * len(plan.requests)
 
     async def carry_out(
         self,
-        plan: Plan,
+        plan: LoadPlan,
         start_seconds: float,
         on_samples: Callable[[Samples], None],
         *,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from loadtest.generator import Generators
-from loadtest.plan import Plan
+from loadtest.plan import LoadPlan
 from loadtest.samples import Samples
 from loadtest.server_metrics import MetricsReader, ServerState
 
@@ -24,7 +24,7 @@ class Run:
         parts: the requests so far, as the processes have reported them.
     """
 
-    plan: Plan
+    plan: LoadPlan
     start_seconds: float
     users: int | None = None
     states: list[tuple[float, ServerState]] = field(default_factory=list)
@@ -55,7 +55,7 @@ async def nothing(*_: object) -> None:
 
 async def measure(
     generators: Generators,
-    plan: Plan,
+    plan: LoadPlan,
     metrics: MetricsReader | None = None,
     *,
     users: int | None = None,

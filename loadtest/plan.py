@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """Requests with ascending send times, in seconds from the start of the run, and contiguous parts from 0."""
 
     arrivals: Arrivals
@@ -51,7 +51,7 @@ class Plan:
         return type(self)(self.arrivals[number::of], self.requests[number::of], self.parts)
 
 
-def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int) -> Plan:
+def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int) -> LoadPlan:
     """Draws the plan of a scenario; the same seed gives the same plan."""
     random = np.random.default_rng(seed)
     phases: list[AnyPhase] = [*scenario.phases]
@@ -66,7 +66,7 @@ def draw_plan(scenario: Scenario, sentences: Sequence[str], seed: int) -> Plan:
         requests += _draw_requests(scenario.requests, sentences, phase, len(arrivals[-1]), random)
         parts.append(Part(phase.name, begin_seconds, begin_seconds + phase.duration_seconds))
         begin_seconds = parts[-1].end_seconds
-    return Plan(np.concatenate(arrivals), requests, tuple(parts))
+    return LoadPlan(np.concatenate(arrivals), requests, tuple(parts))
 
 
 def _draw_requests(

@@ -17,7 +17,7 @@ from rich.table import Table
 from loadtest.clients import OK, Targets
 from loadtest.generator import Generators
 from loadtest.measurement import Run, measure
-from loadtest.plan import Plan, draw_plan
+from loadtest.plan import LoadPlan, draw_plan
 from loadtest.results import CapacityResult, RunResult, result_of
 from loadtest.samples import percentile
 from loadtest.scenario import PoissonPhase, Scenario
@@ -183,7 +183,7 @@ class LoadSession:
         objective = scenario.objective
         return CapacityResult(str(objective), objective.latency_seconds, found, trials, points, void)
 
-    async def _measure(self, title: str, plan: Plan) -> list[RunResult]:
+    async def _measure(self, title: str, plan: LoadPlan) -> list[RunResult]:
         self.view.begin(title)
         run = await measure(self.generators, plan, self.metrics, users=self.users, watcher=self.view.show)
         objective, max_lag_seconds = self.scenario.objective, self.scenario.max_lag_seconds

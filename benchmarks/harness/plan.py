@@ -20,7 +20,7 @@ Positive = Annotated[int, Field(gt=0)]
 Cpus = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
-class Plan(BaseModel):
+class BenchmarkPlan(BaseModel):
     """The parameters of a benchmark; a subclass adds parameters, measures, and names the libraries to report."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

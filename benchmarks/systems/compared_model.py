@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made when it is imported
 
-from benchmarks.harness.plan import Plan
+from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.systems.engine_system import ENGINES, EngineKind
 from benchmarks.systems.pytorch_system import write_checkpoint
 from benchmarks.systems.translating import SourceSentence, draw_sentences
@@ -161,7 +161,7 @@ def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedMod
     return ComparedModel("random", model, exportable, samples, trained=False)
 
 
-class ModelsPlan(Plan):
+class ModelsPlan(BenchmarkPlan):
     """The models and the sentences of a benchmark."""
 
     run: Path | None = Field(None, description="training run or bundle of a second, trained model")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.onnx.ops import symbolic_multi_out
 
 from model.config import RecurrentConfig
-from model.network.alignment import Source
+from model.network.alignment import EncodedSource
 from model.network.recurrent import Recurrent, recurrent_names
 
 # Other scores compare with the annotations directly.
@@ -121,7 +121,7 @@ class RecurrentDecoderGraph(nn.Module):
         embedded = self.model.embed(token_ids)
         longest = ((source_lengths.max() + (LENGTH_STEP - 1)) // LENGTH_STEP * LENGTH_STEP).item()
         annotations, *keys = (state[:, :longest] for state in states[: self.source_states])
-        source = Source.of(annotations, keys[0] if keys else annotations, source_lengths)
+        source = EncodedSource.of(annotations, keys[0] if keys else annotations, source_lengths)
         # Padding has weight 0, but 0 times a leftover NaN or infinity of an earlier row is NaN.
         source = replace(source, annotations=annotations.masked_fill(~source.valid[:, :, None], 0.0))
         past = states[self.source_states :]

@@ -81,7 +81,7 @@ def read_model_file(path: Path) -> ModelFile:
     """
     try:
         with open_file(path) as file:
-            return _Reader(file).model_file()
+            return _ModelFileParser(file).model_file()
     except OSError as error:
         raise ImportedModelError(f"{path}: {error.strerror}") from error
     except _DamageError as error:
@@ -125,7 +125,7 @@ class _DamageError(Exception):
     """The bytes do not follow the format."""
 
 
-class _Reader:
+class _ModelFileParser:
     """Parses a file, and skips the values of variables."""
 
     def __init__(self, file: BufferedReader) -> None:

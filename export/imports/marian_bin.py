@@ -42,7 +42,7 @@ def read_marian_bin(path: Path, content: bytes) -> dict[str, object]:
     Raises:
         ImportedModelError: if the content is no such file, or has a type of tensors that is not supported.
     """
-    reader = _Reader(path, content)
+    reader = _ByteReader(path, content)
     (version, count) = reader.integers(2)
     if version != VERSION or count > MAX_TENSORS:
         raise ImportedModelError(
@@ -57,7 +57,7 @@ def read_marian_bin(path: Path, content: bytes) -> dict[str, object]:
 
 
 def _tensors(
-    reader: "_Reader", headers: list[_Header], names: list[str], shapes: list[tuple[int, ...]]
+    reader: "_ByteReader", headers: list[_Header], names: list[str], shapes: list[tuple[int, ...]]
 ) -> Iterator[tuple[str, object]]:
     for header, name, shape in zip(headers, names, shapes, strict=True):
         data = reader.take(header.data_bytes, header.data_bytes)
@@ -65,7 +65,7 @@ def _tensors(
             yield name, reader.tensor(name, header.kind, shape, data)
 
 
-class _Reader:
+class _ByteReader:
     """Takes parts of the content in order."""
 
     def __init__(self, path: Path, content: bytes) -> None:

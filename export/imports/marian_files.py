@@ -134,7 +134,7 @@ def _model(tensors: Tensors, options: _Options, sizes: tuple[int, int], limits: 
     """Returns the model, with one more token: translations start from its embedding, which is zero."""
     bos = max(sizes)
     with tensors as weights:
-        parameters: dict[str, Parameter] = dict(_Reader(weights, options).layers())
+        parameters: dict[str, Parameter] = dict(_LayerReader(weights, options).layers())
         embeddings = _embeddings(weights, sizes, bos + 1)
     tied = len({id(value) for name, value in embeddings.items() if name.endswith("weight")}) == 1
     table = _positions(limits.positions, embeddings["embedding.weight"].shape[1])
@@ -205,7 +205,7 @@ def _layer_fields(options: _Options, width: int) -> dict[str, object]:
     return attention_fields(width, heads, width // heads, (options.activation, False), memory=options.memory)
 
 
-class _Reader:
+class _LayerReader:
     """Takes the tensors of layers by Marian's names."""
 
     def __init__(self, weights: Tensors, options: _Options) -> None:

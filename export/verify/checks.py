@@ -315,7 +315,7 @@ NO_RUN = "requires --run, the training run of the bundle"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VerificationPlan:
     """Which checks run, and their tolerances. Greedy search is always included.
 
     If `logits_tolerance` is None, it is half of the lead that golden sentences require; in 8 bits, as much as rounding
@@ -341,7 +341,7 @@ class Examination:
         reader: Reader,
         sentences: Sequence[Sentence],
         references: References | None,
-        plan: Plan,
+        plan: VerificationPlan,
         *,
         device: DeviceChoice = "auto",
     ) -> None:

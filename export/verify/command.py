@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from export.answer import Outcome, Sentence
 from export.source_model import find_direction
-from export.verify.checks import BatchMix, Check, Demands, Examination, Plan
+from export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
 from export.verify.stepper import Reader, References
 from model.data.corpus import Corpus, CorpusError, read_corpus
 from model.tokenizer.tokenizer import TokenizerError
@@ -172,9 +172,9 @@ class VerifyCommand(BaseSettings):
             raise SystemExit(f"dragoman verify: run: {run}: {problem}")
         return references_of(exportable.network, bundle.manifest)
 
-    def _plan(self, precision: StoredPrecision) -> Plan:
+    def _plan(self, precision: StoredPrecision) -> VerificationPlan:
         demands = DEMANDS[precision]
-        return Plan(
+        return VerificationPlan(
             checks=self.checks,
             sentences=self.sentences,
             invariance_sentences=self.invariance_sentences,

@@ -20,7 +20,7 @@ ROWS = 64
 Targets = list[tuple[int, ...]]
 
 
-class Source(NamedTuple):
+class SourceSentence(NamedTuple):
     """The token ids of a golden sentence, and the start of its translation."""
 
     text: str
@@ -46,7 +46,7 @@ class Original(Protocol):
     def min_tokens(self) -> int:
         """The length of its shortest translation."""
 
-    def translate(self, sources: Sequence[Source], beam_size: int, max_tokens: int) -> Targets:
+    def translate(self, sources: Sequence[SourceSentence], beam_size: int, max_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens, of hypotheses that rank by mean score."""
 
 
@@ -61,7 +61,7 @@ def compare_with_original(
     directions, manifest = directions_of(bundle.manifest), bundle.manifest
     found = [directions.find(each.source_language, each.target_language) for each in bundle.golden]
     sources = [
-        Source(each.source, each.source_ids, () if direction is None else direction.start)
+        SourceSentence(each.source, each.source_ids, () if direction is None else direction.start)
         for each, direction in zip(bundle.golden, found, strict=True)
     ]
     original = open_original(checkpoint, load_tokenizer(bundle))
@@ -88,7 +88,7 @@ def compare_with_original(
         yield _outcome(original.library, search, list(zip(sources, pairs, strict=True)), minimum_identical)
 
 
-def _outcome(library: str, search: str, pairs: Sequence[tuple[Source, Pair]], minimum: float) -> Outcome:
+def _outcome(library: str, search: str, pairs: Sequence[tuple[SourceSentence, Pair]], minimum: float) -> Outcome:
     different = [source.text for source, pair in pairs if pair.ours != pair.theirs]
     same = len(pairs) - len(different)
     passed = same >= minimum * len(pairs)
@@ -124,11 +124,11 @@ class TransformersModel:
 
         self._model: Any = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, local_files_only=True).eval()
 
-    def translate(self, sources: Sequence[Source], beam_size: int, max_tokens: int) -> Targets:
+    def translate(self, sources: Sequence[SourceSentence], beam_size: int, max_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens."""
         return [self._translate(each, beam_size, max_tokens) for each in sources]
 
-    def _translate(self, source: Source, beam_size: int, max_tokens: int) -> tuple[int, ...]:
+    def _translate(self, source: SourceSentence, beam_size: int, max_tokens: int) -> tuple[int, ...]:
         import torch  # noqa: PLC0415
 
         model = self._model
@@ -166,7 +166,7 @@ class CTranslate2Model:
         config = (folder / "config.json").read_text(encoding="utf-8") if (folder / "config.json").is_file() else ""
         self._adds_end = '"add_source_eos": true' in config
 
-    def translate(self, sources: Sequence[Source], beam_size: int, max_tokens: int) -> Targets:
+    def translate(self, sources: Sequence[SourceSentence], beam_size: int, max_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens."""
         source_pieces, target_pieces = self._tokenizer.source_pieces, self._tokenizer.target_pieces
         given = [[source_pieces[token] for token in each.source_ids] for each in sources]

@@ -110,7 +110,7 @@ class Reinforce(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EncodedSource:
     """The source as alignments read it.
 
     Attributes:
@@ -126,7 +126,7 @@ class Source:
     valid: Tensor
 
     @classmethod
-    def of(cls, annotations: Tensor, keys: Tensor, lengths: Tensor) -> "Source":
+    def of(cls, annotations: Tensor, keys: Tensor, lengths: Tensor) -> "EncodedSource":
         """Returns a source with the mask of its lengths."""
         positions = torch.arange(annotations.shape[1], device=annotations.device)
         return cls(annotations, keys, lengths, positions < lengths[:, None])
@@ -186,7 +186,7 @@ class Alignment(nn.Module):
         super().__init__()
         self.score = score
 
-    def forward(self, query: Tensor, source: Source, _positions: Tensor) -> Tensor:
+    def forward(self, query: Tensor, source: EncodedSource, _positions: Tensor) -> Tensor:
         """Returns the attention weights, float [B, S], exactly 0 at padding and outside a window.
 
         `query` [B, D] is the decoder state; `_positions`, [B] or [], are the rows' target positions, from 0.
@@ -204,7 +204,7 @@ class MonotonicAlignment(Alignment):
         super().__init__(score)
         self.radius = radius
 
-    def forward(self, query: Tensor, source: Source, positions: Tensor) -> Tensor:
+    def forward(self, query: Tensor, source: EncodedSource, positions: Tensor) -> Tensor:
         """Returns the weights; arguments as for `Alignment.forward`."""
         centers = torch.minimum(positions, source.lengths - 1)
         near = distances(centers, source).abs() <= self.radius
@@ -225,7 +225,7 @@ class PredictiveAlignment(Alignment):
             nn.Linear(d_model, d_model, bias=False), nn.Tanh(), nn.Linear(d_model, 1, bias=False), nn.Sigmoid()
         )
 
-    def forward(self, query: Tensor, source: Source, _positions: Tensor) -> Tensor:
+    def forward(self, query: Tensor, source: EncodedSource, _positions: Tensor) -> Tensor:
         """Returns the weights; arguments as for `Alignment.forward`."""
         centers = source.lengths * self.predictor(query)[:, 0]
         apart = distances(centers, source)
@@ -252,7 +252,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
 
 
-def distances(centers: Tensor, source: Source) -> Tensor:
+def distances(centers: Tensor, source: EncodedSource) -> Tensor:
     """Returns the signed distance of each source position from a center [B]: [B, S]."""
     positions = torch.arange(source.valid.shape[1], device=centers.device)
     return positions - centers[:, None]

@@ -20,7 +20,14 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from model.config import RecurrentConfig
-from model.network.alignment import PositionSampler, Reinforce, SampledDecode, Source, make_alignment, most_probable
+from model.network.alignment import (
+    EncodedSource,
+    PositionSampler,
+    Reinforce,
+    SampledDecode,
+    make_alignment,
+    most_probable,
+)
 from model.network.layers import Dropout
 from model.network.translation_model import DecoderState, Memory, TranslationModel
 
@@ -77,7 +84,9 @@ class RecurrentDecoder(nn.Module, ABC):
         self.dropout = Dropout(config.dropout)
 
     @abstractmethod
-    def step(self, inputs: Tensor, past: Sequence[Tensor], source: Source, positions: Tensor, choose: Choose) -> Step:
+    def step(
+        self, inputs: Tensor, past: Sequence[Tensor], source: EncodedSource, positions: Tensor, choose: Choose
+    ) -> Step:
         """Decodes one target position.
 
         `inputs` [B, 3 * D] is `project` of the last token's embedding. `past` is the recurrent state from `start` or
@@ -98,9 +107,9 @@ class RecurrentDecoder(nn.Module, ABC):
         backward = annotations[:, 0, annotations.shape[-1] // 2 :]
         return list(torch.tanh(self.initial(backward)).chunk(len(self.cells), dim=-1))
 
-    def source(self, annotations: Tensor, lengths: Tensor) -> Source:
+    def source(self, annotations: Tensor, lengths: Tensor) -> EncodedSource:
         """Returns the positions to attend to, from annotations [B, S, D] and lengths [B]."""
-        return Source.of(annotations, self.alignment.score.keys(annotations), lengths)
+        return EncodedSource.of(annotations, self.alignment.score.keys(annotations), lengths)
 
     def project(self, embedded: Tensor) -> Tensor:
         """Maps embeddings [..., D] to the first cell's projected input, [..., 3 * D]."""
@@ -131,7 +140,9 @@ class BahdanauDecoder(RecurrentDecoder):
         super().__init__(config)
         self.maxout = nn.Linear(3 * config.d_model, 2 * config.d_model)
 
-    def step(self, inputs: Tensor, past: Sequence[Tensor], source: Source, positions: Tensor, choose: Choose) -> Step:
+    def step(
+        self, inputs: Tensor, past: Sequence[Tensor], source: EncodedSource, positions: Tensor, choose: Choose
+    ) -> Step:
         """Decodes one target position."""
         weights = choose(self.alignment(past[-1], source, positions))
         context = weighted_sum(weights, source.annotations)
@@ -161,7 +172,9 @@ class LuongDecoder(RecurrentDecoder):
         hidden = super().start(annotations)
         return [*hidden, torch.zeros_like(hidden[0])]
 
-    def step(self, inputs: Tensor, past: Sequence[Tensor], source: Source, positions: Tensor, choose: Choose) -> Step:
+    def step(
+        self, inputs: Tensor, past: Sequence[Tensor], source: EncodedSource, positions: Tensor, choose: Choose
+    ) -> Step:
         """Decodes one target position."""
         *hidden, fed = past
         present = self._advance(inputs, fed, hidden)
@@ -254,7 +267,7 @@ class Recurrent(TranslationModel):
     def decode_step(self, token_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Reads one token per row [B] and returns the logits of the next one, float [B, V], and the next state."""
         embedded = self.embed(token_ids)
-        source = Source.of(state["annotations"], state["keys"], state["source_lengths"])
+        source = EncodedSource.of(state["annotations"], state["keys"], state["source_lengths"])
         past = [state[name] for name in self.state_names]
         step = self.decoder.step(self.decoder.project(embedded), past, source, state["positions"], self.choose)
         present = dict(zip(self.state_names, step.present, strict=True))

@@ -57,7 +57,7 @@ class Changes(Section):
     training: dict[str, Any] = Field(default_factory=dict, description="options over those of the recipe")
 
 
-class Plan(Section):
+class RunPlan(Section):
     """A recipe with its data, and runs that change one or more options."""
 
     data: Specifications = Field(min_length=1, description="training data, as for `dragoman train`")
@@ -67,7 +67,7 @@ class Plan(Section):
     runs: dict[Name, Changes] = Field(min_length=1, description="changes by the name of the run")
 
     @model_validator(mode="after")
-    def _check_options(self) -> "Plan":
+    def _check_options(self) -> "RunPlan":
         """Checks the options of all runs, so that a mistake in the last one is found before the first one starts."""
         for name in self.runs:
             try:
@@ -125,9 +125,9 @@ class PlanCommand(BaseSettings):
         if failed:
             raise SystemExit(f"dragoman plan: failed: {', '.join(failed)}; run the same command again to repeat them")
 
-    def _read(self) -> Plan:
+    def _read(self) -> RunPlan:
         try:
-            return Plan.model_validate(read_yaml(self.plan))
+            return RunPlan.model_validate(read_yaml(self.plan))
         except OSError as error:
             raise SystemExit(f"dragoman plan: {self.plan}: {error.strerror}, expected a plan") from error
         except ValidationError as error:
@@ -138,7 +138,7 @@ class PlanCommand(BaseSettings):
     def _folder(self, name: str, seed: int) -> RunFolder:
         return folder_of(self.out, name, seed)
 
-    def _check_options(self, plan: Plan, name: str, seed: int) -> None:
+    def _check_options(self, plan: RunPlan, name: str, seed: int) -> None:
         """Raises SystemExit if a run exists with other options than those of the plan."""
         run = self._folder(name, seed)
         if not run.config.exists():
@@ -156,7 +156,7 @@ class PlanCommand(BaseSettings):
                 " give the changed run another name"
             )
 
-    def _check_data(self, plan: Plan) -> None:
+    def _check_data(self, plan: RunPlan) -> None:
         """Raises SystemExit if a finished run has other data; `dragoman train` checks the others."""
         read_inputs = cache(lambda *arguments: Inputs.of(read_training_data(*arguments)))
         for name, seed in _order(plan):
@@ -179,7 +179,7 @@ class PlanCommand(BaseSettings):
                     " other content; give the changed run another name"
                 )
 
-    def _command(self, plan: Plan, name: str, seed: int) -> TrainCommand:
+    def _command(self, plan: RunPlan, name: str, seed: int) -> TrainCommand:
         """Returns the command that trains a run, with options of the environment."""
         options: dict[str, Any] = {"training": {"seed": seed}}
         with TemporaryDirectory() as folder:
@@ -193,7 +193,7 @@ class PlanCommand(BaseSettings):
                 **options,
             )
 
-    def _train(self, plan: Plan, name: str, seed: int) -> bool:
+    def _train(self, plan: RunPlan, name: str, seed: int) -> bool:
         """Trains one run in a process of its own, which frees its memory; returns whether the run is complete."""
         run = self._folder(name, seed)
         if run.done.exists():
@@ -214,7 +214,7 @@ def folder_of(out: Path, name: str, seed: int) -> RunFolder:
     return RunFolder(out / name / f"seed-{seed}")
 
 
-def _order(plan: Plan) -> Iterator[tuple[str, int]]:
+def _order(plan: RunPlan) -> Iterator[tuple[str, int]]:
     """Yields every run with the first seed, then with the second: all runs can be compared early."""
     return ((name, seed) for seed in plan.seeds for name in plan.runs)
 
@@ -228,7 +228,7 @@ class _Result:
     done: bool
 
 
-def format_results(plan: Plan, out: Path) -> str:
+def format_results(plan: RunPlan, out: Path) -> str:
     """Returns a table with a row per run: its best validation as mean and standard deviation over the seeds so far."""
     rows = [["run", "selection", "seeds", "complete", "steps", "best", "deviation"]]
     for name in plan.runs:

@@ -82,7 +82,7 @@ def paragraph_parts(document: XmlText, dialect: Dialect) -> Iterator[Part]:
     paragraphs = dict(document.elements("p", dialect.namespaces))
     starts, forms = list(paragraphs), dict[str, str]()
     for index, prefix in paragraphs.items():
-        pieces = list(_Reader(document, dialect, prefix, starts, forms).pieces(index))
+        pieces = list(_ParagraphReader(document, dialect, prefix, starts, forms).pieces(index))
         tags = RunTags(f"</{prefix}r>", f"<{prefix}{dialect.text_start}>", f"</{prefix}t>")
         for stretch in stretches(list(resolve_fields(pieces, tags))):
             part = stretch_part(stretch, tags)
@@ -90,7 +90,7 @@ def paragraph_parts(document: XmlText, dialect: Dialect) -> Iterator[Part]:
                 yield part
 
 
-class _Reader:
+class _ParagraphReader:
     """Reads the pieces of paragraphs."""
 
     def __init__(

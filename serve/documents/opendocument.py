@@ -48,7 +48,7 @@ def _is_encrypted(package: Package) -> bool:
 
 
 def _parts(document: XmlText) -> Iterator[Part]:
-    reader, index = _Reader(document), 0
+    reader, index = _OpenDocumentReader(document), 0
     while index < len(document.tokens):
         token = document.tokens[index]
         if token.name in _SKIPPED:
@@ -61,7 +61,7 @@ def _parts(document: XmlText) -> Iterator[Part]:
         index += 1
 
 
-class _Reader:
+class _OpenDocumentReader:
     """Reads the pieces of paragraphs."""
 
     def __init__(self, document: XmlText) -> None:

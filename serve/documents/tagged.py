@@ -61,7 +61,7 @@ def value_part(
     written = partial(write, value[:start], value[start + len(text) :], *given)
     if not _TAG.search(text) and not _has_reference(text):
         return Part(Segment(text), spans, written)
-    inline = _Reader(text, ignore_tags).inline
+    inline = _TagReader(text, ignore_tags).inline
     return Part(inline.segment, spans, partial(_render, text, ignore_tags, written)) if inline.is_translatable else None
 
 
@@ -78,11 +78,11 @@ def _render(
     text: str, ignore_tags: Collection[str], write: Callable[[str], Sequence[str]], translation: str
 ) -> Sequence[str]:
     """Renders the translation of a text with tags, which is read again: its items would take memory until then."""
-    reader = _Reader(text, ignore_tags)
+    reader = _TagReader(text, ignore_tags)
     return write(reader.inline.render(translation, reader.escape))
 
 
-class _Reader:
+class _TagReader:
     """Reads a text with tags.
 
     Attributes:

@@ -26,7 +26,7 @@ def parse_xliff(content: bytes, request: DocumentRequest) -> Document:
     document = XmlText(text)
     if local(document.tokens[document.root].name) != "xliff":
         raise DocumentError("not XLIFF: expected the element xliff")
-    reader = _Reader(document, request)
+    reader = _UnitReader(document, request)
     return SplicedDocument(text, reader.parts(), encode, request)
 
 
@@ -40,7 +40,7 @@ class _Unit:
     target: int | None = None
 
 
-class _Reader:
+class _UnitReader:
     """Finds the units of a document."""
 
     def __init__(self, document: XmlText, request: DocumentRequest) -> None:

@@ -27,7 +27,7 @@ def read_tbx(text: str, source_language: str, target_language: str) -> Iterator[
     Raises:
         EntryError: if the file is malformed, declares entities or has too many entries or targets.
     """
-    reader = _Reader(source_language, target_language)
+    reader = _EntryReader(source_language, target_language)
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.StartDoctypeDeclHandler = reader.start_doctype
@@ -63,7 +63,7 @@ def write_tbx(entries: Iterable[Entry], source_language: str, target_language: s
     return "\n".join((*lines, "</body></text>", "</tbx>", ""))
 
 
-class _Reader:
+class _EntryReader:
     """Collects the entries of a file.
 
     Attributes:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.convert import Languages, Source, convert
+from hub.convert import Languages, ModelFiles, convert
 from hub.install import install
 from hub.names import HubError
 from hub.store import Store
@@ -107,7 +107,7 @@ def test_an_interrupted_shard_is_continued(hub: FakeHub, store: Store) -> None:
 
 
 def test_another_shard_makes_another_bundle(store: Store, folder: Path) -> None:
-    source = Source(folder, "m", Languages())
+    source = ModelFiles(folder, "m", Languages())
     key, _ = convert(store, source)
     assert convert(store, source)[0] == key
     path = max(folder.glob("*.safetensors"))
@@ -120,4 +120,4 @@ def test_another_shard_makes_another_bundle(store: Store, folder: Path) -> None:
 def test_a_local_index_of_files_elsewhere_is_one_line(store: Store, folder: Path) -> None:
     write_index(folder / INDEX, [("a", "../x.safetensors")])
     with pytest.raises(HubError, match=r"index\.json: weight_map: a: '\.\./x\.safetensors': expected a file"):
-        convert(store, Source(folder, "m", Languages()))
+        convert(store, ModelFiles(folder, "m", Languages()))

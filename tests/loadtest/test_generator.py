@@ -13,7 +13,7 @@ import pytest
 
 from loadtest.clients import GONE, OK, Answer, Client
 from loadtest.generator import run_closed_loop, run_open_loop
-from loadtest.plan import Part, Plan
+from loadtest.plan import LoadPlan, Part
 from loadtest.results import why_void
 from loadtest.samples import Book, Percentiles, Samples, percentile
 from loadtest.scenario import Arrivals, ConstantPhase, LoadRequest, PoissonPhase
@@ -83,12 +83,12 @@ def run_virtual(loop: VirtualTimeLoop, main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def make_plan(arrivals: Arrivals, seconds: float, request: LoadRequest | None = None) -> Plan:
+def make_plan(arrivals: Arrivals, seconds: float, request: LoadRequest | None = None) -> LoadPlan:
     requests = [request or LoadRequest(("A sentence.",))] * len(arrivals)
-    return Plan(arrivals, requests, (Part("load", 0.0, seconds),))
+    return LoadPlan(arrivals, requests, (Part("load", 0.0, seconds),))
 
 
-def generate(client: Client, plan: Plan, loop: VirtualTimeLoop | None = None, users: int | None = None) -> Samples:
+def generate(client: Client, plan: LoadPlan, loop: VirtualTimeLoop | None = None, users: int | None = None) -> Samples:
     book = Book()
 
     async def run() -> None:

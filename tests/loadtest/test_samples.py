@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.clients import GONE, OK
-from loadtest.plan import WARM_UP, Part, Plan
+from loadtest.plan import WARM_UP, LoadPlan, Part
 from loadtest.samples import Book, Durations, Percentiles, Samples, curve, percentile
 from loadtest.scenario import LoadRequest, Objective, RequestKind
 
@@ -132,6 +132,6 @@ def test_requests_belong_to_intervals_by_their_intended_time_and_to_kinds() -> N
 
 def test_the_warm_up_is_not_a_phase() -> None:
     warm_up, *phases = (Part(WARM_UP, 0, 1), Part("load", 1, 2), Part("more", 2, 3))
-    plan = Plan(np.array([0.5, 1.0, 2.5]), [LoadRequest(("One.",))] * 3, (warm_up, *phases))
+    plan = LoadPlan(np.array([0.5, 1.0, 2.5]), [LoadRequest(("One.",))] * 3, (warm_up, *phases))
     assert plan.measured == phases
     assert [plan.planned(1.0, 2.0), plan.planned(0.0, 3.0)] == [1, 3]

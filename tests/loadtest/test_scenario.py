@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from loadtest.command import _READY_MADE
-from loadtest.plan import WARM_UP, Plan, draw_plan
+from loadtest.plan import WARM_UP, LoadPlan, draw_plan
 from loadtest.protocols import PROTOCOLS
 from loadtest.scenario import (
     Arrivals,
@@ -42,7 +42,7 @@ def write(folder: Path, content: str, name: str = "scenario.yaml") -> Path:
     return path
 
 
-def make_plan(*, seed: int = 1, **content: Any) -> Plan:
+def make_plan(*, seed: int = 1, **content: Any) -> LoadPlan:
     scenario = Scenario.model_validate({"phases": [STEADY], "warm_up_seconds": 0, **content})
     return draw_plan(scenario, SENTENCES, seed)
 

@@ -39,7 +39,7 @@ class _Decoder:
         attention = attention_of(body, model.config, spec)
         self._positions = body.cast("positions", TensorProto.INT64)
         self._target = _TARGETS[model.config.decoder_memory](body, model.config, spec, attention, self._positions)
-        self._source = _Source(body, spec, attention)
+        self._source = _CrossAttention(body, spec, attention)
         self._widths = model.config.d_model, model.config.attention_width
 
     def decode(self) -> str:
@@ -137,7 +137,7 @@ class _Target:
 _TARGETS: dict[Memory, type[_Target | Ssru]] = {"self_attention": _Target, "ssru": Ssru}
 
 
-class _Source:
+class _CrossAttention:
     """Cross-attention.
 
     Attributes:

@@ -156,7 +156,7 @@ def pack(sequence: DecodingSequence, ticket: int, fairness_key: int) -> bytes:
 
 def unpack(data: bytes) -> Iterator[Token | End | Problem]:
     """Yields the records of the loop."""
-    reader = _Reader(data)
+    reader = _RecordReader(data)
     while reader.position < len(data):
         kind, count, ticket = reader.take(_HEADER)
         if kind == _TOKEN_KIND:
@@ -180,7 +180,7 @@ def _bytes(size: int) -> Struct:
     return Struct(f"={size}s")
 
 
-class _Reader:
+class _RecordReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.position = 0

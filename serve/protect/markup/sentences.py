@@ -107,7 +107,7 @@ class MarkedSentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class MarkedDocument:
     """A document in sentences.
 
     Attributes:
@@ -121,7 +121,7 @@ class Document:
     escaper: Escaper
 
 
-def read_document(text: str, options: MarkupOptions, split: Split, marking: Marking = UNMARKED) -> Document:
+def read_document(text: str, options: MarkupOptions, split: Split, marking: Marking = UNMARKED) -> MarkedDocument:
     """Returns the sentences of a document.
 
     Args:
@@ -195,13 +195,13 @@ class _Assembly:
         self._end = 0
         self._moved = list[Mark]()
 
-    def assemble(self, blocks: Sequence[tuple[Block, Spans]], escaper: Escaper) -> Document:
+    def assemble(self, blocks: Sequence[tuple[Block, Spans]], escaper: Escaper) -> MarkedDocument:
         for block, spans in blocks:
             translated = [span for span in spans if not _is_kept(block.text, span, block.kept)]
             for span, window in zip(translated, _windows(block, translated), strict=True):
                 self._add(block, span, window)
         self._end_gap(len(self._text))
-        return Document(tuple(self._sentences), tuple(self._gaps), escaper)
+        return MarkedDocument(tuple(self._sentences), tuple(self._gaps), escaper)
 
     def _add(self, block: Block, span: tuple[int, int], window: Sequence[Mark]) -> None:
         start, end = block.source(*span)

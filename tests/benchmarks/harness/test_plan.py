@@ -7,7 +7,7 @@ import yaml
 from pydantic import BaseModel, Field
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.plan import Plan
+from benchmarks.harness.plan import BenchmarkPlan
 
 
 class Shape(BaseModel):
@@ -17,7 +17,7 @@ class Shape(BaseModel):
     layers: int = 6
 
 
-class SpeedPlan(Plan):
+class SpeedPlan(BenchmarkPlan):
     """A plan with a required and a nested field."""
 
     bundle: Path = Field(description="what to measure")

@@ -6,7 +6,7 @@ import pytest
 
 from export.answer import Sentence
 from export.source_model import Exportable
-from export.verify.checks import BatchMix, Check, Demands, Examination, Plan
+from export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
 from export.verify.reference import references_of
 from export.verify.stepper import Reader
 from model.run import RunFolder
@@ -25,7 +25,7 @@ def test_the_announced_number_of_translations_is_done(
     model = Exportable.of_run(toy_run.load()).network
     manifest = bundle.manifest.model_copy(update={"precision": precision})
     references = None if precision is None else references_of(model, manifest)
-    plan = Plan(
+    plan = VerificationPlan(
         checks=checks,
         sentences=5,
         invariance_sentences=3,

@@ -11,10 +11,10 @@ from model.network.alignment import (
     AdditiveScore,
     Alignment,
     DotScore,
+    EncodedSource,
     GeneralScore,
     MonotonicAlignment,
     PredictiveAlignment,
-    Source,
     make_alignment,
 )
 from tests.support import reference
@@ -35,11 +35,11 @@ def random_query() -> Tensor:
     return torch.randn(len(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(1))
 
 
-def random_source(alignment: Alignment, padding: float = 0.0) -> Source:
+def random_source(alignment: Alignment, padding: float = 0.0) -> EncodedSource:
     annotations = torch.randn(len(LENGTHS), max(LENGTHS), WIDTH, generator=torch.Generator().manual_seed(2))
     for row, length in zip(annotations, LENGTHS, strict=True):
         row[length:] = padding
-    return Source.of(annotations, alignment.score.keys(annotations), torch.tensor(LENGTHS))
+    return EncodedSource.of(annotations, alignment.score.keys(annotations), torch.tensor(LENGTHS))
 
 
 def random_alignment(attention: str) -> Alignment:
@@ -51,7 +51,7 @@ def random_alignment(attention: str) -> Alignment:
     return alignment
 
 
-def weights_at(alignment: Alignment, position: int, source: Source | None = None) -> Tensor:
+def weights_at(alignment: Alignment, position: int, source: EncodedSource | None = None) -> Tensor:
     weights: Tensor = alignment(random_query(), source or random_source(alignment), torch.tensor(position))
     return weights.detach()
 

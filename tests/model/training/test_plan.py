@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 import dragoman
 from model.config import RunConfig
 from model.run import RunFolder
-from model.training.plan import Plan, folder_of, format_results
+from model.training.plan import RunPlan, folder_of, format_results
 from tests.support.toy import toy_sentences, write_pairs
 
 RECIPE = {
@@ -108,7 +108,7 @@ def test_a_plan_with_other_options_than_its_runs_is_refused(tmp_path: Path, opti
 
 
 def test_the_table_has_the_mean_of_the_best_validations(tmp_path: Path) -> None:
-    plan = Plan.model_validate(yaml.safe_load(write_plan(tmp_path, seeds=[1, 2, 3]).read_text(encoding="utf-8")))
+    plan = RunPlan.model_validate(yaml.safe_load(write_plan(tmp_path, seeds=[1, 2, 3]).read_text(encoding="utf-8")))
     for seed, best in ((1, 2.0), (2, 3.0)):
         run = folder_of(tmp_path, "baseline", seed)
         write_validations(run, {9: 9.0, 19: best, 29: 5.0})
