@@ -1,0 +1,98 @@
+"""Aligns the texts of a source: those of two languages with the same document and key."""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from model.data.sources.archives import read_members
+from model.data.sources.errors import SourceError
+from model.data.sources.readers.dictionary import read_dictionary
+from model.data.sources.readers.fluent import read_ftl
+from model.data.sources.readers.gettext import read_mo, read_po
+from model.data.sources.readers.help_pages import read_help
+from model.data.sources.readers.manual_pages import read_man
+from model.data.sources.readers.messages import CONTEXT_END, Messages, english_of
+from model.data.sources.readers.plain_formats import read_json, read_pak, read_properties
+from model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
+from model.data.sources.source_list import Source
+from model.errors import reason_of
+
+READERS: dict[str, Callable[[bytes], Messages]] = {
+    "mo": read_mo,
+    "po": read_po,
+    "ftl": read_ftl,
+    "properties": read_properties,
+    "json": read_json,
+    "pak": read_pak,
+    "list": read_message_list,
+    "localize": read_localize_calls,
+    "diagnostics": read_diagnostics,
+    "help": read_help,
+    "man": read_man,
+    "dictionary": read_dictionary,
+}
+
+
+class Pair(NamedTuple):
+    """An English text, its translation, and the document that has both."""
+
+    language: str
+    english: str
+    other: str
+    document: str
+
+
+def read_pairs(source: Source, archives: Iterable[Path]) -> Iterator[Pair]:
+    """Yields the pairs of a source from the folders or archives of its packages.
+
+    Raises:
+        SourceError: if an archive cannot be read, or a file does not have the form that its reader expects.
+    """
+    documents = _read_documents(source, archives)
+    english = documents.pop("en", None)
+    for language, texts in documents.items():
+        for name, messages in texts.items():
+            originals = {key: english_of(key) for key in messages} if english is None else english.get(name, {})
+            for key, other in messages.items():
+                if key in originals:
+                    yield Pair(language, originals[key], other, f"{name}{_part(key)}")
+
+
+def _read_documents(source: Source, archives: Iterable[Path]) -> dict[str, dict[str, Messages]]:
+    """Returns the texts by language and document."""
+    documents: dict[str, dict[str, Messages]] = {language: {} for language in source.expressions}
+    for archive in archives:
+        # Of some packages, only the name of the archive tells the language.
+        finder = partial(source.find, archive.name)
+        for path, content in read_members(archive, finder):
+            for language, document, reader in finder(path):
+                messages = read_file(reader, content, f"{archive}: {path}")
+                documents[language].setdefault(document, {}).update(messages)
+    return documents
+
+
+def read_file(reader: str, content: bytes, origin: str) -> Messages:
+    """Returns the texts of a file.
+
+    Raises:
+        SourceError: if the file does not have the form that its reader expects; the message begins with the origin.
+    """
+    try:
+        messages = READERS[reader](content)
+    except (SourceError, ValueError, OSError, RecursionError, struct.error) as error:
+        # polib reports a syntax error as an OSError.
+        raise SourceError(f"{origin}: cannot be read: {reason_of(error)}") from error
+    return {key: _with_joined_surrogates(text) for key, text in messages.items()}
+
+
+def _with_joined_surrogates(text: str) -> str:
+    """Joins the two halves of characters that a file spells by two escapes; a half without the other is replaced."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _part(key: str) -> str:
+    """Returns the part of a document that a key with a context belongs to, such as a dialog."""
+    context, mark, _ = key.rpartition(CONTEXT_END)
+    return f"#{context.partition('|')[0]}" if mark and context else ""

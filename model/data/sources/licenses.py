@@ -1,0 +1,55 @@
+"""Licenses of text, by their SPDX identifiers, and under which of them a mixture may be distributed.
+
+A model is trained on all texts together. Texts under permissive licenses go together, each under its own. A copyleft
+license wants the whole under one license, so every other text must permit that license too.
+"""
+
+from collections.abc import Mapping
+
+from model.data.sources.errors import SourceError
+
+# What a mixture is distributed under, where the texts of a license permit it.
+PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL = "permissive licenses", "GPL-2.0", "GPL-3.0", "CC-BY-SA-4.0", "GFDL-1.3"
+
+# The compatibility of licenses with the GPL: https://www.gnu.org/licenses/license-list.html; of CC BY and CC BY-SA:
+# https://creativecommons.org/share-your-work/licensing-considerations/compatible-licenses.
+OUTCOMES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("0BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "PostgreSQL"),
+        frozenset({PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL}),
+    ),
+    "Apache-2.0": frozenset({PERMISSIVE, GPL_3}),
+    "CC-BY-4.0": frozenset({PERMISSIVE, GPL_3, CC_BY_SA}),
+    "MPL-2.0": frozenset({PERMISSIVE, GPL_2, GPL_3}),
+    "GPL-2.0-only": frozenset({GPL_2}),
+    "GPL-2.0-or-later": frozenset({GPL_2, GPL_3}),
+    "GPL-3.0-or-later": frozenset({GPL_3}),
+    "CC-BY-SA-3.0": frozenset({CC_BY_SA, GPL_3}),
+    "CC-BY-SA-4.0": frozenset({CC_BY_SA, GPL_3}),
+    "GFDL-1.2-or-later": frozenset({GFDL}),
+}
+
+
+def is_permissive(license_name: str) -> bool:
+    """Returns whether texts of a license may be in the included model."""
+    return PERMISSIVE in OUTCOMES[license_name]
+
+
+def license_of_mixture(licenses: Mapping[str, str]) -> str:
+    """Returns under which license a mixture may be distributed.
+
+    Args:
+        licenses: the license of each source.
+
+    Raises:
+        SourceError: if no license permits all of them together.
+    """
+    common = frozenset.intersection(*(OUTCOMES[name] for name in licenses.values()))
+    for outcome in (PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL):
+        if outcome in common:
+            return outcome
+    sources: dict[str, list[str]] = {}
+    for source, name in licenses.items():
+        sources.setdefault(name, []).append(source)
+    listed = "; ".join(f"{name}: {', '.join(sorted(sources[name]))}" for name in sorted(sources))
+    raise SourceError(f"a model of these texts may not be distributed, no license permits all of them: {listed}")
