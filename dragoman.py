@@ -30,6 +30,10 @@ __all__ = ["AsyncTranslationClient", "TranslationClient", "main"]
 CLIENTS = {"AsyncTranslationClient": "serve.clients.aio", "TranslationClient": "serve.clients.client"}
 COMMANDS = {
     "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus, English-German sentence pairs"),
+    "corpus included": (
+        "model.data.sources.command:IncludedCorpusCommand",
+        "write the text of the included model, from packages of free programs",
+    ),
     "data": ("model.data.report:DataCommand", "describe parallel text and what cleaning removes"),
     "train": ("export.train_command:TrainFromBundleCommand", "train a Transformer on parallel text"),
     "plan": ("model.training.plan:PlanCommand", "train variants of a recipe with several seeds; print a table"),
@@ -87,7 +91,7 @@ EXTRAS = {
     "cuda": ("onnxruntime", "pynvml", "huggingface_hub", "filelock"),
     "export": ("onnx", "onnxscript", "torch"),
     "bench": ("aiohttp", "matplotlib", "plotly", "rich", "tabulate"),
-    "train": ("datasets", "lightning", "matplotlib", "sacrebleu", "sacremoses", "tabulate", "torch"),
+    "train": ("datasets", "fluent", "lightning", "matplotlib", "polib", "sacrebleu", "sacremoses", "tabulate", "torch"),
     "peers": ("ctranslate2", "safetensors", "transformers"),
     "tracing": ("opentelemetry",),
     "postgresql": ("pg8000",),

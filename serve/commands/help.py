@@ -67,7 +67,7 @@ _WORDS = {
     "validation": "DATA",
 }
 # The same for paths that are folders; other paths are FILE. A path whose default has a suffix is a file, too.
-_FOLDERS = {"bundle", "ctranslate2", "dir", "folder", "marian", "nginx", "out", "run", "scores"}
+_FOLDERS = {"archives", "bundle", "ctranslate2", "dir", "folder", "marian", "nginx", "out", "run", "scores"}
 _STATED_DEFAULT = re.compile(r"\bdefault:", re.IGNORECASE)
 # The default stands at the end of a description, as in "Default: any" and "; default: any".
 _LAST_DEFAULT = re.compile(r"[.;] default: ([^.;()]+)$", re.IGNORECASE)

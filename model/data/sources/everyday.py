@@ -1,0 +1,24 @@
+"""Reads the project's own sentences and words: tables of English, German, French and Czech, a row per sentence."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from model.data.corpus import CorpusError, read_lines
+
+LANGUAGES = ("en", "de", "fr", "cs")
+EVERYDAY = Path(__file__).parents[2] / "everyday"
+
+
+def read_everyday(pattern: str, language: str) -> Iterator[tuple[str, str]]:
+    """Yields the English side and another one of the rows of all tables whose paths match a pattern.
+
+    Raises:
+        CorpusError: if a row does not have a text in each of the four languages.
+    """
+    column = LANGUAGES.index(language)
+    for path in sorted(EVERYDAY.glob(pattern)):
+        for number, line in enumerate(read_lines(path), start=1):
+            cells = line.split("\t")
+            if len(cells) != len(LANGUAGES) or not all(map(str.strip, cells)):
+                raise CorpusError(f"{path}: line {number}: expected a text in each of {', '.join(LANGUAGES)}")
+            yield cells[0], cells[column]
