@@ -39,7 +39,7 @@ COMMANDS = {
     "plan": ("model.training.plan:PlanCommand", "train variants of a recipe with several seeds; print a table"),
     "consensus": ("model.consensus:ConsensusCommand", "keep the translation of each line that is most like the others"),
     "export": ("export.command:ExportCommand", "export a trained model to a bundle for serving"),
-    "inspect": ("export.inspect.command:InspectCommand", "show the graphs and memory of a bundle"),
+    "inspect": ("export.inspect.command:InspectCommand", "show the graphs, decoder step and memory of a bundle"),
     "verify": ("export.verify.command:VerifyCommand", "compare a bundle with its PyTorch model"),
     "pull": ("hub.commands:PullCommand", "download models by name and convert them"),
     "models": ("hub.commands:ModelsCommand", "list installed models, or those of the catalog"),

@@ -1,6 +1,6 @@
 """`dragoman inspect`: prints the content of a bundle, its graphs and its memory use. Needs no PyTorch.
 
-onnx is imported when the command runs, so that its absence is reported in one line.
+onnx and matplotlib are imported when the command runs, so that a missing one is reported in one line.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class InspectCommand(BaseSettings):
     """Describes a bundle, or with --cpu this machine.
 
     Verifies every checksum, then prints the model, the files, and the inputs, outputs and operators of both graphs.
-    Also prints the operators after ONNX Runtime's optimization, and the memory use.
+    Also prints the operators after ONNX Runtime's optimization, the blocks of a decoder step, and the memory use.
     """
 
     model_config = SettingsConfigDict(
@@ -31,33 +31,43 @@ class InspectCommand(BaseSettings):
     bundle: CliPositionalArg[Path | None] = Field(None, description="folder of the bundle")
     cpu: bool = Field(False, description="print what computes models on this machine instead, and why")
     slots: int = Field(DEFAULT_SLOTS, ge=1, description="slots of each engine, as for `dragoman serve`")
+    picture: Path | None = Field(None, description="SVG file for a picture of one decoder step")
     json_file: Path | None = Field(None, description="JSON file for all figures")
 
     def cli_cmd(self) -> None:
-        """Prints the figures and writes the requested file."""
+        """Prints the figures and writes the requested files."""
         if self.cpu:
             print(_describe_processor())
             return
         if self.bundle is None:
             raise SystemExit("dragoman inspect: bundle: expected a folder, or --cpu")
-        if self.json_file is not None and (self.json_file.is_dir() or not self.json_file.parent.is_dir()):
-            raise SystemExit(f"dragoman inspect: json: {self.json_file}: expected a file in an existing folder")
+        self._check_output_folders()
         with _explained("onnx", "reads the graphs", "export"):
             from export.inspect.figures import (  # noqa: PLC0415 - needs onnx
                 Inspection,
                 format_inspection,
                 inspect,
             )
+        if self.picture is not None:
+            with _explained("matplotlib", "draws the picture", "train"):
+                from export.inspect.picture import draw_step  # noqa: PLC0415 - needs matplotlib
         try:
             with damage_explained(self.bundle):
                 inspection = inspect(Bundle.open(self.bundle), self.slots)
                 text = format_inspection(inspection)
             print(text)
-            with damage_explained(self.bundle, OSError):  # of the file that is written
+            with damage_explained(self.bundle, OSError):  # of the files that are written
                 if self.json_file is not None:
                     self.json_file.write_bytes(TypeAdapter(Inspection).dump_json(inspection, indent=1) + b"\n")
+                if self.picture is not None:
+                    draw_step(inspection, self.picture)
         except BundleError as error:
             raise SystemExit(f"dragoman inspect: bundle: {error}") from error
+
+    def _check_output_folders(self) -> None:
+        for option, path in (("picture", self.picture), ("json", self.json_file)):
+            if path is not None and (path.is_dir() or not path.parent.is_dir()):
+                raise SystemExit(f"dragoman inspect: {option}: {path}: expected a file in an existing folder")
 
 
 def _describe_processor() -> str:

@@ -6,7 +6,7 @@ operators are missing.
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -15,13 +15,17 @@ from textwrap import fill
 import numpy as np
 
 from export.inspect.graph import (
+    Block,
     StoredGraph,
     TensorType,
     count_operators,
     count_parameters,
     distinct_weights,
+    find_blocks,
+    fold_blocks,
     read_graph,
 )
+from export.inspect.native_step import described_states, native_blocks
 from model.text_table import format_table
 from serve.bundle.bundle import MANIFEST_FILE, Bundle
 from serve.bundle.directions import directions_of
@@ -30,8 +34,6 @@ from serve.bundle.manifest import (
     DECODER_INPUTS,
     ENCODER_INPUTS,
     LOGITS,
-    CacheSpec,
-    Length,
     Manifest,
     StateSpec,
     StoredPrecision,
@@ -39,19 +41,22 @@ from serve.bundle.manifest import (
 
 # Logits are float32 in every precision. States are float32, float16 in fp16, or int8 if the manifest defines it.
 FLOAT_BYTES = 4
-LENGTHS: tuple[Length, Length] = ("target", "source")
 STATE_BYTES: dict[StoredPrecision, int] = {"fp32": 4, "int8": 4, "int8-static": 4, "fp16": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class StateMemory:
-    """One state tensor of a slot; lengths in its shape are the model's limits."""
+    """One state tensor of a slot; lengths in its shape are the model's limits.
+
+    `step_bytes` are written per row and decoder step; 0 if the encoder writes the state once.
+    """
 
     name: str
     kind: str
     dtype: str
     shape: tuple[int, ...]
     slot_bytes: int
+    step_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class EngineMemory:
 
 def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
     """Returns the memory of an engine with `slots` slots."""
-    states = tuple(_measure_state(spec, manifest) for spec in _described_states(manifest))
+    states = tuple(_measure_state(spec, manifest) for spec in described_states(manifest))
     slot_bytes = sum(state.slot_bytes for state in states)
     logits_bytes = slots * manifest.vocabulary_size * FLOAT_BYTES
     return EngineMemory(slots, states, slot_bytes, slots * slot_bytes, logits_bytes)
@@ -84,26 +89,12 @@ def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
     shape = tuple(limits[size] if isinstance(size, str) else size for size in spec.shape)
     dtype = np.dtype("int8" if spec.element == "int8" else f"f{STATE_BYTES[manifest.precision]}")
     value_bytes = prod(shape) * dtype.itemsize
-    # A step reads one buffer of a recurrent state and writes another.
-    buffers = 2 if spec.kind == "recurrent" else 1
-    return StateMemory(spec.name, spec.kind, dtype.name, shape, buffers * value_bytes)
-
-
-def _described_states(manifest: Manifest) -> Sequence[StateSpec]:
-    """Returns the states of a bundle; a native cache is one state per layer and tensor."""
-    cache = manifest.cache
-    if cache is None:
-        return manifest.states
-    return [
-        state for layer in range(cache.layers) for length in LENGTHS for state in _layer_states(cache, length, layer)
-    ]
-
-
-def _layer_states(cache: CacheSpec, length: Length, layer: int) -> Iterator[StateSpec]:
-    shape = (2, cache.heads, length)  # keys and values
-    yield StateSpec(name=f"{length}_cache_{layer}", shape=(*shape, cache.head_size), element=cache.element)
-    if cache.element == "int8":
-        yield StateSpec(name=f"{length}_scales_{layer}", shape=shape)
+    if spec.kind == "source":
+        return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, 0)
+    if spec.kind == "target":
+        return StateMemory(spec.name, spec.kind, dtype.name, shape, value_bytes, value_bytes // limits["target"])
+    # A step reads one buffer and writes another.
+    return StateMemory(spec.name, spec.kind, dtype.name, shape, 2 * value_bytes, value_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +125,8 @@ class GraphFigures:
 class Inspection:
     """All figures of a bundle.
 
-    `parameters` counts numbers by type; it and `weights_bytes` count weights that both graphs share once.
+    `parameters` counts numbers by type; it and `weights_bytes` count weights that both graphs share once. `step` holds
+    the blocks of a decoder step.
     """
 
     folder: Path
@@ -144,6 +136,7 @@ class Inspection:
     parameters: dict[str, int]
     weights_bytes: int
     graphs: tuple[GraphFigures, ...]
+    step: tuple[Block, ...]
     engine: EngineMemory
 
 
@@ -165,6 +158,9 @@ def inspect(bundle: Bundle, slots: int) -> Inspection:
         parameters=count_parameters(weights),
         weights_bytes=sum(weight.size_bytes for weight in weights),
         graphs=(_graph(encoder, bundle.encoder_path, lengths), _graph(decoder, bundle.decoder_path, lengths)),
+        step=find_blocks(decoder, manifest.states)
+        if manifest.cache is None
+        else native_blocks(bundle, decoder, manifest.cache),
         engine=measure_engine(manifest, slots),
     )
 
@@ -238,6 +234,7 @@ def format_inspection(inspection: Inspection) -> str:
             _format_identity(inspection),
             _section("files", format_table(files, 2)),
             *(_format_graph(graph) for graph in inspection.graphs),
+            _section("one decoder step", _format_step(inspection.step)),
             _section("memory", _format_memory(inspection)),
         ]
     )
@@ -350,6 +347,23 @@ def _format_operators(operators: Mapping[str, int]) -> str:
 
 def _wrap(text: str) -> str:
     return fill(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False).replace(NO_BREAK, " ")
+
+
+def _format_step(blocks: Sequence[Block]) -> str:
+    rows = [["block", "times", "reads", "writes", "matrices"]]
+    for repetition in fold_blocks(blocks):
+        for alike in zip(*repetition.rounds, strict=True):
+            matrices_bytes = sum(matrix.size_bytes for block in alike for matrix in block.matrices)
+            rows.append(
+                [
+                    alike[0].title,
+                    str(len(alike)),
+                    fold_names([state.name for block in alike for state in block.reads]) or "-",
+                    fold_names([state.name for block in alike for state in block.writes]) or "-",
+                    format_bytes(matrices_bytes),
+                ]
+            )
+    return format_table(rows, 4)
 
 
 def _format_memory(inspection: Inspection) -> str:

@@ -91,7 +91,7 @@ def run_command(make: Callable[[Path, Path], BaseSettings], data: DataObject, fo
 
 
 def inspect(folder: Path, other: Path) -> BaseSettings:
-    """Returns `dragoman inspect`."""
+    """Returns `dragoman inspect` without a picture, which takes seconds."""
     from export.inspect.command import InspectCommand  # noqa: PLC0415 - as above
 
     return InspectCommand(bundle=folder, json_file=other / "figures.json")

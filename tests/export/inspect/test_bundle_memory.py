@@ -33,10 +33,20 @@ def test_the_logits_have_the_size_of_their_buffer(fixture: str, request: pytest.
     assert measure_engine(bundle.manifest, SLOTS).logits_bytes == runtime._logits.nbytes
 
 
+def test_a_step_writes_one_position_of_a_cache_and_nothing_of_the_source(states_bundle: Bundle) -> None:
+    states = {state.name: state for state in measure_engine(states_bundle.manifest, SLOTS).states}
+    cache = states["self_key_0"]
+    assert cache.shape[1] == states_bundle.manifest.max_target_tokens
+    assert cache.step_bytes * states_bundle.manifest.max_target_tokens == cache.slot_bytes
+    assert states["cross_key_0"].step_bytes == 0
+
+
 def test_a_native_cache_has_whole_blocks_of_16_positions(wide_bundle: Bundle) -> None:
     states = {state.name: state for state in measure_engine(wide_bundle.manifest, SLOTS).states}
     assert states["target_cache_0"].shape == (2, 4, 32, 64)
+    assert states["target_cache_0"].step_bytes == 2 * 4 * 64 * 4
     assert states["source_cache_1"].shape == (2, 4, 48, 64)
+    assert states["source_cache_1"].step_bytes == 0
 
 
 def test_keys_and_values_in_8_bits_take_a_byte_and_a_scale_per_position(int8_bundle: Bundle) -> None:
@@ -51,6 +61,6 @@ def test_keys_and_values_in_8_bits_take_a_byte_and_a_scale_per_position(int8_bun
     assert scales.slot_bytes == values.slot_bytes // manifest.cache.head_size
 
 
-def test_a_slot_holds_two_values_of_a_recurrent_state(recurrent_bundle: Bundle) -> None:
+def test_a_slot_holds_two_values_of_a_recurrent_state_and_a_step_writes_one(recurrent_bundle: Bundle) -> None:
     states = {state.name: state for state in measure_engine(recurrent_bundle.manifest, SLOTS).states}
-    assert states["hidden_0"].slot_bytes == 2 * 4 * 16
+    assert states["hidden_0"].slot_bytes == 2 * states["hidden_0"].step_bytes == 2 * 4 * 16

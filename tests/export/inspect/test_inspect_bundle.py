@@ -28,11 +28,11 @@ dragoman.run("inspect", sys.argv[1:])
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
-def test_it_prints_files_graphs_and_memory(toy_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_files_graphs_step_and_memory(toy_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dragoman.run("inspect", [str(toy_bundle)])
     text = capsys.readouterr().out
     assert text.startswith(f"bundle        {toy_bundle}\nname          toy\n")
-    for section in ("files", "encoder.onnx, ", "decoder.onnx, ", "memory"):
+    for section in ("files", "encoder.onnx, ", "decoder.onnx, ", "one decoder step", "memory"):
         assert f"\n\n{section}" in text
     slots = ServeSettings.model_fields["slots"].default
     assert f"decoder state of each engine, {slots} slots" in text
@@ -49,6 +49,7 @@ def test_the_figures_are_written_as_json(recurrent_bundle: Bundle, tmp_path: Pat
     assert Manifest.model_validate(figures["manifest"]) == recurrent_bundle.manifest
     assert figures["engine"]["slots"] == 3
     assert figures["golden_sentences"] == len(recurrent_bundle.golden)
+    assert [block["title"] for block in figures["step"]][-1] == "projection"
     assert [graph["file"] for graph in figures["graphs"]] == ["encoder.onnx", "decoder.onnx"]
 
 
@@ -76,9 +77,10 @@ def test_a_damaged_graph_with_a_correct_checksum_is_named(recurrent_bundle: Bund
         dragoman.run("inspect", [str(folder)])
 
 
-def test_an_output_without_a_folder_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"^dragoman inspect: json: .*expected a file "):
-        dragoman.run("inspect", ["no bundle", "--json", str(tmp_path / "none" / "file")])
+@pytest.mark.parametrize("option", ["--picture", "--json"])
+def test_an_output_without_a_folder_is_refused_before_anything_is_read(option: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=f"^dragoman inspect: {option[2:]}: .*expected a file "):
+        dragoman.run("inspect", ["no bundle", option, str(tmp_path / "none" / "file")])
 
 
 def test_an_unwritable_output_is_reported(
@@ -92,9 +94,10 @@ def test_an_unwritable_output_is_reported(
         dragoman.run("inspect", [str(recurrent_bundle.folder), "--json", str(tmp_path / "figures.json")])
 
 
-def test_it_needs_no_torch(recurrent_bundle: Bundle) -> None:
-    result = call_without("torch", str(recurrent_bundle.folder))
+def test_it_needs_no_torch(recurrent_bundle: Bundle, tmp_path: Path) -> None:
+    result = call_without("torch", str(recurrent_bundle.folder), "--picture", str(tmp_path / "step.svg"))
     assert (result.returncode, result.stderr) == (0, "")
+    assert "cross-attention" in (tmp_path / "step.svg").read_text(encoding="utf-8")
 
 
 def test_it_needs_no_onnx_runtime(recurrent_bundle: Bundle) -> None:
@@ -103,9 +106,14 @@ def test_it_needs_no_onnx_runtime(recurrent_bundle: Bundle) -> None:
     assert "running: ONNX Runtime is not installed" in result.stdout
 
 
-def test_a_missing_library_is_reported_in_one_line(recurrent_bundle: Bundle) -> None:
-    result = call_without("onnx", str(recurrent_bundle.folder))
+@pytest.mark.parametrize(
+    ("library", "extra", "options"), [("onnx", "export", []), ("matplotlib", "train", ["--picture", "step.svg"])]
+)
+def test_a_missing_library_is_reported_in_one_line(
+    library: str, extra: str, options: list[str], recurrent_bundle: Bundle
+) -> None:
+    result = call_without(library, str(recurrent_bundle.folder), *options)
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
-    assert line.startswith("dragoman inspect: requires onnx, ")
-    assert "pip install '.[export]'" in line
+    assert line.startswith(f"dragoman inspect: requires {library}, ")
+    assert f"pip install '.[{extra}]'" in line

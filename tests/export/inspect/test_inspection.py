@@ -42,6 +42,18 @@ def test_native_graphs_are_one_operator_with_the_sizes_of_their_caches(wide_bund
     assert shapes["present_target_cache"] == shapes["target_cache"] == ("target_slots", 2, 2, 2, 4, 16 * 64)
 
 
+def test_the_steps_of_a_native_decoder_are_those_of_its_layers(int8_bundle: Bundle) -> None:
+    step = inspect(int8_bundle, slots=1).step
+    layer = ["self-attention", "cross-attention", "feed-forward"]
+    assert [block.title for block in step] == ["embedding", *layer * 3, "projection"]
+    assert [state.name for state in step[4].reads] == ["target_cache_1", "target_scales_1"]
+    assert step[4].writes == step[4].reads
+    assert [state.name for state in step[5].reads] == ["source_cache_1", "source_scales_1"]
+    assert step[5].writes == ()
+    assert [matrix.shape for matrix in step[6].matrices] == [(64, 64, 16, 4), (16, 256, 16, 4)]
+    assert [tensor.name for tensor in step[-1].carries] == ["logits"]
+
+
 def test_running_operators_are_those_after_optimization(recurrent_bundle: Bundle) -> None:
     _, decoder = inspect(recurrent_bundle, slots=1).graphs
     assert decoder.running is not None
@@ -59,4 +71,4 @@ def test_without_onnx_runtime_there_are_no_running_operators(
 def test_slots_change_the_engine_and_nothing_else(recurrent_bundle: Bundle) -> None:
     one, many = inspect(recurrent_bundle, slots=1), inspect(recurrent_bundle, slots=7)
     assert many.engine.state_bytes == 7 * one.engine.state_bytes
-    assert (one.weights_bytes, one.parameters) == (many.weights_bytes, many.parameters)
+    assert (one.weights_bytes, one.parameters, one.step) == (many.weights_bytes, many.parameters, many.step)

@@ -1,0 +1,148 @@
+"""The blocks of a step match the architecture in every variant."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from export.inspect.graph import Block, Node, StoredGraph, TensorType, find_blocks, fold_blocks, read_graph
+from serve.bundle.bundle import Bundle
+from serve.bundle.manifest import StateSpec
+from tests.support.bundles import EarlierBundles
+from tests.support.recurrent_models import BAHDANAU, RecurrentBundles
+
+LAYER = ["self-attention", "cross-attention", "feed-forward"]
+DECODERS = ("states_bundle", "static_bundle", "modern_bundle", "recurrent_bundle", "bahdanau")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A decoder graph and its states."""
+
+    graph: StoredGraph
+    states: tuple[StateSpec, ...]
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return find_blocks(self.graph, self.states)
+
+    @property
+    def titles(self) -> list[str]:
+        return [block.title for block in self.blocks]
+
+
+Decoders = Callable[[str], Decoder]
+
+
+@pytest.fixture(scope="module")
+def static_bundle(earlier_bundles: EarlierBundles) -> Bundle:
+    return earlier_bundles("int8-static")
+
+
+@pytest.fixture(scope="module")
+def bahdanau(recurrent_bundles: RecurrentBundles) -> Bundle:
+    return recurrent_bundles(BAHDANAU)[1]
+
+
+@pytest.fixture(scope="module")
+def decoders(request: pytest.FixtureRequest) -> Decoders:
+    """The decoder of a bundle, by the name of its fixture."""
+
+    @cache
+    def read(name: str) -> Decoder:
+        bundle = request.getfixturevalue(name)
+        return Decoder(read_graph(bundle.decoder_path), bundle.manifest.states)
+
+    return read
+
+
+@pytest.mark.parametrize(("name", "layers"), [("states_bundle", 2), ("modern_bundle", 2)])
+def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int, decoders: Decoders) -> None:
+    """The layers can be folded; the final normalization of a pre-norm decoder does not prevent it."""
+    assert decoders(name).titles == ["embedding", *LAYER * layers, "projection"]
+    folded = fold_blocks(decoders(name).blocks)
+    titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded]
+    assert titles == [(1, ["embedding"]), (layers, LAYER), (1, ["projection"])]
+
+
+@pytest.mark.parametrize(("name", "layers"), [("states_bundle", 2), ("static_bundle", 1)])
+def test_every_layer_of_a_transformer_takes_its_own_caches(name: str, layers: int, decoders: Decoders) -> None:
+    """It writes only the self-attention caches, even if an operator returns the cross-attention caches."""
+    attentions = [block for block in decoders(name).blocks if "attention" in block.title]
+    assert [[state.name for state in block.reads] for block in attentions] == [
+        [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in range(layers) for kind in ("self", "cross")
+    ]
+    assert [block.writes == block.reads for block in attentions] == [True, False] * layers
+
+
+def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: Decoders) -> None:
+    feed_forward = next(block for block in decoders("states_bundle").blocks if block.title == "feed-forward")
+    assert [matrix.shape for matrix in feed_forward.matrices] == [(256, 1024), (1024, 256)]
+
+
+def test_the_decoder_of_luong_attends_after_its_updates(decoders: Decoders) -> None:
+    assert decoders("recurrent_bundle").titles == [
+        "embedding",
+        *["recurrent update"] * 3,
+        "cross-attention",
+        "recurrent update",
+        "projection",
+    ]
+    blocks = decoders("recurrent_bundle").blocks
+    written = [[state.name for state in block.writes] for block in blocks]
+    assert written == [[], ["hidden_0"], ["hidden_1"], ["hidden_2"], [], ["attentional"], []]
+    assert {state.name for state in blocks[1].reads} == {"hidden_0", "attentional"}
+
+
+def test_the_decoder_of_bahdanau_attends_before_its_updates(decoders: Decoders) -> None:
+    assert decoders("bahdanau").titles[1:3] == ["cross-attention, recurrent update", "recurrent update"]
+    assert {"annotations", "keys"} <= {state.name for state in decoders("bahdanau").blocks[1].reads}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_operator_is_in_one_block_and_every_state_is_used(name: str, decoders: Decoders) -> None:
+    decoder = decoders(name)
+    assert sum(block.nodes for block in decoder.blocks) == len(decoder.graph.nodes)
+    assert {state for block in decoder.blocks for state in block.reads} == set(decoder.states)
+    updated = {state for state in decoder.states if state.kind != "source"}
+    assert {state for block in decoder.blocks for state in block.writes} == updated
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_only_the_logits_leave_the_last_block(name: str, decoders: Decoders) -> None:
+    *others, last = decoders(name).blocks
+    assert [tensor.name for tensor in last.carries] == ["logits"]
+    assert all(block.carries for block in others)
+
+
+def test_a_state_that_no_token_reaches_is_written_by_the_last_block() -> None:
+    graph = StoredGraph(
+        inputs=(),
+        outputs=(),
+        nodes=(Node("Gather", ("table", "token_ids"), ("logits",)), Node("Neg", ("past_clock",), ("present_clock",))),
+        tensors={"logits": TensorType("logits", "float32", ("R", 8), 32)},
+        weights={},
+    )
+    clock = StateSpec(name="clock", shape=(1,))
+    (block,) = find_blocks(graph, (clock,))
+    assert (block.reads, block.writes) == ((clock,), (clock,))
+
+
+def plain_block(title: str) -> Block:
+    return Block(title, nodes=1, matrices=(), reads=(), writes=(), carries=())
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12))
+def test_folding_loses_no_block_and_changes_no_order(titles: list[str]) -> None:
+    folded = fold_blocks(list(map(plain_block, titles)))
+    unfolded = [block.title for one in folded for blocks in one.rounds for block in blocks]
+    assert unfolded == titles
+    assert all(blocks == one.rounds[0] for one in folded for blocks in one.rounds)
+
+
+def test_the_longest_repetition_is_folded() -> None:
+    (folded,) = fold_blocks(list(map(plain_block, "aabaab")))
+    assert [[block.title for block in blocks] for blocks in folded.rounds] == [["a", "a", "b"]] * 2
