@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check types lint contracts scripts bench capacity soak protos locks tables
+.PHONY: included figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check types lint contracts scripts bench capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -63,6 +63,28 @@ $(DEMO)/attention/%/done: | $(DEMO)/corpus/train.en
 	  --training.learning-rate 0.003 --training.warmup-steps 100 --training.dropout-warmup-steps 0 \
 	  --training.subword-sampling 0 --training.averaging none --training.validation-every-steps 400 \
 	  --training.selection loss
+
+# Trains the included model from free text, which takes days on two cores, and goes on after an interruption.
+# Each of two processes has a core of its own: they wait for each other once a step, and not in each operator.
+INCLUDED ?= build/included
+EVERYDAY_COPIES ?= 5
+REPEATED := $(foreach copy,$(shell seq $(EVERYDAY_COPIES)),everyday)
+pair = files:$(INCLUDED)/text/$(1).en-$(2).$(3),$(INCLUDED)/text/$(1).en-$(2).$(4)
+directions = $(call pair,$(1),$(2),en,$(2)) $(call pair,$(1),$(2),$(2),en)
+text_of = $(foreach role,$(2),$(foreach language,de fr cs,$(call directions,$(1).$(role),$(language))))
+included: $(INCLUDED)/bundle/manifest.json
+
+$(INCLUDED)/text/sources.yaml: | .venv/trains
+	$(BIN)/dragoman corpus included --out $(INCLUDED)/text
+
+$(INCLUDED)/run/done: | $(INCLUDED)/text/sources.yaml
+	OMP_NUM_THREADS=1 nice -n 19 $(BIN)/dragoman train --recipe included --out $(INCLUDED)/run \
+	  $(addprefix --data ,$(call text_of,train,messages help words $(REPEATED))) \
+	  $(addprefix --validation ,$(call text_of,validation,everyday)) \
+	  --hardware.accelerator cpu --hardware.devices $(shell nproc) --hardware.strategy ddp
+
+$(INCLUDED)/bundle/manifest.json: | $(INCLUDED)/run/done
+	$(BIN)/dragoman export $(INCLUDED)/run --out $(INCLUDED)/bundle --name included --precision int8
 
 # Serves a tiny model for the test suites of clients of DeepL and LibreTranslate; trains it once.
 CONFORMANCE ?= build/conformance
