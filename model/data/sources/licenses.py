@@ -4,7 +4,7 @@ A model is trained on all texts together. Texts under permissive licenses go tog
 license wants the whole under one license, so every other text must permit that license too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from model.data.sources.errors import SourceError
 
@@ -44,12 +44,20 @@ def license_of_mixture(licenses: Mapping[str, str]) -> str:
     Raises:
         SourceError: if no license permits all of them together.
     """
-    common = frozenset.intersection(*(OUTCOMES[name] for name in licenses.values()))
+    names = set(licenses.values())
+    common = _common(names)
     for outcome in (PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL):
         if outcome in common:
             return outcome
-    sources: dict[str, list[str]] = {}
-    for source, name in licenses.items():
-        sources.setdefault(name, []).append(source)
-    listed = "; ".join(f"{name}: {', '.join(sorted(sources[name]))}" for name in sorted(sources))
+    # Only licenses that exclude each other.
+    for name in sorted(names, key=lambda name: (-len(OUTCOMES[name]), name)):
+        if not _common(names - {name}):
+            names.remove(name)
+    sources = {name: ", ".join(each for each in licenses if licenses[each] == name) for name in sorted(names)}
+    listed = "; ".join(f"{name}: {each}" for name, each in sources.items())
     raise SourceError(f"a model of these texts may not be distributed, no license permits all of them: {listed}")
+
+
+def _common(names: Iterable[str]) -> frozenset[str]:
+    """Returns what texts of all these licenses may be distributed under."""
+    return frozenset.intersection(*(OUTCOMES[name] for name in names))

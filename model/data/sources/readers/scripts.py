@@ -7,7 +7,7 @@ from model.data.sources.errors import SourceError
 from model.data.sources.readers.messages import Messages
 
 _STRING = r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\$]|\\.)*`"
-_LIST = re.compile(rf"=\s*\[\s*(?P<ITEMS>(?:(?:{_STRING}|undefined|null)\s*,?\s*)+)\]")
+_LIST = re.compile(rf"=\s*\[\s*(?P<ITEMS>(?:(?:{_STRING}|undefined|null)\s*+,?\s*+)++)\]")
 _ITEM = re.compile(rf"{_STRING}|undefined|null")
 _LOCALIZE = re.compile(rf"\blocalize2?\(\s*(?P<KEY>\d+)\s*,\s*(?P<TEXT>{_STRING})")
 _DIAGNOSTIC = re.compile(rf"\bdiag\(\d+,[^,]*,\s*(?P<KEY>{_STRING}),\s*(?P<TEXT>{_STRING})")
