@@ -17,7 +17,7 @@ from serve.grpc.call import SEND_TIMEOUT_SECONDS
 from serve.http.limits import MAX_CONNECTIONS, MAX_HELD_BYTES, HttpLimits
 from serve.http.parser import MAX_HEADER_BYTES, MAX_HEADER_FIELDS, MAX_PIPELINED, MAX_TARGET_BYTES
 from serve.settings import ServeSettings
-from serve.translation.turns import PERIODS
+from serve.translation.large_work import PERIODS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SHARES = {0.25: "a quarter", 0.125: "an eighth"}
@@ -34,7 +34,7 @@ SERVICE_TABLE = f"""
 | values in a JSON body or a message | grows with `--max-texts`; counted before parsing | `--max-texts` |
 | texts and sentences of a request, tokens, deadline | [configuration.md](configuration.md#limits-of-a-request) | the same page |
 | splitting and tokenizing | stops at the first sentence beyond the limit | |
-| requests sent before the answer to another one, and TLS handshakes | one starts in each turn of the event loop | |
+| requests sent before the answer to another one, and TLS handshakes | one starts in each iteration of the event loop | |
 | large JSON and texts | are parsed, tokenized, and given their tags and terms one at a time, {SHARES[1 / PERIODS]} of the time of one CPU | |
 | documents: size, unpacked size, number, age | [documents.md](documents.md#over-rest) | `--document-max-bytes` and others |
 | documents: texts, tags, levels, members of packages | [documents.md](documents.md#limits); the service reads one at a time | |

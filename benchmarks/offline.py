@@ -193,7 +193,7 @@ class Measured:
         launch = self.launch(self.plan.threads, 1, tasks)
         tried = play([launch], self.plan.trials if len(sizes) > 1 else 1, f"{model.name}, {system}")[launch.name]
         for (search, size), name in names.items():
-            speeds = [each.turns[name].tokens_per_second for each in tried]
+            speeds = [each.measurements[name].tokens_per_second for each in tried]
             self.trials.setdefault(search, {})[size] = speeds
         self.targets = {search: json.loads(output.read_bytes()) for search, output in outputs.items()}
 
@@ -222,7 +222,7 @@ class Measured:
 
     def alone_seconds(self, search: str, threads: int) -> list[float]:
         """Returns the time of all single sentences, one figure per round."""
-        return [each.turns[search].seconds for each in self.alone[threads]]
+        return [each.measurements[search].seconds for each in self.alone[threads]]
 
     def best_threads(self, search: str) -> int:
         """Returns the fastest number of threads for one sentence at a time."""
@@ -264,9 +264,9 @@ def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
     found: list[Figures] = []
     for number, together in enumerate(measured.together):
         figures: Figures = {}
-        for search, turn in together.turns.items():
-            figures[f"{search}, tokens/s"] = turn.tokens_per_second
-            figures[f"{search}, sentences/s"] = sentences / turn.seconds
+        for search, measurement in together.measurements.items():
+            figures[f"{search}, tokens/s"] = measurement.tokens_per_second
+            figures[f"{search}, sentences/s"] = sentences / measurement.seconds
         figures |= {f"{search}, alone, ms": 1e3 * each[number] / alone for search, each in alone_seconds.items()}
         found.append({**figures, MEMORY: together.peak_bytes / 1e6, "load, ms": 1e3 * together.load_seconds})
     found[0]["files, MB"] = measured.size_bytes / 1e6

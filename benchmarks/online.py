@@ -26,7 +26,7 @@ from benchmarks.baseline_server import BaselineServer
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures, Report, Table
-from benchmarks.harness.rounds import in_turn
+from benchmarks.harness.rounds import rotated
 from benchmarks.served import ServersPlan, request_kind, serving
 from benchmarks.systems.compared_model import (
     BASE,
@@ -206,7 +206,7 @@ class Comparison:
         bound_seconds = TIMES_ALONE * max(seconds for system, seconds in alone.items() if system in BOUND_BY)
         found: dict[str, list[CapacityResult]] = {system: [] for system in systems}
         for number in range(plan.rounds):
-            for system in in_turn(systems, number):
+            for system in rotated(systems, number):
                 objective = Objective(latency_seconds=bound_seconds)
                 async with self._load(system, best[system], plan.trial_seconds, objective) as session:
                     found[system].append(await session.find_capacity(system, curve=number == 0))

@@ -13,7 +13,7 @@ from pydantic import Field
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import BenchmarkPlan, Positive
 from benchmarks.harness.report import Figures, Report, Table
-from benchmarks.harness.rounds import in_turns
+from benchmarks.harness.rounds import measure_rounds
 from benchmarks.systems.engine import specs_of
 from benchmarks.systems.native_engine import LiveNativeEngines, Phases, settings_of
 from benchmarks.systems.translating import draw_sentences
@@ -62,7 +62,7 @@ class ProfilePlan(BenchmarkPlan):
                 engines.wait(lambda: engines.phases.since(before).steps >= self.steps)
                 return phase_figures(engines.phases.since(before))
 
-        found = in_turns(self.rows, self.rounds, "profile", profile)
+        found = measure_rounds(self.rows, self.rounds, "profile", profile)
         columns = {f"{rows} row{'' if rows == '1' else 's'}": rounds for rows, rounds in found.items()}
         names = next(iter(columns.values()))[0]
         tables = [

@@ -1,7 +1,7 @@
 """Throughput of several servers of one bundle on the same CPUs, and the cost of a million sentences.
 
-In every round each number of replicas has a turn: the replicas start, and closed-loop clients over gRPC keep them busy.
-The clients follow the published service config: they distribute requests round-robin, and retry what one replica
+In every round each number of replicas is measured once: the replicas start, and closed-loop clients over gRPC keep them
+busy. The clients follow the published service config: they distribute requests round-robin, and retry what one replica
 refuses.
 
     CPU-hours per million sentences = 1,000,000 / (sentences per second x target utilization x 3600) x CPUs
@@ -20,7 +20,7 @@ from pydantic import Field, field_validator
 from benchmarks.harness.plan import Cpus, Positive
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures, Report, Table
-from benchmarks.harness.rounds import in_turns
+from benchmarks.harness.rounds import measure_rounds
 from benchmarks.served import BusyClients, BusyPlan, ServedSentences, command_of, read_sentences, serving
 from loadtest.reliability.replicas import balanced_by_clients
 from serve.bundle.bundle import Bundle
@@ -56,7 +56,7 @@ class ReplicasPlan(BusyPlan):
         return replicas
 
     def measure(self) -> Report:
-        """Measures each number of replicas in turns.
+        """Measures each number of replicas in every round.
 
         There is one engine thread per CPU if the number of replicas divides that of the CPUs. The total of slots is the
         same for all.
@@ -66,7 +66,9 @@ class ReplicasPlan(BusyPlan):
         cpus = set(self.server_cpus)
         layouts = [Layout.of(replicas, cpus=len(cpus), slots=self.slots) for replicas in self.replicas]
         with running_on(self.generator_cpus):
-            found = in_turns(layouts, self.rounds, "replicas", lambda layout: take_turn(layout, self, sentences))
+            found = measure_rounds(
+                layouts, self.rounds, "replicas", lambda layout: measure_busy(layout, self, sentences)
+            )
         text = (
             f"**{bundle.manifest.name}**, {bundle.manifest.precision}, {sentences.direction}, greedy search, engines "
             f"with one thread. Closed loop of {self.clients} clients over gRPC that take turns among the replicas; "
@@ -123,8 +125,8 @@ def million_cost(sentences_per_second: float, plan: ReplicasPlan) -> Figures:
     return cost
 
 
-def take_turn(layout: Layout, plan: ReplicasPlan, sentences: ServedSentences) -> Figures:
-    """Starts replicas, keeps them busy, and returns the figures of the turn."""
+def measure_busy(layout: Layout, plan: ReplicasPlan, sentences: ServedSentences) -> Figures:
+    """Starts replicas, keeps them busy, and returns their figures."""
     command = command_of(plan.bundle, layout.engines, layout.slots)
     started_seconds = time.monotonic()
     with serving(command, plan.server_cpus, layout.replicas) as each:
@@ -132,7 +134,7 @@ def take_turn(layout: Layout, plan: ReplicasPlan, sentences: ServedSentences) ->
         replicas = balanced_by_clients(each)
         # Before a client has connected to all replicas, one may have to refuse requests meant for others.
         targets = replace(replicas.targets, retries=True)
-        figures = BusyClients(plan, sentences, targets, each).take_turn("grpc")
+        figures = BusyClients(plan, sentences, targets, each).measure_busy("grpc")
     return {
         **layout.figures,
         **figures,

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from benchmarks.harness.plan import Positive
 from benchmarks.harness.report import Columns, Figures, Report, Table
-from benchmarks.harness.rounds import in_turns
+from benchmarks.harness.rounds import measure_rounds
 from benchmarks.systems.compared_model import ModelsPlan
 from benchmarks.systems.engine import search_options, specs_of
 from benchmarks.systems.native_engine import LiveNativeEngines, settings_of
@@ -89,14 +89,14 @@ class ScheduledModel:
         label, rounds = f"{part}, {self.bundle.manifest.name}", self.plan.rounds
         match part:
             case "prefill":
-                found = in_turns(self.plan.budgets, rounds, label, self._prefill)
+                found = measure_rounds(self.plan.budgets, rounds, label, self._prefill)
                 return _compared("budget, tokens", found, ALL_AT_ONCE)
             case "head-of-line":
-                found = in_turns((0, *self.plan.neighbors), rounds, label, self._head_of_line)
+                found = measure_rounds((0, *self.plan.neighbors), rounds, label, self._head_of_line)
                 rows = ("short request, median, ms", "short request, p99, ms")
                 return _compared("long requests in each engine", found, *rows)
             case "work-conservation":
-                return Table("all sentences at once", in_turns(SEARCHES, rounds, label, self._conservation))
+                return Table("all sentences at once", measure_rounds(SEARCHES, rounds, label, self._conservation))
 
     def _engines(self, budget: int | None = None) -> LiveNativeEngines:
         """Starts an engine per CPU; the default budget is that of the server."""

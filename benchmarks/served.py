@@ -173,11 +173,11 @@ class BusyClients:
     targets: Targets
     servers: Sequence[ServedProcess]
 
-    def take_turn(self, interface: Interface) -> Figures:
+    def measure_busy(self, interface: Interface) -> Figures:
         """Keeps the servers busy over one interface. Each client sends its next request when it has its answer."""
-        return asyncio.run(self._take_turn(interface))
+        return asyncio.run(self._measure_busy(interface))
 
-    async def _take_turn(self, interface: Interface) -> Figures:
+    async def _measure_busy(self, interface: Interface) -> Figures:
         plan, readings = self.plan, list[Reading]()
         kind = request_kind(interface, self.sentences.direction)
         # A closed loop ignores the rate. It only determines how many requests there are.

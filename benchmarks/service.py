@@ -24,7 +24,7 @@ from tqdm import tqdm
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Columns, Figures, Report, Table
-from benchmarks.harness.rounds import in_turn, in_turns
+from benchmarks.harness.rounds import measure_rounds, rotated
 from benchmarks.served import (
     BusyClients,
     BusyPlan,
@@ -166,7 +166,7 @@ def measure_lone(
     found: dict[str, list[Figures]] = {name: [] for name in clients}
     for number in tqdm(range(rounds), "service, one client", unit=" rounds", disable=None):
         taken = [
-            ask_all(clients, in_turn(list(clients), number + place), sentence, clock)
+            ask_all(clients, rotated(list(clients), number + place), sentence, clock)
             for place, sentence in enumerate(sentences)
         ]
         for name in clients:
@@ -193,7 +193,7 @@ def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Columns:
         clients = BusyClients(plan, sentences, replace(server.targets, connections=1), (server,))
 
         def keep_busy(name: str) -> Figures:
-            figures = clients.take_turn(INTERFACES[name])
+            figures = clients.measure_busy(INTERFACES[name])
             return {**figures, "CPU outside the engines, %": 100 - figures["CPU in engines, %"]}
 
-        return in_turns(INTERFACES, plan.rounds, "service, many clients", keep_busy)
+        return measure_rounds(INTERFACES, plan.rounds, "service, many clients", keep_busy)

@@ -16,7 +16,7 @@ from torch.nn import functional
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import BenchmarkPlan, Positive
 from benchmarks.harness.report import Figures, Report, Table
-from benchmarks.harness.rounds import in_turns
+from benchmarks.harness.rounds import measure_rounds
 from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig, read_recipe, recipe_path
 from model.data.batches import Batch
 from model.errors import reason_of
@@ -72,7 +72,7 @@ class TrainingPlan(BenchmarkPlan):
             tokens = sum(batch.count_tokens() for batch in batches[WARM_UP_STEPS:])
             return dict(zip(ROWS, (1e3 * seconds / self.steps, tokens / seconds), strict=True))
 
-        columns = in_turns(systems, self.rounds, f"training, {vocabulary} tokens", train)
+        columns = measure_rounds(systems, self.rounds, f"training, {vocabulary} tokens", train)
         text = (
             f"Recipe {self.recipe}, {chosen_precision(config.training)}, {config.training.batch_tokens} tokens a step,"
             f" {vocabulary} tokens in the vocabulary; rounds: {self.rounds}."

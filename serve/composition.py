@@ -20,7 +20,7 @@ from serve.documents_api.background import BackgroundDocuments
 from serve.documents_api.http import HttpDocuments
 from serve.documents_api.parts import DocumentParts
 from serve.documents_api.translator import SegmentTranslator
-from serve.edge.arrivals import HTTP_TURNS, Arrivals
+from serve.edge.arrivals import HTTP_ITERATIONS, Arrivals
 from serve.edge.auth import Security
 from serve.edge.body_parser import BodyParser
 from serve.edge.interface import Interface
@@ -175,7 +175,7 @@ class RestBuilder:
     ) -> None:
         self._core = core
         settings = core.settings
-        self._arrivals = Arrivals(HTTP_TURNS, lambda: core.load_shedder.busy)
+        self._arrivals = Arrivals(HTTP_ITERATIONS, lambda: core.load_shedder.busy)
         self._limits = limits
         self._reader = self._request_reader(settings.max_body_bytes)
         self._parser = BodyParser(core.max_values)

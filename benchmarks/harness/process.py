@@ -1,8 +1,8 @@
 """A measured system in its own process: `run_system` is the outside, `work` the inside.
 
 The process isolates the memory and the libraries of a system. Both sides exchange lines of JSON over standard input and
-output: options, answered by the seconds of loading, then one `Turn` per task. The inside imports only the standard
-library: it adds nothing to the memory of a system. Also: the CPUs of a process (Linux only).
+output: options, answered by the seconds of loading, then one `Measurement` per task. The inside imports only the
+standard library: it adds nothing to the memory of a system. Also: the CPUs of a process (Linux only).
 """
 
 import json
@@ -23,8 +23,8 @@ from benchmarks.harness.errors import BenchmarkError
 Work = Callable[[], int]
 
 
-class Turn(NamedTuple):
-    """The result of one turn: target tokens, duration, and peak memory of the process since its start."""
+class Measurement(NamedTuple):
+    """The result of one measurement: target tokens, duration, and peak memory of the process since its start."""
 
     tokens: int
     seconds: float
@@ -49,7 +49,7 @@ def work(load: Callable[..., Any]) -> None:
         task: Work = system.prepare(**json.loads(line))
         started = time.perf_counter()
         tokens = task()
-        print(json.dumps(Turn(tokens, time.perf_counter() - started, peak_bytes())), flush=True)
+        print(json.dumps(Measurement(tokens, time.perf_counter() - started, peak_bytes())), flush=True)
 
 
 def peak_bytes(process_id: int | None = None) -> int:
@@ -76,7 +76,7 @@ class Launch(NamedTuple):
 
 
 class SystemProcess(NamedTuple):
-    """A system that waits for its turns."""
+    """A system that waits for its tasks."""
 
     name: str
     process: subprocess.Popen[str]

@@ -18,7 +18,7 @@ from model.provenance import MarkError, Provenance, fill
 
 # Smaller figures have one decimal or two, so that they have about three digits.
 FINE, FINEST = 100, 10
-# The figures of one turn, by row of a table, and those of every round, by column.
+# The figures of one measurement, by row of a table, and those of every round, by column.
 Figures = dict[str, float]
 Columns = Mapping[str, Sequence[Figures]]
 

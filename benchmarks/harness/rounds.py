@@ -1,6 +1,6 @@
 """Rounds in which systems take turns, so that other load on the machine affects all of them alike.
 
-Every round begins with another system. `in_turns` measures variants in this process, `play` systems in processes.
+Every round begins with another system. `measure_rounds` measures variants in this process, `play` systems in processes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,26 +9,26 @@ from typing import NamedTuple, TypeVar
 
 from tqdm import tqdm
 
-from benchmarks.harness.process import Launch, Turn, run_system
+from benchmarks.harness.process import Launch, Measurement, run_system
 
 Variant = TypeVar("Variant")
 Result = TypeVar("Result")
 
 
-def in_turn(systems: Sequence[Variant], number: int) -> list[Variant]:
+def rotated(systems: Sequence[Variant], number: int) -> list[Variant]:
     """Returns the order of a round: round `number` begins with system `number` modulo their count."""
     first = number % len(systems)
     return [*systems[first:], *systems[:first]]
 
 
-def in_turns(
+def measure_rounds(
     variants: Iterable[Variant], rounds: int, label: str, measure: Callable[[Variant], Result]
 ) -> dict[str, list[Result]]:
     """Measures each variant once per round, and shows a labeled progress bar; returns the results by name."""
     names = {str(variant): variant for variant in variants}
     found: dict[str, list[Result]] = {name: [] for name in names}
-    order = [name for number in range(rounds) for name in in_turn(list(names), number)]
-    for name in tqdm(order, label, unit=" turns", disable=None):
+    order = [name for number in range(rounds) for name in rotated(list(names), number)]
+    for name in tqdm(order, label, unit=" runs", disable=None):
         found[name].append(measure(names[name]))
     return found
 
@@ -37,12 +37,12 @@ class Round(NamedTuple):
     """The results of one system in one round, by task."""
 
     load_seconds: float
-    turns: dict[str, Turn]
+    measurements: dict[str, Measurement]
 
     @property
     def peak_bytes(self) -> int:
         """Peak resident memory after all tasks."""
-        return max(turn.peak_bytes for turn in self.turns.values())
+        return max(measurement.peak_bytes for measurement in self.measurements.values())
 
 
 def play(launches: Sequence[Launch], rounds: int, label: str) -> dict[str, list[Round]]:
@@ -52,15 +52,15 @@ def play(launches: Sequence[Launch], rounds: int, label: str) -> dict[str, list[
     """
     played: dict[str, list[Round]] = {launch.name: [] for launch in launches}
     tasks = list(launches[0].tasks)
-    with tqdm(total=rounds * len(launches) * (1 + len(tasks)), desc=label, unit=" turns", disable=None) as progress:
+    with tqdm(total=rounds * len(launches) * (1 + len(tasks)), desc=label, unit=" runs", disable=None) as progress:
         for number in range(rounds):
             with ExitStack() as stack:
-                order = [(each, stack.enter_context(run_system(each))) for each in in_turn(launches, number)]
+                order = [(each, stack.enter_context(run_system(each))) for each in rotated(launches, number)]
                 for launch, system in order:
                     played[launch.name].append(Round(system.ask(launch.options), {}))
                     progress.update()
                 for task in tasks:
                     for launch, system in order:
-                        played[launch.name][-1].turns[task] = Turn(*system.ask(launch.tasks[task]))
+                        played[launch.name][-1].measurements[task] = Measurement(*system.ask(launch.tasks[task]))
                         progress.update()
     return played

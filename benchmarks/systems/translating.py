@@ -1,4 +1,4 @@
-"""Translators as measured systems: their sentences, static batches and turns, the same for all.
+"""Translators as measured systems: their sentences, static batches and runs, the same for all.
 
 Sentences are token ids with limits of their translation; a file brings them to the processes. Made-up sentences are
 reproducible. Sentences of a static batch share their limits, because systems take these once per batch, and have

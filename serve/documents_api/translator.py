@@ -54,7 +54,7 @@ class SegmentTranslator:
         self._authenticator = authenticator
         slots = min(model.pipeline.settings.total_slots for model in models)
         self.in_flight = max(1, slots // 2)
-        self._turns = asyncio.Semaphore(self.in_flight)
+        self._free_segments = asyncio.Semaphore(self.in_flight)
 
     def check(self, request: TranslateRequest, record: RequestRecord) -> None:
         """Checks the languages and the model of a request.
@@ -111,7 +111,7 @@ class SegmentTranslator:
             request = request._replace(
                 ignore_tags=IGNORE_TAGS, splitting_tags=SPLITTING_TAGS, non_splitting_tags=NON_SPLITTING_TAGS
             )
-        async with self._turns:
+        async with self._free_segments:
             return await self._translate(request, record)
 
     async def _translate(self, request: TranslateRequest, record: RequestRecord) -> str:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from starlette.exceptions import HTTPException
 
 from serve.errors import InvalidRequestError, RequestTooLargeError
-from serve.translation.turns import run_turn
+from serve.translation.large_work import run_part
 
 # The `wbits` argument of zlib: 16 is added for a gzip header.
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
@@ -34,29 +34,29 @@ def check_coding(coding: str) -> str | None:
 async def decompress(
     body: bytes, coding: str, max_bytes: int, deadline_seconds: float, reserve: Callable[[], object]
 ) -> bytes:
-    """Returns the content of a body: a small one at once, a large one in a turn with other large input.
+    """Returns the content of a body: a small one at once, a large one after other large input, in a thread.
 
     Args:
         body: one compressed stream.
         coding: `gzip` or `deflate`.
         deadline_seconds: on the clock of `time.monotonic`.
-        reserve: is called before large content waits for its turn; may raise.
+        reserve: is called before large content waits for the thread; may raise.
 
     Raises:
         InvalidRequestError: if the body is not one complete stream of the encoding.
         RequestTooLargeError: if the content has more than `max_bytes`.
-        DeadlineExceededError: if large content waits for its turn until the deadline.
+        DeadlineExceededError: if large content waits for the thread until the deadline.
     """
     stream = _Stream(coding)
     if len(body) > SMALL_CONTENT_BYTES:
         reserve()
-        content = await run_turn(deadline_seconds, stream.read, body, max_bytes + 1)
+        content = await run_part(deadline_seconds, stream.read, body, max_bytes + 1)
     else:
         first_bytes = min(SMALL_CONTENT_BYTES, max_bytes + 1)
         content = stream.read(body, first_bytes)
         if first_bytes == len(content) <= max_bytes:  # there may be more
             reserve()
-            content += await run_turn(deadline_seconds, stream.read, stream.rest, max_bytes + 1 - len(content))
+            content += await run_part(deadline_seconds, stream.read, stream.rest, max_bytes + 1 - len(content))
     if len(content) > max_bytes:
         raise too_large(max_bytes)
     stream.check_end()

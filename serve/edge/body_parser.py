@@ -2,14 +2,14 @@
 
 from serve.edge.bodies import Body, parse_body
 from serve.edge.value_limit import check_json
-from serve.translation.turns import run_turn
+from serve.translation.large_work import run_part
 
 # Is parsed in less than a millisecond.
 SMALL_BODY_BYTES = 1 << 16
 
 
 class BodyParser:
-    """Parses bodies of up to `max_values` values: small ones at once, large ones in turns with other large input."""
+    """Parses bodies of up to `max_values` values: small ones at once, large ones one after the other in a thread."""
 
     def __init__(self, max_values: int) -> None:
         self.max_values = max_values
@@ -19,11 +19,11 @@ class BodyParser:
 
         Raises:
             InvalidRequestError: names the field, or `body` if the body is not JSON or has too many values.
-            DeadlineExceededError: if a large body waits for its turn until the deadline.
+            DeadlineExceededError: if a large body waits for the thread until the deadline.
         """
         if len(data) <= SMALL_BODY_BYTES:
             return self._parse(data, kind)
-        return await run_turn(deadline_seconds, self._parse, data, kind)
+        return await run_part(deadline_seconds, self._parse, data, kind)
 
     def _parse(self, data: bytes, kind: type[Body]) -> Body:
         check_json(data, self.max_values)

@@ -13,8 +13,8 @@ from pydantic_core import to_json
 
 from serve.protect.alignment import Alignment
 from serve.translation.attention import AttentionResponse, PairAttention
+from serve.translation.large_work import Pace
 from serve.translation.response import Alternative, ScoreResponse, TranslationResponse, TranslationScore
-from serve.translation.turns import Pace
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, AttentionResponse)
 

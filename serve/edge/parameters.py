@@ -18,7 +18,7 @@ from serve.sandbox.frames import Item
 from serve.sandbox.limits import MEBIBYTE, Limits
 from serve.sandbox.sandbox import Sandbox
 from serve.sandbox.worker import Refusal
-from serve.translation.turns import run_turn
+from serve.translation.large_work import run_part
 
 JSON = "application/json"
 # A form is in memory as the body, as frames and as values.
@@ -93,7 +93,7 @@ class ParameterReader:
         if len(data) <= SMALL_BODY_BYTES:
             return parse_parameters(data, content_type, query, self._max_values)
         if media_type_of(content_type) not in (FORM, MULTIPART):
-            return await run_turn(deadline_seconds, parse_parameters, data, content_type, query, self._max_values)
+            return await run_part(deadline_seconds, parse_parameters, data, content_type, query, self._max_values)
         of_query = parse_pairs("query", query, self._max_values)
         return _join(of_query, await self._parse_large(data, content_type, deadline_seconds))
 

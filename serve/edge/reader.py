@@ -2,7 +2,7 @@
 
 A body is read and decompressed up to its limit. It has its own time, whatever deadline the client sets. All bodies that
 are being read share a bound; beyond it, the oldest one ends as if its time were over. Large complete bodies wait for
-their turns to be decompressed and parsed. They share another bound; beyond it, a new one is refused.
+the thread to be decompressed and parsed. They share another bound; beyond it, a new one is refused.
 """
 
 import asyncio

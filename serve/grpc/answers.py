@@ -12,8 +12,8 @@ from serve.grpc.messages import (
     translate_response,
     translation_message,
 )
+from serve.translation.large_work import Pace
 from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.turns import Pace
 
 
 async def write_translation_message(response: TranslationResponse) -> translation_pb2.TranslateResponse:

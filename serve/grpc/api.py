@@ -18,7 +18,7 @@ from protos.translation_pb2 import (
     ScoreRequest,
     TranslateRequest,
 )
-from serve.edge.arrivals import GRPC_TURNS, Arrivals
+from serve.edge.arrivals import GRPC_ITERATIONS, Arrivals
 from serve.edge.auth import Security
 from serve.edge.load_shedding import LoadShedder
 from serve.errors import InvalidRequestError, ServiceError
@@ -110,7 +110,7 @@ class GrpcApi:
             limits.message_bytes, max_idle_connections(), metrics.grpc_connections_ignored.inc
         )
         self._watching: asyncio.Task[None] | None = None
-        self._arrivals = Arrivals(GRPC_TURNS, lambda: load_shedder.busy)
+        self._arrivals = Arrivals(GRPC_ITERATIONS, lambda: load_shedder.busy)
         self._guard = RequestGuard(
             security.authenticator,
             load_shedder,

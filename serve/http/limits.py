@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from serve.host.client_address import network_of
 from serve.host.system import max_open_files
-from serve.http.turns import Turns
+from serve.http.step_queue import StepQueue
 from serve.observability.connections import CloseReason, ConnectionMetrics
 
 MAX_CONNECTIONS = 4096
@@ -26,7 +26,7 @@ MAX_HELD_BYTES = 64 << 20
 PEAK_CONNECTIONS = 100
 # Connections, of those that have waited longest, that are searched for one whose client has sent nothing new.
 EVICTION_CANDIDATES = 16
-# Input of a connection that is parsed before others have their turn.
+# Input of a connection that is parsed before that of others.
 INPUT_BYTES = 16 << 10
 
 
@@ -105,7 +105,7 @@ class Connections:
         self.limits = limits
         self.metrics = metrics
         self.input_buffer = memoryview(bytearray(INPUT_BYTES))
-        self.handshakes, self.pipelined = Turns(), Turns()
+        self.handshakes, self.pipelined = StepQueue(), StepQueue()
         self._networks: dict[LimitedConnection, str] = {}
         self._counts = Counter[str]()
         # Connections in the order in which they began to wait; those whose requests are in progress are absent.
@@ -129,7 +129,7 @@ class Connections:
         self._tasks[request] = asyncio.create_task(self._run(request))
 
     async def _run(self, request: Coroutine[Any, Any, None]) -> None:
-        # A callback of the finished task would take another turn of the event loop.
+        # A callback of the finished task would take another iteration of the event loop.
         try:
             await request
         finally:

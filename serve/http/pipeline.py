@@ -1,8 +1,8 @@
 """The requests of one HTTP/1.1 connection, from its input to their answers.
 
 Requests are answered in order. The next one starts when the system has taken the answers before, which it does only
-while the client reads. So a client that does not read gets no further work done. In each turn of the event loop, one
-request starts of all those that waited behind another one on their connection.
+while the client reads. So a client that does not read gets no further work done. In each iteration of the event loop,
+one request starts of all those that waited behind another one on their connection.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ class Pipeline(BoundedParser):
             self._wait()
 
     def start_later(self) -> None:
-        """Starts the next request, if there is one, when it is its turn."""
+        """Starts the next request, if there is one, in its iteration."""
         if self._waiting:
             self._all.pipelined.add(self.start_next)
 
@@ -180,7 +180,7 @@ class Pipeline(BoundedParser):
             self._all.set_waiting(self._connection, Wait.CLOSE)
             return
         if self._waiting:
-            self._all.set_waiting(self._connection, Wait.NEXT_REQUEST)  # until its turn
+            self._all.set_waiting(self._connection, Wait.NEXT_REQUEST)  # until its iteration
             self.start_later()
             return
         self.resume_reading()

@@ -26,10 +26,10 @@ BACKLOG = 512
 # The system takes no more of an answer while so much waits for the client. Its default, megabytes, would make clients
 # that do not read seem to read.
 SYSTEM_UNSENT_BYTES = 16 << 10
-# Connections accepted before other work of the event loop has its turn. If several processes accept, one at a time
+# Connections accepted before other work of the event loop runs. If several processes accept, one at a time
 # leaves the next to a process that is idle.
-ACCEPTED_PER_TURN = 16
-SHARED_ACCEPTED_PER_TURN = 1
+ACCEPTED_PER_ITERATION = 16
+SHARED_ACCEPTED_PER_ITERATION = 1
 # Pause after a failed `accept`, for example because no file descriptor is free.
 ACCEPT_PAUSE_SECONDS = 1.0
 # At a shutdown: time in which requests in transit are still answered, then maximum time for connections to close.
@@ -98,7 +98,7 @@ class Listener:
         """
         self._socket = listening
         self._shared = shared
-        self._accepted_per_turn = SHARED_ACCEPTED_PER_TURN if shared else ACCEPTED_PER_TURN
+        self._accepted_per_iteration = SHARED_ACCEPTED_PER_ITERATION if shared else ACCEPTED_PER_ITERATION
         self._serve = serve
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
@@ -134,7 +134,7 @@ class Listener:
         self._loop.add_reader(self._socket, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(self._accepted_per_turn):
+        for _ in range(self._accepted_per_iteration):
             if not self._accept_one():
                 return
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import cast
 
 from serve.http.limits import INPUT_BYTES, HttpLimits
-from serve.http.turns import Turns
+from serve.http.step_queue import StepQueue
 
 # With these buffer limits, a transport pauses its protocol at any unsent byte and resumes it when all bytes are sent.
 # asyncio's TLS pauses from the size of `high` on, a socket beyond it.
@@ -26,11 +26,11 @@ class TlsLayer(SSLProtocol):
     max_size = INPUT_BYTES  # of a read
 
     def __init__(
-        self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, limits: HttpLimits, turns: Turns
+        self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, limits: HttpLimits, steps: StepQueue
     ) -> None:
         loop = asyncio.get_running_loop()
         self._shaken = loop.create_future()
-        self._turns = turns
+        self._steps = steps
         super().__init__(
             loop,
             protocol,
@@ -59,12 +59,12 @@ class TlsLayer(SSLProtocol):
         self._app_protocol_get_buffer = self._app_protocol_buffer_updated = None
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Takes input; that of the handshake waits for its turn."""
+        """Takes input; that of the handshake waits for its step."""
         if self._shaken.done():
             super().buffer_updated(nbytes)
         else:
             self._below.pause_reading()
-            self._turns.add(partial(self._shake, nbytes))
+            self._steps.add(partial(self._shake, nbytes))
 
     def _shake(self, nbytes: int) -> None:
         if not self._below.is_closing():

@@ -62,7 +62,7 @@ class Reloader:
         self._loader = loader
         self._lifecycle = lifecycle
         self._metrics = metrics
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[ReloadReport]] = set()
         self._failed_loads: list[frozenset[Thread]] = []
 
@@ -94,7 +94,7 @@ class Reloader:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _reload(self) -> ReloadReport:
-        async with self._turn:
+        async with self._lock:
             report = await self._follow_folder()
             # Frees memory of models retired by earlier reloads; those of this one are still stopping.
             await run_in_daemon_thread(trim_memory)

@@ -56,7 +56,7 @@ class Scheduler(RequestScheduler):
             queue_timeout_seconds=queue_timeout_seconds,
         )
         self._prefill_token_budget = prefill_token_budget
-        # As many rows may pass a wide sequence as an engine has: about one turn of its rows.
+        # As many rows may pass a wide sequence as an engine has: about one pass of its rows.
         self._waiting = FairQueue(pass_limit_rows=self._engine_rows)
         self._running = Running(running_token_budget)
         self._throughput = ThroughputEstimate(slots)

@@ -23,11 +23,11 @@ class _StreamState:
     """The requests of one stream.
 
     Attributes:
-        turn: held by the request that is admitted next.
+        lock: held by the request that is admitted next.
         inside: number of admitted requests, waiting or running.
     """
 
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     inside: int = 0
 
     def leave(self) -> None:
@@ -87,7 +87,7 @@ class StreamQuota:
         try:
             # One request per stream queues for the lock and moves to its end after a failed try. So streams take turns
             # however many requests they have, and a request that must leave room does not block one that need not.
-            async with asyncio.timeout_at(deadline_seconds), state.turn:
+            async with asyncio.timeout_at(deadline_seconds), state.lock:
                 while not await self._try(reservation, rows, state):
                     pass
         except TimeoutError:

@@ -34,8 +34,8 @@ class JoinedMetrics:
             "dragoman_process_restarts", "Replaced processes, by reason.", ("reason",), registry=self._own
         )
         self._restarts = {reason: restarts.labels(reason) for reason in get_args(RestartReason)}
-        self._turn = asyncio.Lock()
-        # The reading that waits for its turn, with all who wait for it.
+        self._lock = asyncio.Lock()
+        # The reading that waits for the lock, with all who wait for it.
         self._next: asyncio.Task[str] | None = None
 
     def count_restart(self, reason: RestartReason) -> None:
@@ -58,11 +58,11 @@ class JoinedMetrics:
     async def read(self) -> str:
         """Returns the metrics in Prometheus text format. Who asks while they are read shares the next reading."""
         if self._next is None:
-            self._next = asyncio.create_task(self._read_in_turn())
+            self._next = asyncio.create_task(self._read_locked())
         return await asyncio.shield(self._next)
 
-    async def _read_in_turn(self) -> str:
-        async with self._turn:
+    async def _read_locked(self) -> str:
+        async with self._lock:
             self._next = None
             return await self._read()
 

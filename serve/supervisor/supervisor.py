@@ -91,7 +91,7 @@ class Supervisor:
         self._places: dict[int, WorkerProcess] = {}
         self._ends = dict.fromkeys(range(self._count), 0)
         self._metrics = JoinedMetrics(self._workers)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ready = False
         self._was_ready = False
@@ -212,7 +212,7 @@ class Supervisor:
 
     async def _reload(self) -> ReloadReport:
         """Reloads the models of one worker after the other."""
-        async with self._turn:
+        async with self._lock:
             reports = {}
             for number, worker in sorted(self._places.items()):
                 with suppress(LinkClosedError):
@@ -232,7 +232,7 @@ class Supervisor:
 
     async def _restart(self, workers: list[WorkerProcess]) -> None:
         """Replaces one worker after the other: each retires when its successor serves."""
-        async with self._turn:
+        async with self._lock:
             for old in workers:
                 if not self._holds_place(old):
                     continue

@@ -8,7 +8,7 @@ from functools import partial
 
 from serve.languages import detector
 from serve.languages.detector import MAX_CHARACTERS, detect_language
-from serve.translation.turns import SMALL_TEXT_BYTES, run_turn
+from serve.translation.large_work import SMALL_TEXT_BYTES, run_part
 
 _TAG = re.compile("<[^<>]*>")
 # Characters of markup that are searched for text.
@@ -54,14 +54,14 @@ async def detect_languages(
         markup: the texts have tags, which are not read.
 
     Raises:
-        DeadlineExceededError: if a turn does not end before the deadline.
+        DeadlineExceededError: if a part does not end before the deadline.
     """
     if not detector.is_loaded():
         await asyncio.to_thread(detector.load)
     detect = partial(_detect, frozenset(candidates), markup=markup)
     if sum(map(len, texts)) <= SMALL_TEXT_BYTES:
         return list(map(detect, texts))
-    return [await run_turn(deadline_seconds, detect, text) for text in texts]
+    return [await run_part(deadline_seconds, detect, text) for text in texts]
 
 
 def best_guess(detection: Detection, candidates: Sequence[str]) -> DetectedLanguage:

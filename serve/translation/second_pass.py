@@ -17,10 +17,10 @@ from serve.protect.terms.sentence_terms import Prefix
 from serve.scheduler.request_scheduler import RequestScheduler
 from serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from serve.search.hypothesis import Hypothesis
+from serve.translation.large_work import Steps
 from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import Found, ResponseBuilder
 from serve.translation.submission import Submission
-from serve.translation.turns import Steps
 
 MAX_ROUNDS = 6
 # Stands for the placeholders of a sentence, beside the indices of its terms.

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from model.tokenizer.tokenizer import TextTokenizer
+from serve.translation.large_work import normalized_bytes
 from serve.translation.search_plan import TargetVocabulary
-from serve.translation.turns import normalized_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from serve.scheduler.stream_quota import StreamQuota
 from serve.search.hypothesis import Hypothesis
 from serve.translation.attention import NO_HEADS, AttentionReader, AttentionResponse, PairAttention, check_head
 from serve.translation.cache import Hypotheses, ResultCache
+from serve.translation.large_work import SMALL_TEXT_BYTES, Pace, Steps, map_texts, run_part
 from serve.translation.markup import SMALL_MARKUP_BYTES
 from serve.translation.request import ModelRequest, TextRequest
 from serve.translation.response import Found, ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
@@ -31,7 +32,6 @@ from serve.translation.second_pass import SecondPass
 from serve.translation.segments import SegmentedRequest, TextSplitter
 from serve.translation.submission import LoopNotifier, Submission
 from serve.translation.text_model import TextModel
-from serve.translation.turns import SMALL_TEXT_BYTES, Pace, Steps, map_texts, run_turn
 
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"
@@ -228,7 +228,7 @@ class Translator:
     async def attend(self, request: ModelRequest, layer: int | None, head: int | None) -> AttentionResponse:
         """Returns the attention of a layer and head while the model reads the translation of every text.
 
-        Each translation is a turn in the thread of large requests, apart from the engines.
+        Each translation is a part of work in the thread of large requests, apart from the engines.
 
         Args:
             request: as of `score`.
@@ -248,7 +248,7 @@ class Translator:
             specs = await map_texts(partial(self._spec, request), request.texts, request.deadline_seconds)
             tokenized_seconds = time.monotonic()
             texts = zip(request.texts, specs, strict=True)
-            attentions = [await run_turn(request.deadline_seconds, read, text.text, spec) for text, spec in texts]
+            attentions = [await run_part(request.deadline_seconds, read, text.text, spec) for text, spec in texts]
             ended_seconds = time.monotonic()
         timings = Timings(
             tokenize_seconds=tokenized_seconds - started_seconds,
@@ -396,7 +396,7 @@ class Translator:
         """Returns the response for the texts, given the response for the sentences."""
         if segmented.slow_to_join:
             deadline_seconds = segmented.request.deadline_seconds
-            translations = [await run_turn(deadline_seconds, join) for join in segmented.joins(response)]
+            translations = [await run_part(deadline_seconds, join) for join in segmented.joins(response)]
             joined = replace(response, translations=tuple(translations))
         else:
             joined = segmented.join(response)

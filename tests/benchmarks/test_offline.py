@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.process import Turn
+from benchmarks.harness.process import Measurement
 from benchmarks.harness.report import Report, Table
 from benchmarks.harness.rounds import Round
 from benchmarks.offline import (
@@ -148,7 +148,8 @@ def measured(name: str, seconds: float) -> Measured:
 
     def rounds(seconds: float) -> list[Round]:
         return [
-            Round(0.1, dict.fromkeys(("greedy", "beam 4"), Turn(300, each, 10**7))) for each in (seconds, 2 * seconds)
+            Round(0.1, dict.fromkeys(("greedy", "beam 4"), Measurement(300, each, 10**7)))
+            for each in (seconds, 2 * seconds)
         ]
 
     targets = {"greedy": [[4], [5]], "beam 4": [[4], [6]]}

@@ -36,7 +36,7 @@ fork_all(int(sys.argv[2]))
 """
 PR_SET_CHILD_SUBREAPER = 36
 MAX_MESSAGE_BYTES = 1 << 20
-_turn = threading.Lock()
+_lock = threading.Lock()
 _execute_child: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -52,7 +52,7 @@ class ForkedPopen(subprocess.Popen[AnyStr]):
         message = {"command": command, "cwd": os.path.realpath(arguments["cwd"] or "."), "environment": {**environment}}
         message |= {"cpus": [*os.sched_getaffinity(0)], "session": arguments["start_new_session"]}
         files = [own if end == -1 else end for end, own in ends]
-        with _turn:
+        with _lock:
             template = _template()
             socket.send_fds(template, [json.dumps(message).encode()], files)
             self.pid = int(template.recv(100))

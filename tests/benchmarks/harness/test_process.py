@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.errors import BenchmarkError
-from benchmarks.harness.process import Launch, Turn, run_system, running_on
+from benchmarks.harness.process import Launch, Measurement, run_system, running_on
 
-TURN_TAKER = "tests.support.turn_taker:TurnTaker"
+MEASURED_SYSTEM = "tests.support.measured_system:MeasuredSystem"
 
 
 @pytest.fixture(name="launch")
 def _launch(tmp_path: Path) -> Launch:
-    return Launch("system", TURN_TAKER, {"name": "a", "log": str(tmp_path / "log")}, {})
+    return Launch("system", MEASURED_SYSTEM, {"name": "a", "log": str(tmp_path / "log")}, {})
 
 
-def test_a_turn_counts_tokens_over_seconds(launch: Launch) -> None:
+def test_a_measurement_counts_tokens_over_seconds(launch: Launch) -> None:
     with run_system(launch) as system:
         assert system.ask(launch.options) > 0
-        turn = Turn(*system.ask({"tokens": 7}))
-    assert turn.tokens == 7
-    assert turn.tokens_per_second == turn.tokens / turn.seconds
+        measurement = Measurement(*system.ask({"tokens": 7}))
+    assert measurement.tokens == 7
+    assert measurement.tokens_per_second == measurement.tokens / measurement.seconds
 
 
 def test_the_peak_is_that_of_the_system_alone(launch: Launch) -> None:
@@ -29,7 +29,7 @@ def test_the_peak_is_that_of_the_system_alone(launch: Launch) -> None:
     occupied = np.ones(60_000_000)
     with run_system(launch) as system:
         system.ask(launch.options)
-        assert Turn(*system.ask({"tokens": 1})).peak_bytes < occupied.nbytes
+        assert Measurement(*system.ask({"tokens": 1})).peak_bytes < occupied.nbytes
 
 
 def test_the_process_ends_with_the_block(launch: Launch) -> None:
@@ -42,7 +42,7 @@ def test_the_process_ends_with_the_block(launch: Launch) -> None:
 @pytest.mark.parametrize(
     ("load", "options", "reason"),
     [
-        (TURN_TAKER, {"wrong": 1}, r"TypeError: .*unexpected keyword argument 'wrong'"),
+        (MEASURED_SYSTEM, {"wrong": 1}, r"TypeError: .*unexpected keyword argument 'wrong'"),
         ("builtins:print", {}, r"ended with status -?[0-9]+"),
     ],
 )
@@ -54,7 +54,7 @@ def test_a_system_that_does_not_load_is_reported(load: str, options: dict[str, i
         system.ask(options)
 
 
-def test_a_system_killed_between_its_turns_is_reported(launch: Launch) -> None:
+def test_a_system_killed_between_its_tasks_is_reported(launch: Launch) -> None:
     """As by the out-of-memory killer."""
     with run_system(launch) as system:
         system.ask(launch.options)

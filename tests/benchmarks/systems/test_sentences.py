@@ -1,4 +1,4 @@
-"""Sentences, their batches, and turns that translate them."""
+"""Sentences, their batches, and runs that translate them."""
 
 import json
 from collections.abc import Sequence
@@ -87,12 +87,12 @@ class Repeater(Translator):
         (4, [(1, 4, EIGHT)] * 2, [(1, 4, EIGHT)] * 4),
     ],
 )
-def test_a_turn_translates_all_or_some_sentences_after_a_warm_up(
+def test_a_run_translates_all_or_some_sentences_after_a_warm_up(
     alone: int | None, warm_up: list[tuple[int, int, Batching]], work: list[tuple[int, int, Batching]], tmp_path: Path
 ) -> None:
     write_sentences(tmp_path / "sentences.json", [SourceSentence((number, 3), 0, 9) for number in range(20)])
     repeater, output = Repeater(), tmp_path / "output.json"
-    turn = repeater.prepare(
+    run = repeater.prepare(
         sentences=str(tmp_path / "sentences.json"),
         beam_size=4,
         batching="8:examples",
@@ -100,6 +100,6 @@ def test_a_turn_translates_all_or_some_sentences_after_a_warm_up(
         output=str(output),
     )
     assert repeater.calls == warm_up
-    assert turn() == 2 * (alone or 20)
+    assert run() == 2 * (alone or 20)
     assert repeater.calls == warm_up + work
     assert json.loads(output.read_bytes()) == [[number, 3] for number in range(0, 20, 20 // (alone or 20))]

@@ -110,18 +110,18 @@ async def test_parts_of_a_text_with_tags_have_both_tags_of_each_element(items: l
 
 
 async def test_other_tasks_run_between_translations_that_wait_for_nothing() -> None:
-    turns = 0
+    iterations = 0
 
-    async def count_turns() -> None:
-        nonlocal turns
+    async def count_iterations() -> None:
+        nonlocal iterations
         while True:
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
 
     async def translate(segment: Segment) -> str:
         return segment.text
 
-    counting = asyncio.create_task(count_turns())
+    counting = asyncio.create_task(count_iterations())
     await translate_segments([*map(Segment, map(str, range(100))), Segment("A man runs. " * 1000)], translate, 1, int)
     counting.cancel()
-    assert turns >= 100 + 12_000 / PART_CHARACTERS
+    assert iterations >= 100 + 12_000 / PART_CHARACTERS

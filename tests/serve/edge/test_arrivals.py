@@ -17,36 +17,38 @@ from tests.support.conversation import converse
 from tests.support.fakes import FakeModel
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 
-TURNS = 6
+ITERATIONS = 6
 CALLS = 60
 SECONDS_OF_WORK = 0.05
 LONG_SECONDS = 0.5
 
 
-async def turns_until(calls: Arrivals, notes: list[int]) -> int:
-    """Returns after how many turns `come_first` returns, if calls come in the turns of `notes`."""
+async def iterations_until(calls: Arrivals, notes: list[int]) -> int:
+    """Returns after how many iterations `come_first` returns, if calls come in the iterations of `notes`."""
     waiting = asyncio.create_task(calls.come_first())
-    for turn in range(10_000):
+    for iteration in range(10_000):
         if waiting.done():
-            return turn
-        if turn in notes:
+            return iteration
+        if iteration in notes:
             calls.note()
         await asyncio.sleep(0)
     raise AssertionError("it never returned")
 
 
-@pytest.mark.parametrize("last", [0, TURNS // 2, 2 * TURNS])
+@pytest.mark.parametrize("last", [0, ITERATIONS // 2, 2 * ITERATIONS])
 def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
     async def check() -> None:
-        turns = await turns_until(Arrivals(TURNS, lambda: True), list(range(0, last + 1, TURNS // 2)))
-        assert last + 1 < turns <= last + 2 * TURNS + 2
+        iterations = await iterations_until(
+            Arrivals(ITERATIONS, lambda: True), list(range(0, last + 1, ITERATIONS // 2))
+        )
+        assert last + 1 < iterations <= last + 2 * ITERATIONS + 2
 
     asyncio.run(check())
 
 
 def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
     async def check() -> None:
-        calls, loop = Arrivals(TURNS, lambda: True), asyncio.get_running_loop()
+        calls, loop = Arrivals(ITERATIONS, lambda: True), asyncio.get_running_loop()
         started_seconds = loop.time()
         waiting = asyncio.create_task(calls.come_first())
         while not waiting.done() and loop.time() < started_seconds + WAIT_SECONDS:
@@ -58,9 +60,9 @@ def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
     asyncio.run(check())
 
 
-def test_the_work_of_calls_that_wait_begins_in_one_turn_but_for_a_canceled_call() -> None:
+def test_the_work_of_calls_that_wait_begins_in_one_iteration_but_for_a_canceled_call() -> None:
     async def check() -> None:
-        calls = Arrivals(TURNS, lambda: True)
+        calls = Arrivals(ITERATIONS, lambda: True)
         first, canceled, *others = (asyncio.create_task(calls.come_first()) for _ in range(4))
         await asyncio.sleep(0)
         canceled.cancel()
@@ -72,17 +74,17 @@ def test_the_work_of_calls_that_wait_begins_in_one_turn_but_for_a_canceled_call(
 
 def test_without_load_nothing_waits() -> None:
     async def check() -> None:
-        calls = Arrivals(TURNS, lambda: False)
-        assert await turns_until(calls, list(range(10_000))) <= 2
+        calls = Arrivals(ITERATIONS, lambda: False)
+        assert await iterations_until(calls, list(range(10_000))) <= 2
 
     asyncio.run(check())
 
 
 def test_a_call_after_the_wait_of_others_waits_itself() -> None:
     async def check() -> None:
-        calls = Arrivals(TURNS, lambda: True)
+        calls = Arrivals(ITERATIONS, lambda: True)
         await calls.come_first()
-        assert await turns_until(calls, []) > TURNS
+        assert await iterations_until(calls, []) > ITERATIONS
 
     asyncio.run(check())
 

@@ -70,7 +70,7 @@ def test_only_large_content_is_read_in_another_thread(
     assert len(threads) == (2 if aside else 1)
 
 
-def test_a_turn_that_comes_too_late_is_a_missed_deadline() -> None:
+def test_a_thread_that_is_free_too_late_is_a_missed_deadline() -> None:
     body = gzip.compress(bytes(2 * SMALL_CONTENT_BYTES))
     with pytest.raises(DeadlineExceededError):
         asyncio.run(decompress(body, "gzip", 2 * SMALL_CONTENT_BYTES, time.monotonic(), lambda: None))

@@ -87,14 +87,14 @@ def test_pieces_of_scores_make_up_the_whole(response: ScoreResponse) -> None:
 def test_the_event_loop_runs_between_the_pieces(
     monkeypatch: pytest.MonkeyPatch, write: Callable[[], Awaitable[object]]
 ) -> None:
-    monkeypatch.setattr("serve.translation.turns.STRETCH_SECONDS", 0)
+    monkeypatch.setattr("serve.translation.large_work.STRETCH_SECONDS", 0)
 
     async def run() -> int:
-        turns = 0
+        iterations = 0
         writing = asyncio.ensure_future(write())
         while not writing.done():
             await asyncio.sleep(0)
-            turns += 1
-        return turns
+            iterations += 1
+        return iterations
 
     assert asyncio.run(run()) > 5

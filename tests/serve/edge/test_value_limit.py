@@ -80,7 +80,7 @@ def test_the_limit_admits_every_request_with_the_maximum_of_texts(max_texts: int
 
 @pytest.mark.parametrize("kind", [TranslateBody, InferBody])
 @pytest.mark.anyio
-async def test_large_bodies_are_parsed_in_turns_in_a_thread(
+async def test_large_bodies_are_parsed_one_after_the_other_in_a_thread(
     kind: type[Fields], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []

@@ -25,7 +25,7 @@ from serve.edge.value_limit import check_json
 from serve.host.system import max_open_files, raise_most_open_files
 from serve.http.limits import HttpLimits, affordable_connections
 from serve.http.server import Listener, open_port
-from serve.translation import turns
+from serve.translation import large_work
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.raw_http import (
@@ -128,20 +128,20 @@ def test_bodies_in_memory_are_bounded_and_the_oldest_ends(bundle_path: Path) -> 
 
 
 class Gates:
-    """Holds turns back: all of them, and those that parse a body."""
+    """Holds large work back: all of it, and those that parse a body."""
 
     def __init__(self, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.turns, self.parsing, self.parse = (threading.Event() for _ in range(3))
+        self.parts, self.parsing, self.parse = (threading.Event() for _ in range(3))
         for module in ("body_parser", "parameters"):
             monkeypatch.setattr(f"serve.edge.{module}.check_json", self._check_json)
-        self._executor = turns._THREAD._executor
-        self._executor.submit(self.turns.wait)
-        stack.callback(self.turns.set)
+        self._executor = large_work._THREAD._executor
+        self._executor.submit(self.parts.wait)
+        stack.callback(self.parts.set)
         stack.callback(self.parse.set)
 
     @property
     def waiting(self) -> int:
-        """Turns that wait behind the one that runs."""
+        """Parts of large work that wait behind the one that runs."""
         return self._executor._work_queue.qsize()
 
     def _check_json(self, data: bytes, max_values: int) -> None:
@@ -180,7 +180,7 @@ def test_complete_bodies_that_wait_are_bounded_and_a_new_one_is_refused(
             client.send(request)
         eventually(lambda: gates.waiting == count)
         check_refused()
-        gates.turns.set()
+        gates.parts.set()
         assert gates.parsing.wait(WAIT_SECONDS)
         check_refused()
         gates.parse.set()

@@ -189,7 +189,7 @@ def test_invalid_texts_are_not_detected(served: LiveService, body: dict[str, Any
         served.stub("Detect", DetectRequest(**body), DetectResponse)
 
 
-def test_long_texts_are_detected_in_turns(served: LiveService) -> None:
+def test_long_texts_are_detected_in_parts(served: LiveService) -> None:
     texts = [f"{sentence} " * 100 for sentence in (EN, DE, FR)]
     detections = served.post({"text": texts}, path="/v1/detect").json()["detections"]
     assert [each["languages"][0]["code"] for each in detections] == ["en", "de", "fr"]

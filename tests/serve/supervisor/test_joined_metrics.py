@@ -10,7 +10,7 @@ from serve.worker import WorkerState
 
 
 class FakeLink:
-    """Counts the questions, and answers each after some turns of the event loop."""
+    """Counts the questions, and answers each after some iterations of the event loop."""
 
     def __init__(self) -> None:
         self.asked = 0

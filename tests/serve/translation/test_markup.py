@@ -11,8 +11,8 @@ from model.tokenizer.tokenizer import Tokenizer
 from protos.translation_pb2 import TranslateRequest
 from serve.bundle.manifest import AttentionHead
 from serve.translation import translator
+from serve.translation.large_work import run_part
 from serve.translation.markup import FEW_TAGGED_SENTENCES
-from serve.translation.turns import run_turn
 from tests.support.fake_bundles import direction, load_fakes, put_bundle, write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service
@@ -80,23 +80,23 @@ def test_all_alternatives_have_the_tags(letters_live: LiveService) -> None:
     assert len({each["text"] for each in found}) == 3
 
 
-def test_texts_with_many_tags_are_joined_in_turns_of_their_own(
+def test_texts_with_many_tags_are_joined_in_parts_of_their_own(
     letters_live: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that other large requests wait for one of them, not for all."""
-    turns: list[float] = []
+    parts: list[float] = []
 
     async def counted(deadline_seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        turns.append(deadline_seconds)
-        return await run_turn(deadline_seconds, function, *arguments)
+        parts.append(deadline_seconds)
+        return await run_part(deadline_seconds, function, *arguments)
 
-    monkeypatch.setattr(translator, "run_turn", counted)
+    monkeypatch.setattr(translator, "run_part", counted)
     text = f"<div>{'<p>a <b>ab</b></p>' * (FEW_TAGGED_SENTENCES + 1)}</div>"
     answer = letters_live.post({"text": [text] * 3, "format": "html", "options": {"max_target_tokens": 6}})
     assert [structure_of(each["text"]).parents for each in answer.json()["translations"]] == (
         [structure_of(text).parents] * 3
     )
-    assert len(turns) == 3
+    assert len(parts) == 3
 
 
 @pytest.mark.parametrize("text", ["<img src='a'>", "<p></p> <script>ab</script>", "<pre>ab</pre>", "&nbsp;"])

@@ -11,7 +11,7 @@ import pytest
 
 from model.tokenizer.tokenizer import Tokenizer
 from serve.protect.terms.sentence_terms import SentenceTerms
-from serve.translation import turns
+from serve.translation import large_work
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service
@@ -54,12 +54,12 @@ def test_terms_of_long_texts_do_not_block_the_event_loop(
 ) -> None:
     """They are sought and placed in the thread of large requests."""
     text = "ab ba.\nba ab."
-    monkeypatch.setattr(turns, "SMALL_MARKUP_BYTES", len(text) if in_loop else 1)
+    monkeypatch.setattr(large_work, "SMALL_MARKUP_BYTES", len(text) if in_loop else 1)
     threads: set[bool] = set()
     places = {name: getattr(SentenceTerms, name) for name in ("lacking", "place")}
 
     def watched(name: str, terms: SentenceTerms, *arguments: Any) -> Any:
-        threads.add(threading.current_thread().name.startswith("turns"))
+        threads.add(threading.current_thread().name.startswith("large-work"))
         return places[name](terms, *arguments)
 
     for name in places:

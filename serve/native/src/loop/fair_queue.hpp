@@ -55,7 +55,7 @@ class FairQueue {
   }
 
   void push(const SequencePointer& sequence) {
-    sequence->turn = {enter_round(*sequence), next_number_++, 0};
+    sequence->queued = {enter_round(*sequence), next_number_++, 0};
     next_departure_seconds_ = std::min(next_departure_seconds_, sequence->latest_start_seconds());
     some_cancelled_ = some_cancelled_ || sequence->cancelled;
     lines_[sequence->options.rows()].emplace(order_of(*sequence), sequence);
@@ -69,12 +69,12 @@ class FairQueue {
     if (head == nullptr || fitting == nullptr) return nullptr;
     const SequencePointer sequence = *fitting;
     const int64_t rows = sequence->options.rows();
-    const int64_t passed_rows = fitting == head ? 0 : (*head)->turn.passed_rows + rows;
+    const int64_t passed_rows = fitting == head ? 0 : (*head)->queued.passed_rows + rows;
     if (passed_rows > pass_limit_rows_ || !may_start(*sequence)) return nullptr;
-    if (fitting != head) (*head)->turn.passed_rows = passed_rows;
+    if (fitting != head) (*head)->queued.passed_rows = passed_rows;
     lines_[rows].erase(order_of(*sequence));
     int64_t& current = rounds_[sequence->priority].current;
-    current = std::max(current, sequence->turn.round + 1);
+    current = std::max(current, sequence->queued.round + 1);
     leave_round(*sequence);
     return sequence;
   }
@@ -133,7 +133,7 @@ class FairQueue {
   }
 
   static Order order_of(const Sequence& each) {
-    return order_of(each.priority, each.turn.round, each.deadline_seconds, each.turn.number);
+    return order_of(each.priority, each.queued.round, each.deadline_seconds, each.queued.number);
   }
 
   // Returns the first sequence of at most so many rows, or null.

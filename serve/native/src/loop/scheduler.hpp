@@ -40,7 +40,7 @@ class Scheduler {
       : config_(config),
         clock_(std::move(clock)),
         completions_(std::move(completions)),
-        // As many rows may pass a wide sequence as an engine has: about one turn of its rows.
+        // As many rows may pass a wide sequence as an engine has: about one pass of its rows.
         waiting_(config.engine_rows) {}
 
   // Queues all sequences, or none: it returns false after `drain`.

@@ -1,6 +1,6 @@
 // One source sequence from admission to its last token.
 //
-// The scheduler's lock guards state, turn, engine and time of the start. The engine that runs the sequence owns what
+// The scheduler's lock guards state, position in the queue, engine and time of the start. The engine that runs the sequence owns what
 // follows them. The other fields do not change after submission, except for the flag.
 #pragma once
 
@@ -51,8 +51,8 @@ struct Row : Hypothesis {
   int32_t position() const { return static_cast<int32_t>(target_ids.size()); }
 };
 
-// The place in the queue.
-struct Turn {
+// The position in the queue.
+struct QueuePosition {
   int64_t round = 0;
   uint64_t number = 0;      // in the order of submission
   int64_t passed_rows = 0;  // rows that passed the sequence while it was too wide
@@ -64,7 +64,7 @@ struct Sequence : Submission {
   std::atomic<bool> cancelled{false};
 
   State state = State::kWaiting;
-  Turn turn;
+  QueuePosition queued;
   int32_t engine = -1;
   double started_seconds = -1;  // not started
 

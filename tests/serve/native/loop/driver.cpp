@@ -106,7 +106,7 @@ DRAGOMAN_API int64_t driver_line(Loop* loop, uint64_t* out, int64_t capacity) {
   for (const SequencePointer& each : loop->scheduler().line()) {
     if (2 * count + 1 < capacity) {
       out[2 * count] = each->ticket;
-      out[2 * count + 1] = static_cast<uint64_t>(each->turn.passed_rows);
+      out[2 * count + 1] = static_cast<uint64_t>(each->queued.passed_rows);
     }
     ++count;
   }

@@ -1,4 +1,4 @@
-"""Large requests are split and tokenized in turns in a thread: they block neither the event loop nor each other."""
+"""Large requests are split and tokenized in parts in a thread: they block neither the event loop nor each other."""
 
 import asyncio
 import math
@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from serve.errors import DeadlineExceededError
-from serve.translation import turns
-from serve.translation.response import Translation
-from serve.translation.turns import (
+from serve.translation import large_work
+from serve.translation.large_work import (
     CREDIT_SECONDS,
+    PART_CHARACTERS,
     SMALL_TEXT_BYTES,
     STRETCH_SECONDS,
-    TURN_CHARACTERS,
-    TurnThread,
+    LargeWorkThread,
     normalized_bytes,
 )
+from serve.translation.response import Translation
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS
 from tests.support.translators import LETTERS, NumberTokenizer, TranslatorBench
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 # NFKC makes 33 bytes of its 3.
 LIGATURE = "\ufdfa"
 QUARTERS = ["5".ljust(SMALL_TEXT_BYTES // 4)] * 4
-LARGE = "5" + " " * TURN_CHARACTERS
+LARGE = "5" + " " * PART_CHARACTERS
 
 
 class WatchedTokenizer(NumberTokenizer):
@@ -88,7 +88,7 @@ async def test_a_small_request_does_not_wait_for_a_large_one(bench: TranslatorBe
     await large
 
 
-async def test_large_requests_take_turns() -> None:
+async def test_large_requests_alternate() -> None:
     order: list[str] = []
     both_wait = threading.Event()
 
@@ -105,7 +105,7 @@ async def test_large_requests_take_turns() -> None:
     assert order == [number.translate(LETTERS) for number in "343434"]
 
 
-async def test_a_request_waits_for_its_turn_until_its_deadline(bench: TranslatorBench) -> None:
+async def test_a_request_waits_for_the_thread_until_its_deadline(bench: TranslatorBench) -> None:
     go_on = threading.Event()
     bench.use(WatchedTokenizer(lambda _: go_on.wait(WAIT_SECONDS)))
     ahead = bench.translate(LARGE)
@@ -133,8 +133,8 @@ async def test_the_thread_works_an_eighth_of_the_time_after_its_credit_is_spent(
         started.append(clock.seconds)
         pass_time(1.0)
 
-    monkeypatch.setattr(turns, "time", FakeTime)
-    thread = TurnThread()
+    monkeypatch.setattr(large_work, "time", FakeTime)
+    thread = LargeWorkThread()
     for _ in range(4):
         await thread.run(math.inf, work)
     assert started == pytest.approx([0.0, 8 - CREDIT_SECONDS, 16 - CREDIT_SECONDS, 24 - CREDIT_SECONDS])

@@ -1,7 +1,7 @@
 """Divides the work for large requests, so that others do not wait for it.
 
-Small input is prepared in the event loop, large input in turns in a thread. One thread serves the large requests of the
-process, one turn at a time, in the order of arrival. So large requests alternate, and small requests wait for none of
+Small input is prepared in the event loop, large input in parts in a thread. One thread serves the large requests of the
+process, one part at a time, in the order of arrival. So large requests alternate, and small requests wait for none of
 them. Over time, the thread works an eighth of the time: large requests occupy at most an eighth of a core. Segmentation
 and tokenization release the interpreter's lock.
 """
@@ -20,14 +20,14 @@ from serve.translation.request import ModelRequest, TextRequest
 
 # Takes less than about a millisecond in the event loop; more is worth the switch to the thread.
 SMALL_TEXT_BYTES = 4096
-# Characters of a turn with several texts.
-TURN_CHARACTERS = 10_000
-# NFKC turns the 3 bytes of U+FDFA into 33.
+# Characters of a part with several texts.
+PART_CHARACTERS = 10_000
+# NFKC makes the 3 bytes of U+FDFA into 33.
 MAX_EXPANSION = 11
 MAX_CHARACTER_BYTES = 4 * MAX_EXPANSION
 # Longest work in the event loop without a pause, up to one step.
 STRETCH_SECONDS = 0.001
-# Time from one turn to the next, per time of the turn.
+# Time from one part to the next, per time of the part.
 PERIODS = 8
 # Rest that may be owed: a lone request of up to 25 ms of work is not slowed down.
 CREDIT_SECONDS = 0.2
@@ -36,28 +36,28 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class TurnThread:
-    """A thread that rests after its turns."""
+class LargeWorkThread:
+    """A thread that rests after each part."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, "turns")
-        # When the rest for all turns so far is over.
+        self._executor = ThreadPoolExecutor(1, "large-work")
+        # When the rest for all parts so far is over.
         self._rested_seconds = 0.0
 
     async def run(self, deadline_seconds: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Returns the result of a function, called in one turn. Canceling the call drops a turn that has not started.
+        """Returns the result of a function, called as one part. Canceling the call drops a part that has not started.
 
         Raises:
-            DeadlineExceededError: if the turn does not end before the deadline on the clock of `time.monotonic`.
+            DeadlineExceededError: if the part does not end before the deadline on the clock of `time.monotonic`.
         """
-        turn = partial(self._turn, partial(function, *args, **kwargs))
+        part = partial(self._work, partial(function, *args, **kwargs))
         try:
             async with asyncio.timeout_at(deadline_seconds):
-                return await asyncio.get_running_loop().run_in_executor(self._executor, turn)
+                return await asyncio.get_running_loop().run_in_executor(self._executor, part)
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before the request was prepared") from None
 
-    def _turn(self, function: Callable[[], T]) -> T:
+    def _work(self, function: Callable[[], T]) -> T:
         time.sleep(max(0.0, self._rested_seconds - CREDIT_SECONDS - time.monotonic()))
         started_seconds, used_seconds = time.monotonic(), time.thread_time()
         try:
@@ -68,9 +68,9 @@ class TurnThread:
             self._rested_seconds = max(self._rested_seconds, started_seconds) + PERIODS * taken_seconds
 
 
-_THREAD = TurnThread()
-# Runs one turn in the thread of the process.
-run_turn = _THREAD.run
+_THREAD = LargeWorkThread()
+# Runs one part in the thread of the process.
+run_part = _THREAD.run
 
 
 async def map_texts(
@@ -88,13 +88,13 @@ async def map_texts(
         small_bytes: texts that take less than about a millisecond together.
 
     Raises:
-        DeadlineExceededError: if a turn does not end before the deadline.
+        DeadlineExceededError: if a part does not end before the deadline.
     """
     if _are_small(texts, small_bytes):
         return list(map(function, texts))
     results: list[T] = []
-    for turn in _split_turns(texts):
-        results += await run_turn(deadline_seconds, list, map(function, turn))
+    for part in _split_parts(texts):
+        results += await run_part(deadline_seconds, list, map(function, part))
     return results
 
 
@@ -112,7 +112,7 @@ class Pace:
 
 
 class Steps:
-    """Runs the steps that follow a search, one per sentence: short ones in the event loop, others in turns."""
+    """Runs the steps that follow a search, one per sentence: short ones in the event loop, others in the thread."""
 
     def __init__(self, request: ModelRequest) -> None:
         """Creates them for a request with sentences as texts: they take long if many have terms or placeholders."""
@@ -125,10 +125,10 @@ class Steps:
         """Returns the result of a function.
 
         Raises:
-            DeadlineExceededError: if its turn does not end before the deadline.
+            DeadlineExceededError: if it does not end before the deadline.
         """
         if not self._short:
-            return await run_turn(self._deadline_seconds, function, *args, **kwargs)
+            return await run_part(self._deadline_seconds, function, *args, **kwargs)
         await self._pace.keep()
         return function(*args, **kwargs)
 
@@ -151,17 +151,17 @@ def _are_small(texts: Sequence[TextRequest], small_bytes: int) -> bool:
     )
 
 
-def _split_turns(texts: Sequence[TextRequest]) -> Iterator[list[TextRequest]]:
-    """Yields the texts in groups of at most `TURN_CHARACTERS`, or of a single text."""
-    turn: list[TextRequest] = []
+def _split_parts(texts: Sequence[TextRequest]) -> Iterator[list[TextRequest]]:
+    """Yields the texts in groups of at most `PART_CHARACTERS`, or of a single text."""
+    part: list[TextRequest] = []
     characters = 0
     for text in texts:
         characters += _characters(text)
-        if turn and characters > TURN_CHARACTERS:
-            yield turn
-            turn, characters = [], _characters(text)
-        turn.append(text)
-    yield turn
+        if part and characters > PART_CHARACTERS:
+            yield part
+            part, characters = [], _characters(text)
+        part.append(text)
+    yield part
 
 
 def _characters(text: TextRequest) -> int:

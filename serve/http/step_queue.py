@@ -1,18 +1,18 @@
-"""Work of many connections, one step in each turn of the event loop."""
+"""Work of many connections, one step in each iteration of the event loop."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 
 
-class Turns:
-    """Steps that take turns, so that everything else goes on between them."""
+class StepQueue:
+    """Steps that run one per iteration, so that everything else goes on between them."""
 
     def __init__(self) -> None:
         self._waiting = deque[Callable[[], object]]()
 
     def add(self, step: Callable[[], object]) -> None:
-        """Runs a step when it is its turn. Requires a running event loop."""
+        """Runs a step after those before it. Requires a running event loop."""
         self._waiting.append(step)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._run)

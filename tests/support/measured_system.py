@@ -1,10 +1,10 @@
-"""A system without computation: it logs its start and its turns to a file."""
+"""A system without computation: it logs its start and its tasks to a file."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 
-class TurnTaker:
+class MeasuredSystem:
     """Returns the requested number of tokens."""
 
     def __init__(self, name: str, log: str) -> None:
