@@ -76,8 +76,8 @@ class ServicePlan(BusyPlan):
         model = (
             f"**{manifest.name}**, {manifest.precision}, {sentences.direction}, greedy search, engines with one thread."
         )
-        asked = min(self.sentences, len(sentences.sentences))
-        one = f"{model} One client, {asked} sentences one at a time; rounds: {self.rounds}."
+        count = min(self.sentences, len(sentences.sentences))
+        one = f"{model} One client, {count} sentences one at a time; rounds: {self.rounds}."
         many = (
             f"Closed loop of {self.clients} clients, {len(short)} sentences of at most {self.words} words; "
             f"engines: {engines}; rounds: {self.rounds}."
@@ -113,9 +113,9 @@ def lone_clients(plan: ServicePlan, sentences: ServedSentences, targets: Targets
             return lambda: sentences.tokenizer.decode(target_ids)
 
         def ask_grpc(sentence: ServedSentence) -> Answer:
-            asked = TranslateRequest(text=[sentence.text])
-            asked.MergeFrom(message)
-            response = stub.Translate(asked, timeout=TIMEOUT_SECONDS)
+            sent = TranslateRequest(text=[sentence.text])
+            sent.MergeFrom(message)
+            response = stub.Translate(sent, timeout=TIMEOUT_SECONDS)
             return lambda: response.translations[0].text
 
         def ask_rest(sentence: ServedSentence) -> Answer:

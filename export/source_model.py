@@ -116,8 +116,8 @@ class Exportable:
         directions = directions_of(self)
         found = tuple(directions.matching(source_language or "", target_language or ""))
         if not found:
-            asked = f"source-language, target-language: {source_language}, {target_language}"
-            raise RunError(f"{asked}: expected languages of a direction of the model: {directions}")
+            languages = f"source-language, target-language: {source_language}, {target_language}"
+            raise RunError(f"{languages}: expected languages of a direction of the model: {directions}")
         return replace(self, directions=found)
 
     def source_ids(self, source_prefix: tuple[int, ...], text: str) -> tuple[int, ...]:

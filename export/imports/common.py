@@ -139,13 +139,13 @@ def find_limits(options: ImportOptions, positions: int | None) -> Limits:
     usual = USUAL_MAX_TOKENS if positions is None else min(USUAL_MAX_TOKENS, positions - 1)
     limits = Limits(options.max_source_tokens or usual, options.max_target_tokens or usual)
     if positions is not None:
-        for field, asked, most in (
+        for field, tokens, limit in (
             ("max-source-tokens", limits.max_source_tokens, positions),
             ("max-target-tokens", limits.max_target_tokens, positions - 1),
         ):
-            if asked > most:
+            if tokens > limit:
                 raise ImportedModelError(
-                    f"{field}: {asked}: expected at most {most}, as the model has {positions} positions"
+                    f"{field}: {tokens}: expected at most {limit}, as the model has {positions} positions"
                 )
     return limits
 

@@ -268,8 +268,8 @@ def _find_root(path: Path, archive: zipfile.ZipFile, options: ImportOptions) -> 
     return min(found, key=len).removesuffix(METADATA_FILE)
 
 
-def _fits(asked: str | None, own: object) -> bool:
-    return asked is None or asked == own
+def _fits(wanted: str | None, own: object) -> bool:
+    return wanted is None or wanted == own
 
 
 def _languages_of(path: Path, archive: zipfile.ZipFile, name: str) -> tuple[object, object]:

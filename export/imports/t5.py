@@ -156,11 +156,11 @@ def _languages(folder: Path, config: T5Config, tokenizer: PieceTokenizer, option
         rules = madlad_rules(folder / SENTENCEPIECE_FILE, tokenizer, languages)
         return select_directions(languages, rules, options)
     tasks = dict(_tasks(config, tokenizer))
-    asked = options.source_language, options.target_language
+    wanted = options.source_language, options.target_language
     found = tuple(
         BundleDirection(source=source, target=target, source_prefix=prefix)
         for (source, target), prefix in tasks.items()
-        if asked[0] in (None, source) and asked[1] in (None, target)
+        if wanted[0] in (None, source) and wanted[1] in (None, target)
     )
     return found or find_directions((), options, source=None, target=None), None
 

@@ -78,9 +78,9 @@ class ListedDirections:
 
     def matching(self, source: str, target: str) -> Iterable[BundleDirection]:
         """Yields the directions with the given languages; an empty one fits every language."""
-        asked = language_code(source), language_code(target)
+        wanted = language_code(source), language_code(target)
         for codes, direction in self._by_codes.items():
-            if asked[0] in ("", codes[0]) and asked[1] in ("", codes[1]):
+            if wanted[0] in ("", codes[0]) and wanted[1] in ("", codes[1]):
                 yield direction
 
     def pairs(self) -> Iterable[tuple[str, str]]:
@@ -89,8 +89,8 @@ class ListedDirections:
 
     def sources_of(self, target: str) -> Collection[str]:
         """Returns the codes of languages that are translated into a language; an empty one fits every language."""
-        asked = language_code(target)
-        return {first for first, last in self._by_codes if asked in ("", last)}
+        wanted = language_code(target)
+        return {first for first, last in self._by_codes if wanted in ("", last)}
 
 
 class AllPairs:
@@ -138,8 +138,8 @@ class AllPairs:
 
     def sources_of(self, target: str) -> Collection[str]:
         """Returns the codes of languages that are translated into a language; an empty one fits every language."""
-        asked = language_code(target)
-        return self._by_code.keys() - {asked} if not asked or asked in self._by_code else ()
+        wanted = language_code(target)
+        return self._by_code.keys() - {wanted} if not wanted or wanted in self._by_code else ()
 
     def _pair(self, source: str, target: str) -> BundleDirection:
         spec, first, last = self._multilingual, self._by_code[source], self._by_code[target]
@@ -184,5 +184,5 @@ def check_golden(manifest: Manifest, golden: Iterable[GoldenSentence]) -> None:
     directions = directions_of(manifest)
     for number, sentence in enumerate(golden):
         if directions.find(sentence.source_language, sentence.target_language) is None:
-            asked = f"{sentence.source_language}-{sentence.target_language}"
-            raise ValueError(f"{number}: {asked}: expected one of {directions}")
+            languages = f"{sentence.source_language}-{sentence.target_language}"
+            raise ValueError(f"{number}: {languages}: expected one of {directions}")

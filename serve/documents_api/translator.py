@@ -75,18 +75,18 @@ class SegmentTranslator:
             ServiceError: if the job exceeds a limit or no model has the direction. The function raises it too.
         """
         record = RequestRecord("document", account=self._authenticator.find_account(job.account))
-        asked = request_for(job.source_language, job.target_language, job.options)
-        target, sources = self._dispatcher.find_languages(asked, record)
+        template = request_for(job.source_language, job.target_language, job.options)
+        target, sources = self._dispatcher.find_languages(template, record)
         if job.source_language == AUTO or len(sources) > 1:
             source = await _detect(document.segments, (*sources, target))
             if source == target:
                 raise equal_languages(target)
-            asked = asked._replace(source_language=source, source_detected=True)
-        asked = asked._replace(priority=PRIORITY, fairness_key=FairnessKey())
+            template = template._replace(source_language=source, source_detected=True)
+        template = template._replace(priority=PRIORITY, fairness_key=FairnessKey())
         try:
             async with self._charge(record, document.characters):
                 try:
-                    yield partial(self._translate_segment, asked, record)
+                    yield partial(self._translate_segment, template, record)
                 except asyncio.CancelledError:
                     raise _InterruptedError from None
         except _InterruptedError:
@@ -105,8 +105,8 @@ class SegmentTranslator:
                     break
             yield
 
-    async def _translate_segment(self, asked: TranslateRequest, record: RequestRecord, segment: Segment) -> str:
-        request = asked._replace(text=(segment.text,), format=segment.format)
+    async def _translate_segment(self, template: TranslateRequest, record: RequestRecord, segment: Segment) -> str:
+        request = template._replace(text=(segment.text,), format=segment.format)
         if segment.format == "xml":
             request = request._replace(
                 ignore_tags=IGNORE_TAGS, splitting_tags=SPLITTING_TAGS, non_splitting_tags=NON_SPLITTING_TAGS

@@ -152,32 +152,32 @@ class DeepLHttp:
     async def translate(self, request: Request) -> Response:
         """Translates each text independently of the others."""
         parameters, deadline_seconds = await self._receive(request)
-        asked = TranslateParameters.parse(parameters, self._dispatcher.check_texts)
-        source, target = self._languages.find_pair(asked.source or None, asked.target, unserved)
-        markup = asked.text_format != PLAIN
-        found = await self._languages.languages_of(asked.texts, source, target, deadline_seconds, markup=markup)
-        texts = [SourceText(text, each.code) for text, each in zip(asked.texts, found, strict=True)]
-        if asked.source.upper() == asked.target.upper():
+        wanted = TranslateParameters.parse(parameters, self._dispatcher.check_texts)
+        source, target = self._languages.find_pair(wanted.source or None, wanted.target, unserved)
+        markup = wanted.text_format != PLAIN
+        found = await self._languages.languages_of(wanted.texts, source, target, deadline_seconds, markup=markup)
+        texts = [SourceText(text, each.code) for text, each in zip(wanted.texts, found, strict=True)]
+        if wanted.source.upper() == wanted.target.upper():
             raise refuse("Source and target language are equal.")
         self._check_pairs(texts, target)
         order = TranslateRequest(
             target_language=target,
             allow_pivot=True,
-            options=self._search(asked.model_type),
-            split_sentences=asked.split_sentences,
+            options=self._search(wanted.model_type),
+            split_sentences=wanted.split_sentences,
             # Without alignments, a server accepts the parameter without effect.
-            preserve_formatting=asked.preserve_formatting and self._aligned(),
-            format=asked.text_format,
-            ignore_tags=asked.tags.get("ignore_tags", ()),
-            splitting_tags=asked.tags.get("splitting_tags", ()),
-            glossary=asked.glossaries,
-            non_splitting_tags=asked.tags.get("non_splitting_tags", ()),
+            preserve_formatting=wanted.preserve_formatting and self._aligned(),
+            format=wanted.text_format,
+            ignore_tags=wanted.tags.get("ignore_tags", ()),
+            splitting_tags=wanted.tags.get("splitting_tags", ()),
+            glossary=wanted.glossaries,
+            non_splitting_tags=wanted.tags.get("non_splitting_tags", ()),
             deadline_seconds=deadline_seconds,
         )
         parts = Parts(self._dispatcher.translate_accepted, request.state.record)
-        async with self._dispatcher.accept(request.state.record, sum(map(len, asked.texts))):
+        async with self._dispatcher.accept(request.state.record, sum(map(len, wanted.texts))):
             translations = await unless_disconnected(request, translate_texts(parts, texts, order))
-        answers = [_answer(asked, *each) for each in zip(texts, translations, strict=True)]
+        answers = [_answer(wanted, *each) for each in zip(texts, translations, strict=True)]
         return json_response({"translations": answers})
 
     async def languages(self, request: Request) -> Response:
@@ -254,14 +254,14 @@ def _as_bearer(authorization: str) -> str:
     return f"Bearer {key}" if scheme.lower() == KEY_SCHEME else authorization
 
 
-def _answer(asked: TranslateParameters, source: SourceText, translation: Translation | None) -> dict[str, Any]:
+def _answer(wanted: TranslateParameters, source: SourceText, translation: Translation | None) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "detected_source_language": written_code(source.language),
         "text": source.text if translation is None else translation.text,
         "billed_characters": len(source.text),
     }
-    if asked.model_type:
-        answer["model_type_used"] = asked.model_type.removeprefix("prefer_")
-    if asked.version:
-        answer["tag_handling_version"] = asked.version
+    if wanted.model_type:
+        answer["model_type_used"] = wanted.model_type.removeprefix("prefer_")
+    if wanted.version:
+        answer["tag_handling_version"] = wanted.version
     return answer

@@ -176,23 +176,23 @@ class LibreTranslateHttp:
     async def translate(self, request: Request) -> Response:
         """Translates a text or a list of texts, each independently of the others."""
         parameters, deadline_seconds = await self._receive(request)
-        asked = TranslateParameters.parse(parameters, self._alternatives_limit())
-        check_lengths(asked.texts, *self._limits())
-        source, target = find_pair(self._languages, asked.source, asked.target)
-        markup = asked.text_format == "html"
-        detected = await self._languages.languages_of(asked.texts, source, target, deadline_seconds, markup=markup)
-        asked.check_format(html=any(each.pipeline.settings.alignments for each in self._models))
-        sources = [SourceText(text, each.code) for text, each in zip(asked.texts, detected, strict=True)]
+        wanted = TranslateParameters.parse(parameters, self._alternatives_limit())
+        check_lengths(wanted.texts, *self._limits())
+        source, target = find_pair(self._languages, wanted.source, wanted.target)
+        markup = wanted.text_format == "html"
+        detected = await self._languages.languages_of(wanted.texts, source, target, deadline_seconds, markup=markup)
+        wanted.check_format(html=any(each.pipeline.settings.alignments for each in self._models))
+        sources = [SourceText(text, each.code) for text, each in zip(wanted.texts, detected, strict=True)]
         for each in sources:
             if each.language != target and target not in self._languages.targets_of(each.language):
                 raise unavailable(each.language, target)
         order = TranslateRequest(
-            target_language=target, format=asked.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
+            target_language=target, format=wanted.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
         )
-        async with self._dispatcher.accept(request.state.record, sum(map(len, asked.texts))):
-            work = self._translate(sources, order, asked.alternatives, request)
+        async with self._dispatcher.accept(request.state.record, sum(map(len, wanted.texts))):
+            work = self._translate(sources, order, wanted.alternatives, request)
             translations = await unless_disconnected(request, work)
-        return json_response(_answer(asked, translations, detected))
+        return json_response(_answer(wanted, translations, detected))
 
     async def detect(self, request: Request) -> Response:
         """Detects the language of a text among the served ones."""
@@ -301,20 +301,20 @@ class LibreTranslateHttp:
 
 
 def _answer(
-    asked: TranslateParameters, translations: Sequence[Translation | None], detected: Sequence[DetectedLanguage]
+    wanted: TranslateParameters, translations: Sequence[Translation | None], detected: Sequence[DetectedLanguage]
 ) -> dict[str, Any]:
     texts = [
         text if translation is None else translation.text
-        for text, translation in zip(asked.texts, translations, strict=True)
+        for text, translation in zip(wanted.texts, translations, strict=True)
     ]
     answer: dict[str, list[Any]] = {"translatedText": texts}
-    if asked.source == AUTO:
+    if wanted.source == AUTO:
         answer["detectedLanguage"] = [_detection(each) for each in detected]
-    if asked.alternatives:
+    if wanted.alternatives:
         answer["alternatives"] = [
             _distinct(text, translation) for text, translation in zip(texts, translations, strict=True)
         ]
-    return answer if asked.batch else {name: values[0] for name, values in answer.items()}
+    return answer if wanted.batch else {name: values[0] for name, values in answer.items()}
 
 
 def _distinct(best: str, translation: Translation | None) -> list[str]:

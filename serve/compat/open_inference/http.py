@@ -261,19 +261,19 @@ class OpenInferenceHttp:
         data, deadline_seconds = await self._reader.read(request)
         json_data, tensor_data = split_json(data, _json_length(request))
         body = await self._parser.parse(json_data, InferBody, deadline_seconds)
-        asked = TensorRequest(body, tensor_data, self._parser.max_values)
+        parsed = TensorRequest(body, tensor_data, self._parser.max_values)
         inference = Inference(
             model=request.path_params["model"],
             version=request.path_params.get("version", ""),
-            request_id=asked.body.id,
-            texts=asked.texts,
-            shape=asked.shape,
-            parameters=Parameters.parse(asked.parameters),
-            outputs=asked.outputs,
+            request_id=parsed.body.id,
+            texts=parsed.texts,
+            shape=parsed.shape,
+            parameters=Parameters.parse(parsed.parameters),
+            outputs=parsed.outputs,
             deadline_seconds=deadline_seconds,
         )
         inferred = await unless_disconnected(request, self._open_inference.infer(inference, _record(request)))
-        answer, behind = write_answer(inferred, asked)
+        answer, behind = write_answer(inferred, parsed)
         headers = _headers(inferred)
         if not behind:
             return _Answer(answer, headers=headers)
