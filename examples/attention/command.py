@@ -21,7 +21,7 @@ from model.provenance import Provenance, command_line
 from model.run import write_whole
 from model.tokenizer.tokenizer import TokenizerError
 
-SHORTEST = 8
+MIN_LENGTH = 8
 SHIPPED = Path(__file__).parents[2] / "bundles" / "multi30k-en-de"
 # Pairs of Multi30k's test set with a different word order in German: a verb-final clause and two verbs' particles.
 SENTENCES = [13, 89, 943]
@@ -47,7 +47,7 @@ class AttentionCommand(BaseSettings):
     timed_sentences: int = Field(50, gt=0, description="number of sources for the speed")
     batch_size: int = Field(64, gt=1, description="sources in a batch, compared with one at a time")
     width: int = Field(128, gt=0, multiple_of=8, description="width of the measured layers")
-    longest: int = Field(512, ge=2 * SHORTEST, description="maximum length of the measured layers")
+    longest: int = Field(512, ge=2 * MIN_LENGTH, description="maximum length of the measured layers")
 
     def cli_cmd(self) -> None:
         """Runs the comparison."""
@@ -62,7 +62,7 @@ class AttentionCommand(BaseSettings):
         print("drawing maps", flush=True)
         sections = list(self._draw_maps(maps, corpus))
         print("measuring layers", flush=True)
-        lengths = [2**power for power in range(SHORTEST.bit_length() - 1, self.longest.bit_length())]
+        lengths = [2**power for power in range(MIN_LENGTH.bit_length() - 1, self.longest.bit_length())]
         costs = list(measure_layers(lengths, self.width))
         draw_costs(costs, self.out / "layers.svg")
         print("translating", flush=True)

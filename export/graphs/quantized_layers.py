@@ -15,7 +15,7 @@ from torch.onnx.ops import symbolic
 from export.graphs.transformer import Embedding, Projection, frozen
 
 # Symmetric: -128 is not used.
-LARGEST = 127
+MAX_INT8 = 127
 ZERO_POINT = 128
 # A column that is all zero has this maximum; any positive scale works.
 MIN_MAGNITUDE = 1e-12
@@ -40,7 +40,7 @@ class QuantizedMatrix(nn.Module):
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         largest = weight.detach().abs().amax(dim=1).clamp(min=MIN_MAGNITUDE)
-        scales = largest / LARGEST
+        scales = largest / MAX_INT8
         self.register_buffer("quantized", (weight.detach() / scales[:, None]).round().to(torch.int8))
         self.register_buffer("scales", scales)
 
@@ -55,7 +55,7 @@ class QuantizedMatrix(nn.Module):
             shape=(*states.shape[:-1], len(self.quantized)),
         )
         # Dividing the column scales by 127, the scale of the activations, saves a division in every step.
-        return product.to(self.scales.dtype) * rows.maxima * (self.scales / LARGEST)
+        return product.to(self.scales.dtype) * rows.maxima * (self.scales / MAX_INT8)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Gathers rows of the matrix: int64 [...] -> float [..., in]."""
@@ -97,7 +97,7 @@ def quantize_rows(states: Tensor) -> QuantizedRows:
     """
     maxima = states.abs().amax(dim=-1, keepdim=True)
     scaled = states / maxima
-    inputs = [scaled, torch.tensor(1 / LARGEST), zero_point()]
+    inputs = [scaled, torch.tensor(1 / MAX_INT8), zero_point()]
     values: Tensor = symbolic("::QuantizeLinear", inputs, dtype=torch.uint8, shape=states.shape)
     return QuantizedRows(values, maxima)
 

@@ -19,7 +19,7 @@ from tests.support.engines import STEP_TIMEOUT_SECONDS, AnyBench
 from tests.support.fakes import BOS_ID, CONTINUING_IDS, EOS_ID, VOCABULARY, FakeClock
 from tests.support.native_build import loop_library
 
-MOST = 4096
+MAX_RECORDS = 4096
 Hook = CFUNCTYPE(None)
 
 
@@ -104,7 +104,7 @@ class DrivenScheduler(NativeScheduler):
     def schedule(self, free_rows: int, running_rows: int) -> list[DecodingSequence]:
         """Returns the sequences that start now."""
         self.set_time()
-        tickets = (c_uint64 * MOST)()
+        tickets = (c_uint64 * MAX_RECORDS)()
         count = library().quick.driver_schedule(
             self.driver, self.loop.handle, 0, free_rows, running_rows, tickets, len(tickets)
         )
@@ -137,7 +137,7 @@ class DrivenScheduler(NativeScheduler):
 
     def line(self) -> list[tuple[DecodingSequence, int]]:
         """Returns the waiting sequences in order, with the rows that passed each."""
-        values = (c_uint64 * (2 * MOST))()
+        values = (c_uint64 * (2 * MAX_RECORDS))()
         count = library().quick.driver_line(self.loop.handle, values, len(values))
         return [(self._sequences[values[2 * place]], values[2 * place + 1]) for place in range(count)]
 
@@ -183,7 +183,7 @@ class NativeFake:
         return call
 
     def _log(self, function: str) -> list[int]:
-        values = (c_int64 * MOST)()
+        values = (c_int64 * MAX_RECORDS)()
         count = getattr(library().quick, function)(self._scheduler.driver, self._number, values, len(values))
         return values[:count]
 

@@ -15,7 +15,7 @@ import numpy as np
 from export.graphs.native.body import Body
 from export.graphs.native.distances import LayerDistances
 from export.graphs.native.layers import round_to
-from export.graphs.native.layout import LANES, LARGEST
+from export.graphs.native.layout import LANES, MAX_INT8
 from model.config import TransformerConfig
 from serve.bundle.manifest import CacheSpec
 
@@ -122,15 +122,15 @@ class IntegerAttention(Attention):
 
     def round(self, blocks: KeysValues) -> KeysValues:
         """Gives every position and head a scale for its key and one for its value."""
-        keys, key_scale = round_to(self.body, blocks.keys, LARGEST, 3)
-        values, value_scale = round_to(self.body, blocks.values, LARGEST, 4)
+        keys, key_scale = round_to(self.body, blocks.keys, MAX_INT8, 3)
+        values, value_scale = round_to(self.body, blocks.values, MAX_INT8, 4)
         return KeysValues(keys, values, (key_scale, self.body.transpose(value_scale, 0, 1, 2, 4, 3)))
 
     def attend(self, query: str, blocks: KeysValues, valid: str, distances: LayerDistances | None = None) -> Attended:
         """Rounds the query per head, and the weights times the scales of the values."""
         body = self.body
         key_scales, value_scales = blocks.scales
-        rounded = round_to(body, query, LARGEST, 4)
+        rounded = round_to(body, query, MAX_INT8, 4)
         factor = body.add("Mul", rounded.scale, body.number(self.factor))
         products = body.add("MatMul", rounded.integers, blocks.keys)
         scores = body.add("Mul", products, body.add("Mul", factor, key_scales))

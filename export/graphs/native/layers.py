@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from export.graphs.native.body import Body
-from export.graphs.native.layout import GROUP, LANES, LARGEST, TABLES, ZERO_POINT, rounded_up
+from export.graphs.native.layout import GROUP, LANES, MAX_INT8, TABLES, ZERO_POINT, rounded_up
 from model.config import TransformerConfig
 from serve.bundle.manifest import CacheSpec
 
@@ -138,7 +138,7 @@ class IntegerLayers(Layers):
     def linear(self, states: str, name: str, inputs: int, outputs: int) -> str:
         """Multiplies integers."""
         body = self.body
-        rounded = round_to(body, states, LARGEST, 1)
+        rounded = round_to(body, states, MAX_INT8, 1)
         shifted = body.cast(body.add("Add", rounded.integers, body.number(ZERO_POINT)), TensorProto.UINT8)
         zero_point = body.constant(np.array(ZERO_POINT, np.uint8))
         product = body.add("MatMulInteger", shifted, self.matrix(name, inputs, outputs), zero_point)

@@ -17,7 +17,7 @@ LANES = CACHE_BLOCK_TOKENS
 # Inputs that an integer unit multiplies at once.
 GROUP = 4
 # Symmetric: -128 is not used.
-LARGEST = 127
+MAX_INT8 = 127
 # The zero point of 8-bit activations: x86 integer units multiply unsigned by signed.
 ZERO_POINT = 128
 # Matrices with a row per token. A table and the matrix that makes logits may be one weight.
@@ -33,7 +33,7 @@ class Quantized(NamedTuple):
 
 def quantize(matrix: NDArray[np.float32]) -> Quantized:
     """Rounds each output, a row of [N, K], to multiples of 1/127 of its largest magnitude."""
-    scales = np.abs(matrix).max(axis=1) / np.float32(LARGEST)
+    scales = np.abs(matrix).max(axis=1) / np.float32(MAX_INT8)
     divisors = np.where(scales == 0, np.float32(1), scales)
     return Quantized(np.rint(matrix / divisors[:, np.newaxis]).astype(np.int8), scales)
 

@@ -64,7 +64,7 @@ def _read_documents(source: Source, archives: Iterable[Path]) -> dict[str, dict[
     """Returns the texts by language and document."""
     documents: dict[str, dict[str, Messages]] = {language: {} for language in source.expressions}
     for archive in archives:
-        # Of some packages, only the name of the archive tells the language.
+        # Some packages have the language only in the name of the archive.
         finder = partial(source.find, archive.name)
         for path, content in read_members(archive, finder):
             for language, document, reader in finder(path):

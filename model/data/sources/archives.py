@@ -67,7 +67,7 @@ def _read_archive(name: str, content: bytes, wanted: Wanted) -> Iterator[Member]
 
 def _read_tar(content: bytes, wanted: Wanted) -> Iterator[Member]:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        # In the order of the archive: going back in a compressed file means to read it from its start.
+        # Members are read in their order: going back in a compressed file means to read it from its start.
         for entry in archive:
             if entry.isfile():
                 yield from _chosen([str(PurePosixPath(entry.name))], partial(_content, archive, entry), wanted)

@@ -103,7 +103,7 @@ def _download(folder: Path, registry: Registry, name: str, version: str) -> None
     """Downloads the listed version of a package or, if the registry has it no longer, the current one."""
     problem = ""
     for package in dict.fromkeys((f"{name}{_VERSION_MARKS[registry]}{version}", name)):
-        # In the same file system, so that an archive appears complete or not at all.
+        # The folder is in the same file system, so that an archive appears complete or not at all.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as workshop:
             problem = _run_client(registry, package, workshop)
             if not problem:

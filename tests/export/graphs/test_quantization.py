@@ -102,7 +102,7 @@ def test_a_model_without_reproduced_golden_sentence_makes_no_bundle(
     toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No server could verify it."""
-    monkeypatch.setattr("export.graphs.native.layout.LARGEST", 1)
+    monkeypatch.setattr("export.graphs.native.layout.MAX_INT8", 1)
     samples = samples_of(toy_test_sentences()[:5])
     with pytest.raises(RunError, match=r"^precision: int8: no en-de "):
         make_bundle(toy_run.load(), samples, tmp_path / "toy", BundleOptions("toy", "cpu", "int8"))

@@ -12,7 +12,7 @@ from serve.edge.form_parser import FORM, MULTIPART, Upload
 from serve.edge.parameters import JSON, parse_parameters
 from serve.errors import InvalidRequestError
 
-MOST = 20
+MAX_VALUES = 20
 PART = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 PAIRS = st.lists(st.tuples(st.sampled_from("abc"), TEXTS), max_size=6)
@@ -28,7 +28,7 @@ def grouped(pairs: list[tuple[str, str]]) -> dict[str, list[str]]:
 @settings(max_examples=40)
 @given(PAIRS, PAIRS)
 def test_the_query_comes_before_the_form(query: list[tuple[str, str]], form: list[tuple[str, str]]) -> None:
-    found = parse_parameters(urlencode(form).encode(), FORM, urlencode(query).encode(), MOST)
+    found = parse_parameters(urlencode(form).encode(), FORM, urlencode(query).encode(), MAX_VALUES)
     assert found.values == grouped(query + form)
 
 
@@ -37,7 +37,7 @@ def test_the_query_comes_before_the_form(query: list[tuple[str, str]], form: lis
 def test_multipart_data_has_fields_and_files(pairs: list[tuple[str, str]], data: bytes) -> None:
     files: list[tuple[str, Any]] = [(name, (None, value)) for name, value in pairs]
     request = httpx.Request("POST", "http://host", files=[*files, ("file", ("a.txt", data))])
-    found = parse_parameters(request.read(), request.headers["content-type"], b"", MOST)
+    found = parse_parameters(request.read(), request.headers["content-type"], b"", MAX_VALUES)
     assert found.values == grouped(pairs)
     assert found.uploads == {"file": Upload("a.txt", data)}
 
@@ -47,7 +47,7 @@ def test_multipart_data_has_fields_and_files(pairs: list[tuple[str, str]], data:
 def test_any_bytes_are_read_or_refused(data: bytes, content_type: str) -> None:
     for body in (data, b"--x\r\n" + data, b'{"q": "' + data):
         try:
-            parse_parameters(body, content_type, data, MOST)
+            parse_parameters(body, content_type, data, MAX_VALUES)
         except InvalidRequestError as error:
             assert error.field in ("body", "query")  # noqa: PT017 - most inputs raise nothing
 
@@ -58,14 +58,14 @@ def test_any_bytes_are_read_or_refused(data: bytes, content_type: str) -> None:
         (b'{"q": "\\ud800"}', JSON),
         (b"[]", JSON),
         (b"[" * 100_000, JSON),
-        (b"a=1&" * (MOST + 1), FORM),
+        (b"a=1&" * (MAX_VALUES + 1), FORM),
         (b"a=%ff", FORM),
         (
-            b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' * (MOST + 1) + b"--x--",
+            b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' * (MAX_VALUES + 1) + b"--x--",
             f"{MULTIPART}; boundary=x",
         ),
     ],
 )
 def test_too_many_or_invalid_values_are_refused(data: bytes, content_type: str) -> None:
     with pytest.raises(InvalidRequestError):
-        parse_parameters(data, content_type, b"", MOST)
+        parse_parameters(data, content_type, b"", MAX_VALUES)

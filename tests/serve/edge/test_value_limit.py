@@ -21,7 +21,7 @@ from serve.grpc.messages import Item, ItemParser, RequestParser
 from serve.translation.fields import Fields
 
 MAX_TEXTS = 64
-MOST = max_values(MAX_TEXTS)
+MAX_VALUES = max_values(MAX_TEXTS)
 BODY_BYTES = 2 << 20
 JSON_VALUES = st.recursive(
     st.none() | st.integers() | st.text('a,"\\[]{}:\n\u00e4'),
@@ -59,14 +59,14 @@ def test_json_is_accepted_by_its_number_of_values(content: object, indent: int |
 )
 @pytest.mark.parametrize("frame", [b"%b", b'{"text": [%b]}', b'{"text": "a", "x": "\\\\\\"", "y": [%b]}'])
 def test_a_large_body_of_many_values_is_refused(unit: bytes, frame: bytes) -> None:
-    assert not accepts(frame % (unit * (BODY_BYTES // len(unit))), MOST)
+    assert not accepts(frame % (unit * (BODY_BYTES // len(unit))), MAX_VALUES)
 
 
 @pytest.mark.parametrize("character", [",", "[", "{", '"', "\\", '\\"', "\n", "\u00e4", "\ufdfa", "a"])
 def test_texts_of_any_characters_are_accepted(character: str) -> None:
     for ascii_only in (False, True):
         body = {"text": [character * 10_000] * MAX_TEXTS, "target_prefix": ["a,b"] * MAX_TEXTS}
-        assert accepts(json.dumps(body, ensure_ascii=ascii_only).encode(), MOST)
+        assert accepts(json.dumps(body, ensure_ascii=ascii_only).encode(), MAX_VALUES)
 
 
 @pytest.mark.parametrize("max_texts", [1, MAX_TEXTS, 100_000])
@@ -90,7 +90,7 @@ async def test_large_bodies_are_parsed_one_after_the_other_in_a_thread(
         return kind.model_construct()
 
     monkeypatch.setattr(body_parser, "parse_body", parse)
-    parser = BodyParser(MOST)
+    parser = BodyParser(MAX_VALUES)
     for size in (SMALL_BODY_BYTES, SMALL_BODY_BYTES + 1):
         await parser.parse(b" " * size, kind, math.inf)
     assert [each == threading.get_ident() for each in threads] == [True, False]
@@ -128,7 +128,7 @@ TENSOR_CONTENTS = TENSOR(contents=inference_pb2.InferTensorContents(bytes_conten
     ids=["texts", "options", "pairs", "tensor", "packed numbers", "unknown fields", "unknown groups"],
 )
 def test_a_message_of_many_values_is_refused(kind: type[Message], data: bytes) -> None:
-    parsed = RequestParser(kind, MOST).parse(data)
+    parsed = RequestParser(kind, MAX_VALUES).parse(data)
     assert isinstance(parsed, InvalidRequestError)
     assert parsed.field == "request"
 
@@ -141,7 +141,7 @@ def test_messages_with_the_maximum_of_texts_are_parsed() -> None:
         inference_pb2.ModelInferRequest(raw_input_contents=[b"\0" * BODY_BYTES]),
     ]
     for request in requests:
-        assert RequestParser(type(request), MOST).parse(request.SerializeToString()) == request
+        assert RequestParser(type(request), MAX_VALUES).parse(request.SerializeToString()) == request
 
 
 @given(st.binary(max_size=200))
@@ -153,7 +153,7 @@ def test_any_bytes_are_scanned_to_their_end(data: bytes) -> None:
 def test_an_item_of_many_values_is_refused_with_its_id() -> None:
     request = translation_pb2.TranslateRequest(text=[""] * 100_000)
     message = translation_pb2.TranslateManyRequest(id="seven", request=request)
-    item = ItemParser(MOST).parse(message.SerializeToString())
+    item = ItemParser(MAX_VALUES).parse(message.SerializeToString())
     assert isinstance(item, Item)
     assert isinstance(item.message, InvalidRequestError)
     assert item.id == "seven"

@@ -14,7 +14,7 @@ from serve.bundle.manifest import StateSpec
 from serve.runtime.kv_cache import DTYPES, DecoderState
 from tests.support.processes import resident_bytes
 
-SLOTS, LONGEST = 12, 90
+SLOTS, MAX_TOKENS = 12, 90
 SPECS = (
     StateSpec(name="cell", shape=()),
     StateSpec(name="keys", shape=(3, "target", 8)),
@@ -29,7 +29,7 @@ Values = NDArray[Any]
 
 
 def make_state() -> DecoderState:
-    return DecoderState(SPECS, slots=SLOTS, max_source_tokens=LONGEST, max_target_tokens=LONGEST)
+    return DecoderState(SPECS, slots=SLOTS, max_source_tokens=MAX_TOKENS, max_target_tokens=MAX_TOKENS)
 
 
 def shape_of(spec: StateSpec, length: int) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ class Life(RuleBasedStateMachine):
         return [row["keys"].shape[1] for row in self.rows]
 
     @precondition(lambda self: len(self.rows) < SLOTS)
-    @rule(lengths=st.lists(st.integers(1, LONGEST), min_size=1, max_size=4), padding=st.integers(0, 3))
+    @rule(lengths=st.lists(st.integers(1, MAX_TOKENS), min_size=1, max_size=4), padding=st.integers(0, 3))
     def come(self, lengths: list[int], padding: int) -> None:
         lengths = lengths[: SLOTS - len(self.rows)]
         slots = [[len(self.rows) + number] for number in range(len(lengths))]
@@ -72,11 +72,11 @@ class Life(RuleBasedStateMachine):
             row = {spec.name: first(values[number], shape_of(spec, length)) for spec, values in new.items()}
             self.rows.append({**row, "keys": np.zeros((3, 0, 8), np.float32)})
 
-    @precondition(lambda self: self.rows and max(self.targets) < LONGEST)
+    @precondition(lambda self: self.rows and max(self.targets) < MAX_TOKENS)
     @rule(steps=st.integers(1, 12))
     def grow(self, steps: int) -> None:
         _, keys, _, hidden, *_ = SPECS
-        for _ in range(min(steps, LONGEST - max(self.targets))):
+        for _ in range(min(steps, MAX_TOKENS - max(self.targets))):
             outputs = self.state.outputs
             for number, (row, position) in enumerate(zip(self.rows, self.targets, strict=True)):
                 new = self.values(keys, 3, 8)
@@ -116,7 +116,7 @@ TestLife.settings = settings(max_examples=40)
 def test_every_state_has_zeros_for_all_slots_in_the_order_of_the_bundle() -> None:
     state = make_state()
     assert {name: array.shape for name, array in state.inputs.items()} == {
-        spec.decoder_input: (SLOTS, *shape_of(spec, LONGEST)) for spec in SPECS
+        spec.decoder_input: (SLOTS, *shape_of(spec, MAX_TOKENS)) for spec in SPECS
     }
     assert tuple(state.inputs) == tuple(spec.decoder_input for spec in SPECS)
     assert tuple(state.outputs) == ("present_cell", "present_keys", "present_hidden", "present_whole")

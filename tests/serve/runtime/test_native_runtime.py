@@ -14,7 +14,7 @@ from serve.runtime.sessions import load_sessions
 from tests.support.processes import resident_bytes
 from tests.support.stepping import each
 
-ROWS, SHORTEST, LONGEST = 5, 3, 12
+ROWS, MIN_TOKENS, MAX_TOKENS = 5, 3, 12
 
 
 @pytest.fixture(scope="module", params=["wide_bundle", "int8_bundle"])
@@ -30,10 +30,10 @@ class Steps:
 
     def __init__(self, sessions: NativeSessions) -> None:
         self.runtime = sessions.runtime(ROWS)
-        self.lengths = np.linspace(SHORTEST, LONGEST, ROWS).astype(np.int32)
+        self.lengths = np.linspace(MIN_TOKENS, MAX_TOKENS, ROWS).astype(np.int32)
         self._random = np.random.default_rng(3)
         self._positions = count()
-        ids = self._random.integers(4, 30, (ROWS, LONGEST))
+        ids = self._random.integers(4, 30, (ROWS, MAX_TOKENS))
         self.runtime.encode(ids, self.lengths, each(range(ROWS)))
 
     def step(self, scored_rows: NDArray[np.int64] = NO_ROWS, best_count: int = 1) -> NativeScores:

@@ -19,7 +19,7 @@ Options = dict[str, Any]
 
 # Slots and queue limit of `letters_live`.
 SLOTS = 8
-LEAST = 5e-324
+MIN_POSITIVE = 5e-324
 UNREAL = (math.nan, math.inf, -math.inf)
 NONE: Options = {}
 SAMPLED: Options = {"temperature": 1.0, "seed": 0}
@@ -28,18 +28,18 @@ NAMES = set(SearchFields.model_fields)
 
 # Per option: the options that it requires, its values at the limits, and its values beyond.
 LIMITS: dict[str, tuple[Options, tuple[Any, ...], tuple[Any, ...]]] = {
-    "temperature": (NONE, (0.0,), (-LEAST, 100.1, *UNREAL)),
+    "temperature": (NONE, (0.0,), (-MIN_POSITIVE, 100.1, *UNREAL)),
     "beam_size": (NONE, (1, SLOTS), (0, SLOTS + 1, 1001, 2**32 - 1)),
-    "patience": (BEAM, (LEAST, 10.0), (0.0, 10.5, *UNREAL)),
+    "patience": (BEAM, (MIN_POSITIVE, 10.0), (0.0, 10.5, *UNREAL)),
     "hypotheses": (SAMPLED, (1, SLOTS), (0, SLOTS + 1, 1001)),
     "length_penalty": (BEAM, (0.0, 10.0), (-0.1, 10.1, *UNREAL)),
     "coverage_penalty": (BEAM, (0.0, 10.0), (-0.1, 1e308, *UNREAL)),
     "top_k": (SAMPLED, (0, 1_000_000), (1_000_001,)),
-    "top_p": (SAMPLED, (LEAST, 1.0), (0.0, 1.5, *UNREAL)),
+    "top_p": (SAMPLED, (MIN_POSITIVE, 1.0), (0.0, 1.5, *UNREAL)),
     "seed": ({"temperature": 1.0}, (0, 2**64 - 1), ()),
     "max_target_tokens": (NONE, (1, MAX_TARGET_TOKENS), (0, MAX_TARGET_TOKENS + 1, 2**32 - 1)),
     "min_target_tokens": (NONE, (0, MAX_TARGET_TOKENS), (MAX_TARGET_TOKENS + 1,)),
-    "max_target_ratio": (NONE, (LEAST, 100.0), (0.0, 101.0, *UNREAL)),
+    "max_target_ratio": (NONE, (MIN_POSITIVE, 100.0), (0.0, 101.0, *UNREAL)),
     "min_target_ratio": (NONE, (0.0, 100.0), (-1.0, 101.0, *UNREAL)),
     "repetition_penalty": (NONE, (0.1, 10.0), (0.05, 10.5, *UNREAL)),
     "no_repeat_ngram_tokens": (NONE, (0, 1000), (1001,)),
@@ -50,7 +50,7 @@ LIMITS: dict[str, tuple[Options, tuple[Any, ...], tuple[Any, ...]]] = {
 }
 SERVED = [
     *({**others, name: value} for name, (others, served, _) in LIMITS.items() for value in served),
-    {"temperature": LEAST, "seed": 1},
+    {"temperature": MIN_POSITIVE, "seed": 1},
     {"temperature": 100.0, "seed": 1},
     {"beam_size": SLOTS, "hypotheses": SLOTS},
     {"beam_size": 4, "patience": 0.5, "hypotheses": 2},
