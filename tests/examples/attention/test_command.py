@@ -1,6 +1,5 @@
-"""`dragoman attention` writes one report of maps, costs and quality."""
+"""`dragoman attention` writes one report of maps."""
 
-import json
 import re
 from pathlib import Path
 
@@ -9,25 +8,28 @@ import pytest
 import dragoman
 from model.run import RunFolder
 
-SMALL = ["--sentence", "2", "--timed-sentences", "4", "--batch-size", "8", "--width", "16", "--longest", "64"]
 
-
-def test_one_command_writes_maps_costs_and_quality(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
-    dragoman.run("attention", [str(toy_run.path), "--data", toy_data, "--out", str(tmp_path), *SMALL])
-    report = (tmp_path / "report.md").read_text(encoding="utf-8")
-    pictures = re.findall(r"!\[\]\((.+?)\)", report)
-    assert {"maps-2.svg", "layers.svg", "quality.svg"} <= set(pictures)
-    assert all((tmp_path / picture).stat().st_size for picture in pictures)
-    (result,) = json.loads((tmp_path / "measurements.json").read_bytes())["models"]
-    assert result["bleu"] > 50
-    assert result["single"] > 0
-
-
-@pytest.mark.parametrize(("option", "value"), [("sentence", "99"), ("data", "files:nowhere.en,nowhere.de")])
-def test_an_unusable_option_is_named(
-    option: str, value: str, toy_run: RunFolder, toy_data: str, tmp_path: Path
+@pytest.mark.parametrize("fixture", ["toy_run", "toy_bundle"])
+def test_the_report_has_the_maps_of_a_run_or_a_bundle(
+    toy_data: str, fixture: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with pytest.raises(SystemExit, match=value.partition(":")[2].partition(",")[0] or value):
-        dragoman.run(
-            "attention", [str(toy_run.path), "--data", toy_data, "--out", str(tmp_path), *SMALL, f"--{option}={value}"]
-        )
+    origin = request.getfixturevalue(fixture)
+    folder = getattr(origin, "path", origin)
+    dragoman.run("attention", [str(folder), "--data", toy_data, "--out", str(tmp_path), "--sentence", "2"])
+    pictures = re.findall(r"!\[\]\((.+?)\)", (tmp_path / "report.md").read_text(encoding="utf-8"))
+    assert pictures == ["maps-2.svg", f"heads-{folder.name}.svg"]
+    assert all((tmp_path / picture).stat().st_size for picture in pictures)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [(["--sentence", "9999"], "sentence: 9999"), (["--data", "files:none.en,none.de"], "none"), (["none"], "none")],
+)
+def test_invalid_input_is_named(toy_data: str, tmp_path: Path, options: list[str], problem: str) -> None:
+    with pytest.raises(SystemExit, match=f"^dragoman attention: .*{problem}"):
+        dragoman.run("attention", ["--out", str(tmp_path / "out"), "--data", toy_data, *options])
+
+
+def test_models_with_the_same_folder_name_are_refused(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="expected different folder names"):
+        dragoman.run("attention", [str(toy_run.path), str(toy_run.path), "--data", toy_data, "--out", str(tmp_path)])
