@@ -32,7 +32,6 @@ from serve.host.system import available_cpus
 KINDS: dict[Maker, tuple[str, ...]] = {
     "ctranslate2": ("fp32:cpu", "int8:cpu"),
     "pytorch": ("fp32:cpu", "fp32:cuda", "fp16:cuda"),
-    "transformers": ("fp32:cpu",),
 }
 # A trained model's translations are compared with those of the first of these, in the same floating-point precision.
 REFERENCES: tuple[Maker, ...] = ("ctranslate2", "pytorch")
@@ -78,13 +77,13 @@ class OfflineSystem(BaseModel):
         return self.precision == "int8"
 
 
-SYSTEMS = "dragoman:fp32 dragoman:int8 ctranslate2:fp32 ctranslate2:int8 pytorch transformers"
+SYSTEMS = "dragoman:fp32 dragoman:int8 ctranslate2:fp32 ctranslate2:int8 pytorch"
 
 
 class OfflinePlan(ModelsPlan):
     """The systems, and the sizes of batches and engines to try."""
 
-    libraries = ("onnxruntime", "ctranslate2", "torch", "transformers", "numpy")
+    libraries = ("onnxruntime", "ctranslate2", "torch", "numpy")
 
     systems: tuple[OfflineSystem, ...] = Field(
         tuple(map(OfflineSystem.model_validate, SYSTEMS.split())),
@@ -126,16 +125,10 @@ class OfflinePlan(ModelsPlan):
     def measure(self) -> Report:
         """Measures every model."""
         makers = {system.maker for system in self.systems}
-        for library in {"ctranslate2", "transformers"} & makers:
-            import_module(library)
+        if "ctranslate2" in makers:
+            import_module("ctranslate2")
         report = Report([], f"threads of each system: {self.threads}")
-        models = self.models()
-        if "transformers" in makers:
-            from benchmarks.systems.transformers_system import check_known  # noqa: PLC0415 - slow
-
-            for model, _ in models:
-                check_known(model.name, model.model.config)
-        for model, sentences in models:
+        for model, sentences in self.models():
             with TemporaryDirectory(prefix="dragoman-") as workshop:
                 systems = measure_systems(self, model, sentences, Path(workshop))
             report.tables.extend(self._tables(model, sentences, systems))

@@ -31,13 +31,12 @@ from model.samples import Sample
 from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
 from serve.bundle.manifest import BundleDirection, GraphVariant, Precision
 
-Maker = EngineKind | Literal["ctranslate2", "pytorch", "transformers"]
+Maker = EngineKind | Literal["ctranslate2", "pytorch"]
 # What loads the system of a maker in its own process.
 LOADERS: dict[Maker, str] = {
     **dict.fromkeys(ENGINES, "benchmarks.systems.engine_system:load_engines"),
     "ctranslate2": "benchmarks.systems.ctranslate2_system:CTranslate2Translator",
     "pytorch": "benchmarks.systems.pytorch_system:PyTorchTranslator",
-    "transformers": "benchmarks.systems.transformers_system:load_transformers",
 }
 # The pieces stand in the order of their ids.
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")

@@ -87,29 +87,22 @@ def test_8_bit_integers_have_smaller_files(report: Report) -> None:
     assert int8["dragoman:int8"] < fp32["dragoman:fp32"]
 
 
-def test_torch_is_not_needed_in_the_engines_nor_the_libraries_of_unused_baselines(
+def test_torch_is_not_needed_in_the_engines_nor_the_library_of_an_unused_baseline(
     toy_data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torch alone would make their processes twice as large."""
-    for library in ("ctranslate2", "transformers"):
-        monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
     systems = ["dragoman:fp32", "dragoman:fp32:portable", "pytorch"]
     table, _ = plan_of(toy_data, systems=systems, alone=1).measure().tables
     memory = figures(table, "memory, MB")
     assert memory["dragoman:fp32"][0] < 0.6 * memory["pytorch:fp32"][0]
 
 
-@pytest.mark.parametrize("library", ["ctranslate2", "transformers"])
-def test_a_missing_library_is_found_before_measuring(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
+def test_a_missing_library_is_found_before_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ModuleNotFoundError) as missing:
-        plan_of("tsv:nowhere.en-de.tsv", systems=[library]).measure()
-    assert missing.value.name == library
-
-
-def test_a_model_that_transformers_does_not_support_is_rejected(toy_data: str) -> None:
-    with pytest.raises(BenchmarkError, match=r"^random: norm: rms: expected layer"):
-        plan_of(toy_data, systems=["transformers"], random={**SHAPE, "norm": "rms"}).measure()
+        plan_of("tsv:nowhere.en-de.tsv", systems=["ctranslate2"]).measure()
+    assert missing.value.name == "ctranslate2"
 
 
 def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Path) -> None:
@@ -121,7 +114,7 @@ def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "full"),
     [
-        ("transformers", "transformers:fp32"),
+        ("pytorch", "pytorch:fp32"),
         ("dragoman:int8:cpu", "dragoman:int8"),
         ("dragoman:fp32:portable", "dragoman:fp32:portable"),
     ],
