@@ -30,7 +30,8 @@ FROM locked AS code
 # The backend that builds the wheel, and the compiler of its native library.
 RUN pip install --requirement build.txt
 ENV PIP_REQUIRE_HASHES=0
-COPY README.md LICENSE dragoman.py hatch_build.py ./
+COPY README.md LICENSE hatch_build.py ./
+COPY dragoman/ dragoman/
 COPY model/ model/
 COPY export/ export/
 COPY hub/ hub/

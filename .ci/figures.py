@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-import dragoman
+from dragoman import command_line
 
 # The first function of a path, and the function that queues a sequence: qualified names without their modules.
 HANDLER = "HttpTexts.translate"
@@ -234,7 +234,7 @@ def trace_request(handler: str, queue: str) -> dict[str, list[Entry]]:
     threading.setprofile(recorder)
     sys.setprofile(recorder)
     sys.argv = ["dragoman", *SERVE, "--http-port", str(recorder.port), "--grpc-port", "0"]
-    dragoman.main()
+    command_line.main()
     sys.setprofile(None)
     # Other requests may include periodic work of the server.
     entries, queued = min(recordings[WARM_UP_REQUESTS:], key=lambda recording: len(recording[0]))

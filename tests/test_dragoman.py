@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 import dragoman
+from dragoman import command_line
 from serve.clients.aio import AsyncTranslationClient
 from serve.clients.client import TranslationClient
 from tests.support.paths import ROOT
@@ -55,18 +56,18 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     def run(*arguments: str) -> tuple[object, str, str]:
         monkeypatch.setattr(sys, "argv", ["dragoman", *arguments])
         with pytest.raises(SystemExit) as ended:
-            dragoman.main()
+            command_line.main()
         return ended.value.code, *capsys.readouterr()
 
     return run
 
 
-@pytest.mark.parametrize("name", dragoman.COMMANDS)
+@pytest.mark.parametrize("name", command_line.COMMANDS)
 def test_help_lists_every_option(name: str, call: Call) -> None:
     code, text, _ = call(*name.split(), "--help")
     assert code == 0
     assert text.startswith(f"usage: dragoman {name} ")
-    command = dragoman.load_command(name)
+    command = command_line.load_command(name)
     shortcuts = command.model_config.get("cli_shortcuts") or {}
     for option in option_names(command):
         # A shortcut of a dotted name stands for it.
@@ -76,9 +77,9 @@ def test_help_lists_every_option(name: str, call: Call) -> None:
         assert re.search(rf"^  (--({flags})[ ,\n]|{option.upper()}( |$))", text, re.MULTILINE), option
 
 
-@pytest.mark.parametrize("name", dragoman.COMMANDS)
+@pytest.mark.parametrize("name", command_line.COMMANDS)
 def test_every_option_is_described_and_every_group_begins_with_one(name: str) -> None:
-    command = dragoman.load_command(name)
+    command = command_line.load_command(name)
     assert command.__doc__
     assert [field for field, info in command.model_fields.items() if not info.description] == []
     for cls in command.__mro__:
@@ -198,10 +199,10 @@ def test_heavy_libraries_are_not_imported_for_help(arguments: list[str]) -> None
     """This holds without a command and for `--help`."""
     program = f"""
 import sys
-import dragoman
+from dragoman import command_line
 sys.argv = ["dragoman", *{arguments}]
 try:
-    dragoman.main()
+    command_line.main()
 except SystemExit:
     pass
 print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
@@ -219,9 +220,9 @@ class Hiding:
         if name.partition(".")[0] == {module!r}:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Hiding())
-import dragoman
+from dragoman import command_line
 sys.argv = ["dragoman", *{name.split()}, {option!r}]
-dragoman.main()
+command_line.main()
 """
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
 
@@ -259,13 +260,13 @@ def test_a_command_outside_the_wheel_requires_a_checkout(name: str, package: str
 
 def test_every_extra_is_known() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(dragoman.EXTRAS) == set(project["optional-dependencies"]) - {"dev", "locust"}
+    assert set(command_line.EXTRAS) == set(project["optional-dependencies"]) - {"dev", "locust"}
 
 
 def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "dragoman", "--help"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert result.stdout == f"{dragoman.usage()}\n"
+    assert result.stdout == f"{command_line.usage()}\n"
 
 
 def test_the_module_exports_the_clients() -> None:
@@ -278,7 +279,7 @@ def run_interrupted(raised: BaseException, monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr(dragoman, "_run", fail)
+    monkeypatch.setattr(command_line, "_run", fail)
 
 
 def test_ctrl_c_ends_every_command_with_status_130_and_no_words(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def find_modules(package: str) -> list[str]:
     return sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files)
 
 
-MODULES = ["dragoman", *(module for package in PACKAGES for module in find_modules(package))]
+MODULES = [*find_modules("dragoman"), *(module for package in PACKAGES for module in find_modules(package))]
 
 
 def test_a_module_names_only_modules_that_exist() -> None:

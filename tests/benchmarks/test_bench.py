@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-import dragoman
 from benchmarks.command import BenchCommand
+from dragoman import command_line
 from serve.bundle.bundle import Bundle
 from serve.native.library import library_path
 from tests.support.paths import ROOT
@@ -20,7 +20,7 @@ needs_library = pytest.mark.skipif(library_path() is None, reason="needs the nat
 def refusal(*arguments: str) -> str:
     """Returns the error message of a call."""
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("bench", list(arguments))
+        command_line.run("bench", list(arguments))
     return str(ended.value.code)
 
 
@@ -32,7 +32,7 @@ def test_a_question_is_measured_as_planned_and_written_with_its_provenance(
     document = tmp_path / "document.md"
     document.write_text("<!-- profile --><!-- /profile -->", encoding="utf-8")
     where = ["--out", str(tmp_path / "out"), "--document", str(document)]
-    dragoman.run(
+    command_line.run(
         "bench", ["profile", "--plan", str(tmp_path / "plan.yaml"), "--set", "steps=3", "--rounds", "2", *where]
     )
     text = (tmp_path / "out" / "profile.md").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def test_a_question_is_measured_as_planned_and_written_with_its_provenance(
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_every_question_shows_its_plan(question: str, capsys: pytest.CaptureFixture[str]) -> None:
-    dragoman.run("bench", [question, "--show-plan"])
+    command_line.run("bench", [question, "--show-plan"])
     assert yaml.safe_load(capsys.readouterr().out)["rounds"] >= 1
 
 

@@ -21,9 +21,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
 
 
 def test_every_module_of_the_packages_is_in_the_wheel(wheel: ZipFile) -> None:
-    packages = ("model", "export", "hub", "serve", "protos", "loadtest")
+    packages = ("dragoman", "model", "export", "hub", "serve", "protos", "loadtest")
     modules = {path.relative_to(ROOT).as_posix() for package in packages for path in (ROOT / package).rglob("*.py")}
-    assert modules | {"dragoman.py"} == {name for name in wheel.namelist() if name.endswith(".py")}
+    assert modules == {name for name in wheel.namelist() if name.endswith(".py")}
 
 
 def test_data_of_the_packages_are_in_the_wheel(wheel: ZipFile) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from model.alignment.links import format_links, parse_links
 from model.data.corpus import read_corpus, read_links
 from model.run import RunFolder
@@ -29,7 +29,7 @@ def reference(tmp_path: Path) -> Path:
 
 def refusal(*arguments: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("align", list(arguments))
+        command_line.run("align", list(arguments))
     message = ended.value.code
     assert isinstance(message, str)
     assert message.startswith("dragoman align: ")
@@ -42,7 +42,7 @@ def test_the_best_head_links_toy_words_in_order(
 ) -> None:
     out = tmp_path / "out.align"
     arguments = [str(toy_run.path), "--data", pairs, "--reference", str(reference), "--output", str(out)]
-    dragoman.run("align", arguments)
+    command_line.run("align", arguments)
     heading, first, *others, written = capsys.readouterr().out.splitlines()
     assert heading.split() == ["head", "shifted", "AER", "precision", "recall"]
     rates = [float(row.split()[2].removesuffix("%")) for row in (first, *others)]
@@ -54,13 +54,13 @@ def test_the_best_head_links_toy_words_in_order(
     assert len(read_links(out, corpus)) == len(corpus)
     assert written.endswith(f"of 40 pairs, head {first.split()[0]}{' shifted' if first.split()[1] == 'yes' else ''}")
     head = [*arguments, "--head", first.split()[0], *(["--shift"] if first.split()[1] == "yes" else [])]
-    dragoman.run("align", head)
+    command_line.run("align", head)
     assert out.read_text(encoding="utf-8").splitlines() == lines
 
 
 def test_every_target_word_has_one_link(toy_run: RunFolder, pairs: str, tmp_path: Path) -> None:
     out = tmp_path / "out.align"
-    dragoman.run("align", [str(toy_run.path), "--data", pairs, "--head", "0:1", "--output", str(out)])
+    command_line.run("align", [str(toy_run.path), "--data", pairs, "--head", "0:1", "--output", str(out)])
     for line, sentence in zip(out.read_text(encoding="utf-8").splitlines(), toy_test_sentences(), strict=False):
         assert sorted(target for _, target in parse_links(line).sure) == list(range(len(sentence.split())))
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 import torch
 
-import dragoman
+from dragoman import command_line
 from export.graphs.native.models import read_native
 from export.graphs.to_onnx import TRANSPOSED
 from export.origin import read_bundle
@@ -31,7 +31,7 @@ SHIPPED = sorted(path.parent for path in (ROOT / "bundles").glob(f"*/{MANIFEST_F
 
 
 def test_the_export_of_a_bundle_equals_the_bundle(toy_bundle: Path, tmp_path: Path) -> None:
-    dragoman.run("export", [str(toy_bundle), "--out", str(tmp_path / "again"), "--name", "toy"])
+    command_line.run("export", [str(toy_bundle), "--out", str(tmp_path / "again"), "--name", "toy"])
     first, again = Bundle.open(toy_bundle), Bundle.open(tmp_path / "again")
     assert again.manifest.files == first.manifest.files
     assert again.manifest.model_copy(update={"provenance": first.manifest.provenance}) == first.manifest
@@ -41,8 +41,8 @@ def test_the_export_of_a_bundle_equals_the_bundle(toy_bundle: Path, tmp_path: Pa
 
 def test_an_export_says_what_the_model_is_for_and_the_next_one_keeps_it(toy_bundle: Path, tmp_path: Path) -> None:
     options = ["--out", str(tmp_path / "first"), "--description", "sums of words"]
-    dragoman.run("export", [str(toy_bundle), *options])
-    dragoman.run("export", [str(tmp_path / "first"), "--out", str(tmp_path / "second")])
+    command_line.run("export", [str(toy_bundle), *options])
+    command_line.run("export", [str(tmp_path / "first"), "--out", str(tmp_path / "second")])
     assert Bundle.open(toy_bundle).manifest.description == ""
     assert Bundle.open(tmp_path / "second").manifest.description == "sums of words"
 
@@ -50,7 +50,7 @@ def test_an_export_says_what_the_model_is_for_and_the_next_one_keeps_it(toy_bund
 @pytest.fixture(scope="module", name="in_8_bits")
 def _in_8_bits(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("rounded") / "int8"
-    dragoman.run("export", [str(toy_bundle), "--precision", "int8", "--out", str(out)])
+    command_line.run("export", [str(toy_bundle), "--precision", "int8", "--out", str(out)])
     return out
 
 
@@ -65,7 +65,7 @@ def test_a_bundle_is_verified_against_its_source_bundle(
 ) -> None:
     data = write_pairs(tmp_path, "test", toy_test_sentences()[:2])
     options = ["--data", data, "--sentences", "2", "--invariance-sentences", "2"]
-    dragoman.run("verify", [str(in_8_bits), "--run", str(toy_bundle), *options])
+    command_line.run("verify", [str(in_8_bits), "--run", str(toy_bundle), *options])
     assert "PyTorch" in capsys.readouterr().out
 
 
@@ -87,14 +87,14 @@ def test_a_bundle_in_8_bits_has_the_model_with_rounded_weights(in_8_bits: Path, 
 
 def test_a_bundle_in_8_bits_can_be_exported_again(in_8_bits: Path, tmp_path: Path) -> None:
     """In 8 bits with the same integers, and with other operators."""
-    dragoman.run("export", [str(in_8_bits), "--precision", "int8", "--out", str(tmp_path / "again")])
+    command_line.run("export", [str(in_8_bits), "--precision", "int8", "--out", str(tmp_path / "again")])
     first, again = Bundle.open(in_8_bits), Bundle.open(tmp_path / "again")
     before, after = (read_native(bundle.decoder_path) for bundle in (first, again))
     integers = [name for name, value in before.items() if value.dtype == np.int8]
     assert integers
     for name in integers:
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
-    dragoman.run("export", [str(in_8_bits), "--variant", "portable", "--out", str(tmp_path / "portable")])
+    command_line.run("export", [str(in_8_bits), "--variant", "portable", "--out", str(tmp_path / "portable")])
     assert Bundle.open(tmp_path / "portable").manifest.precision == "fp32"
 
 
@@ -112,7 +112,7 @@ def test_a_damaged_bundle_is_refused(toy_bundle: Path, tmp_path: Path) -> None:
     damaged = copytree(toy_bundle, tmp_path / "damaged")
     (damaged / WEIGHTS_FILE).write_bytes(b"")
     with pytest.raises(SystemExit, match=r"^dragoman export: run: .*weights.bin: sha256 is"):
-        dragoman.run("export", [str(damaged), "--out", str(tmp_path / "out")])
+        command_line.run("export", [str(damaged), "--out", str(tmp_path / "out")])
 
 
 def test_a_graph_without_parameter_names_is_refused(toy_bundle: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-import dragoman
+from dragoman import command_line
 from export import make_bundle as module
 from export.make_bundle import (
     MIN_GOLDEN,
@@ -56,7 +56,7 @@ EN_DE = BundleDirection(source="en", target="de")
 def refusal(*arguments: str) -> str:
     """Returns the error line of an export."""
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("export", list(arguments))
+        command_line.run("export", list(arguments))
     assert isinstance(ended.value.code, str)
     return ended.value.code
 
@@ -136,7 +136,7 @@ def test_few_clear_translations_are_reported(
     toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(module.MIN_GOLDEN_GAP, "fp32", 1e9)
-    dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy")])
+    command_line.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy")])
     assert len(Bundle.open(tmp_path / "toy").golden) == MIN_GOLDEN
     assert "dragoman export: warning: " in capsys.readouterr().err
 
@@ -223,7 +223,7 @@ def test_every_direction_has_its_prefix_and_golden_sentences(
 def test_one_direction_of_a_run_can_be_exported_with_its_prefix(
     two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path, option: str
 ) -> None:
-    dragoman.run("export", [str(two_way_run.path), "--out", str(tmp_path / "one"), option])
+    command_line.run("export", [str(two_way_run.path), "--out", str(tmp_path / "one"), option])
     one, both = Bundle.open(tmp_path / "one"), Bundle.open(two_way_bundle)
     assert one.manifest.directions == tuple(each for each in both.manifest.directions if str(each) == "en-de")
     assert one.golden == tuple(each for each in both.golden if each.target_language == "de")
@@ -298,7 +298,7 @@ def test_the_command_makes_the_same_bundle_again(
 
     monkeypatch.setattr(importlib.metadata, "version", version_without_runtime)
     out = tmp_path / "new" / "small"
-    dragoman.run("export", [str(toy_run.path), "--out", str(out), "--align", "0:1"])
+    command_line.run("export", [str(toy_run.path), "--out", str(out), "--align", "0:1"])
     bundle = Bundle.open(out)
     assert bundle.manifest.name == "small"
     assert [str(head) for head in bundle.manifest.alignment_heads] == ["0:1"]
@@ -324,7 +324,7 @@ def test_the_quality_of_8_bits_is_compared_with_that_of_the_run(
     for side, lines in zip(sides, (texts, [translate_toy(text) for text in texts]), strict=True):
         side.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     options = ["--variant", "portable", "--precision", "int8", "--quality", f"files:{sides[0]},{sides[1]}"]
-    dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "int8"), *options])
+    command_line.run("export", [str(toy_run.path), "--out", str(tmp_path / "int8"), *options])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     systems = [(row[1], row[2]) for row in rows if row and row[0] == "en-de"]
     assert systems == [("system", "40"), ("baseline", "40")]
@@ -337,7 +337,7 @@ def test_an_invalid_head_is_refused(
     toy_run: RunFolder, tmp_path: Path, head: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy"), f"--align={head}"])
+        command_line.run("export", [str(toy_run.path), "--out", str(tmp_path / "toy"), f"--align={head}"])
     assert ended.value.code == 2
     assert "dragoman export: --align" in capsys.readouterr().err
 

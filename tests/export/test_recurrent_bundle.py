@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-import dragoman
+from dragoman import command_line
 from export.source_model import Exportable
 from model.config import RunConfig
 from model.network import recurrent
@@ -83,14 +83,14 @@ def smallest_lead(model: Recurrent, source_ids: tuple[int, ...], monkeypatch: py
 def test_the_commands_train_export_verify_and_evaluate_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, bundle = tmp_path / "run", tmp_path / "bundle"
     data = write_pairs(tmp_path, "train", toy_sentences()[:SENTENCES])
-    dragoman.run("train", ["--data", data, "--out", str(run), *OPTIONS])
-    dragoman.run("export", [str(run), "--out", str(bundle)])
+    command_line.run("train", ["--data", data, "--out", str(run), *OPTIONS])
+    command_line.run("export", [str(run), "--out", str(bundle)])
     test = write_pairs(tmp_path, "test", toy_test_sentences()[:100])
-    dragoman.run(
+    command_line.run(
         "verify", [str(bundle), "--run", str(run), "--data", test, "--minimum-identical", "1", "--batches", "8"]
     )
     assert "100 of 100 translations have PyTorch's tokens" in capsys.readouterr().out
-    dragoman.run("evaluate", [str(bundle), "--data", test, "--minimum-exact", "0.7"])
+    command_line.run("evaluate", [str(bundle), "--data", test, "--minimum-exact", "0.7"])
 
 
 def test_its_manifest_names_the_states(recurrent_bundle: Bundle) -> None:

@@ -14,7 +14,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from dragoman import main
+from dragoman.command_line import main
 from hub.install import find_bundle, install
 from hub.names import HubError
 from hub.repository import Snapshot

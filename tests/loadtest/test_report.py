@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from loadtest.results import (
     DOCUMENTS,
     CapacityResult,
@@ -70,7 +70,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, *documents: LoadDocument) -> str:
         path.write_bytes(DOCUMENTS.dump_json(document))
         paths.append(str(path))
     monkeypatch.setattr(sys, "argv", ["dragoman", "load", "report", *paths])
-    dragoman.main()
+    command_line.main()
     page = Path("load.html").read_text(encoding="utf-8")
     assert "plotly.js" in page
     assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="', page), "the page must load nothing"
@@ -117,4 +117,4 @@ def test_an_invalid_report_is_named(folder: Path, monkeypatch: pytest.MonkeyPatc
     path.write_text("{}")
     monkeypatch.setattr(sys, "argv", ["dragoman", "load", "report", str(path)])
     with pytest.raises(SystemExit, match=f"dragoman load report: {re.escape(os.fspath(path))}: "):
-        dragoman.main()
+        command_line.main()

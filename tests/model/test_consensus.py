@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu import sentence_bleu
 
-import dragoman
+from dragoman import command_line
 from model.consensus import choose
 
 WORDS = ("ein", "Hund", "läuft", "rennt", ".")
@@ -40,7 +40,7 @@ def test_chinese_translations_are_alike_if_they_share_characters(tmp_path: Path)
     translations = ["一个男人坐着。", "一只狗在草地上跑。", "一只狗在草地上奔跑。"]
     paths = [write(tmp_path / f"{number}.zh", [line]) for number, line in enumerate(translations)]
     output = tmp_path / "chosen.zh"
-    dragoman.run("consensus", [*paths, "--language", "zh", "--output", str(output)])
+    command_line.run("consensus", [*paths, "--language", "zh", "--output", str(output)])
     assert output.read_text(encoding="utf-8") in {f"{line}\n" for line in translations[1:]}
 
 
@@ -53,19 +53,19 @@ def test_each_line_is_chosen_from_its_own_line_of_each_file(tmp_path: Path) -> N
     columns = [["ein Hund läuft .", "zwei"], ["ein Hund läuft .", "drei"], ["Hund", "drei"]]
     paths = [write(tmp_path / f"{number}.de", lines) for number, lines in enumerate(columns)]
     output = tmp_path / "chosen.de"
-    dragoman.run("consensus", [*paths, "--output", str(output)])
+    command_line.run("consensus", [*paths, "--output", str(output)])
     assert output.read_text(encoding="utf-8") == "ein Hund läuft .\ndrei\n"
 
 
 @pytest.mark.parametrize("output", [".", "no-such/chosen.de"])
 def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path, output: str) -> None:
     with pytest.raises(SystemExit, match=r"^dragoman consensus: output: .*: expected a file in an existing folder$"):
-        dragoman.run("consensus", ["no-such.de", "neither.de", "--output", str(tmp_path / output)])
+        command_line.run("consensus", ["no-such.de", "neither.de", "--output", str(tmp_path / output)])
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, 2), (3, 2)])
 def test_files_of_different_lengths_are_refused(tmp_path: Path, first: int, second: int) -> None:
     paths = [write(tmp_path / f"{i}.de", ["x"] * lines) for i, lines in enumerate((first, second))]
     with pytest.raises(SystemExit, match=rf"1\.de: expected {first} lines, as .*0\.de has, got {second}"):
-        dragoman.run("consensus", [*paths, "--output", str(tmp_path / "chosen.de")])
+        command_line.run("consensus", [*paths, "--output", str(tmp_path / "chosen.de")])
     assert not (tmp_path / "chosen.de").exists()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from loadtest.clients import OK
 from loadtest.reliability.chaos import FAULTS, LOST_CONNECTION, Fault, Findings, Load, run_round
 from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, start_replicas
@@ -107,7 +107,7 @@ def test_an_outcome_that_the_fault_does_not_explain_exits_with_status_1(
     monkeypatch.setattr("loadtest.reliability.chaos.FAULTS", unexplained)
     options = ["--only=nothing,server killed", "--rate=20", "--round-seconds=2.5", f"--timeout-seconds={WAIT_SECONDS}"]
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("load chaos", [str(bundle_path), *options])
+        command_line.run("load chaos", [str(bundle_path), *options])
     rounds = json.loads(capsys.readouterr().out.splitlines()[-1])["rounds"]
     assert ended.value.code == 1
     assert [(found["name"], bool(found["problems"])) for found in rounds] == [
@@ -122,7 +122,7 @@ def test_an_unknown_fault_is_rejected_with_the_known_ones(
     balance: list[str], known: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("load chaos", ["nowhere", *balance, "--only=nothing,all at once"])
+        command_line.run("load chaos", ["nowhere", *balance, "--only=nothing,all at once"])
     assert ended.value.code == 2
     assert known in capsys.readouterr().err
 
@@ -133,7 +133,7 @@ def test_a_terminated_command_leaves_no_server_behind(toy_bundle: Path) -> None:
         eventually(lambda: bool(servers_of(process.pid)))
         servers = servers_of(process.pid)
         process.terminate()
-        assert process.wait(WAIT_SECONDS) == dragoman.TERMINATED
+        assert process.wait(WAIT_SECONDS) == command_line.TERMINATED
     assert [server for server in servers if server.exists()] == []
 
 

@@ -44,7 +44,7 @@ def test_a_signal_ends_a_server_that_loads_or_warms_up(bundle_path: Path, kind: 
 IMPORTS = """
 import sys
 import threading
-import dragoman
+from dragoman import command_line
 
 class Finder:
     def find_spec(self, name, *arguments):
@@ -53,7 +53,7 @@ class Finder:
             threading.Event().wait()
 
 sys.meta_path.insert(0, Finder())
-dragoman.run("serve", ["bundles/multi30k"])
+command_line.run("serve", ["bundles/multi30k"])
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dragoman
+from dragoman import command_line
 from loadtest.reliability.replicas import Replicas
 from loadtest.reliability.soak import MAX_GROWTH_MEBIBYTES, MIX, MORE, growth_per_hour, leaks, mismatches
 from loadtest.server_metrics import ServerState
@@ -40,7 +40,7 @@ def soak(command: list[str], capsys: pytest.CaptureFixture[str], seconds: float)
     times = [f"--duration-seconds={seconds}", f"--every-seconds={max(0.7, seconds / 1000)}"]
     try:
         # With this seed, two seconds of load have requests of every kind.
-        dragoman.run("load soak", [*command, "--rate=120", "--seed=4", *times])
+        command_line.run("load soak", [*command, "--rate=120", "--seed=4", *times])
         status = None
     except SystemExit as ended:
         status = ended.code

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-import dragoman
+from dragoman import command_line
 from hub.serve_command import ServeModelsCommand
 from serve.host.system import available_cpus
 from serve.settings import ModelSettings, ServeSettings
@@ -21,7 +21,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[ServeSettings]:
 
 
 def run(*arguments: str) -> None:
-    dragoman.run("serve", list(arguments))
+    command_line.run("serve", list(arguments))
 
 
 def run_file(path: Path, content: str | bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import main
+from dragoman.command_line import main
 from tests.snapshots.snapshot import check
 from tests.support.paths import ROOT
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dragoman import COMMANDS, main
+from dragoman.command_line import COMMANDS, main
 from tests.snapshots.snapshot import DATA, check, check_names
 from tests.support.paths import ROOT
 

@@ -18,7 +18,7 @@ PROGRAM = """
 import sys
 import threading
 from functools import partial
-import dragoman
+from dragoman import command_line
 import serve.app
 from tests.support.fakes import FakeModel
 from tests.support.fake_bundles import GOLDEN
@@ -41,7 +41,7 @@ def load(settings, bundle):
 
 serve.app.serve = partial(serve.app.serve, load=load)
 options = "--host 127.0.0.1 --http-port 0 --grpc-port 0 --lame-duck-seconds 0 --engines 1 --slots 4"
-dragoman.run("serve", [*options.split(), *sys.argv[2:]])
+command_line.run("serve", [*options.split(), *sys.argv[2:]])
 """
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from model.run import RunFolder
 
 MAX_STEPS = 12
@@ -34,7 +34,7 @@ RECIPE = {
 
 def start(arguments: list[str], out: Path, *more: str) -> RunFolder:
     """Trains a model and returns its run."""
-    dragoman.run("train", [*arguments, "--out", str(out), *more])
+    command_line.run("train", [*arguments, "--out", str(out), *more])
     return RunFolder(out)
 
 

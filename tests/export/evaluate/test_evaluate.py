@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from export.evaluate.command import evaluate, format_evaluations
 from model.data.corpus import Corpus, read_corpus
 from model.run import RunFolder
@@ -58,7 +58,7 @@ def poor(tmp_path: Path, corpus: Corpus) -> Path:
 
 def refusal(*arguments: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("evaluate", list(arguments))
+        command_line.run("evaluate", list(arguments))
     assert isinstance(ended.value.code, str)
     return ended.value.code
 
@@ -68,7 +68,7 @@ def test_run_bundle_and_server_have_the_same_figures(
 ) -> None:
     reports, translations = [], []
     for name in names:
-        dragoman.run("evaluate", [name, "--data", data, "--output", str(output)])
+        command_line.run("evaluate", [name, "--data", data, "--output", str(output)])
         reports.append(capsys.readouterr().out.split("\n\n", 1))
         translations.append(output.read_text())
     assert len(set(translations)) == 1
@@ -83,7 +83,7 @@ def test_run_bundle_and_server_have_the_same_figures(
 def test_the_figures_are_those_of_the_translations(
     poor: Path, data: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dragoman.run("evaluate", [str(poor), "--data", data, "--literature"])
+    command_line.run("evaluate", [str(poor), "--data", data, "--literature"])
     expected = format_evaluations([evaluate(corpus, poor.read_text().splitlines(), None, literature=True)])
     assert capsys.readouterr().out == f"system    {poor} (file)\ndata      {data}, test\n\n{expected}\n"
 
@@ -91,16 +91,16 @@ def test_the_figures_are_those_of_the_translations(
 def test_written_translations_can_be_evaluated_again(
     toy_bundle: Path, data: str, output: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dragoman.run("evaluate", [str(toy_bundle), "--data", data, "--output", str(output)])
+    command_line.run("evaluate", [str(toy_bundle), "--data", data, "--output", str(output)])
     first = capsys.readouterr().out.split("\n\n", 1)[1]
-    dragoman.run("evaluate", [str(output), "--data", data])
+    command_line.run("evaluate", [str(output), "--data", data])
     assert capsys.readouterr().out.split("\n\n", 1)[1] == first
 
 
 def test_a_system_is_compared_with_a_baseline(
     toy_bundle: Path, poor: Path, data: str, output: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dragoman.run("evaluate", [str(toy_bundle), "--data", data, "--baseline", str(poor), "--output", str(output)])
+    command_line.run("evaluate", [str(toy_bundle), "--data", data, "--baseline", str(poor), "--output", str(output)])
     ours, theirs = output.read_text().splitlines(), poor.read_text().splitlines()
     expected = format_evaluations([evaluate(read_corpus(data), ours, theirs, literature=False)])
     head, figures = capsys.readouterr().out.split("\n\n", 1)
@@ -115,7 +115,7 @@ def test_every_direction_has_a_row(
     source, target = data.removeprefix("files:").split(",")
     both = tmp_path / "both"
     both.write_text(perfect.read_text() + Path(source).read_text())
-    dragoman.run("evaluate", [str(both), "--data", data, "--data", f"files:{target},{source}"])
+    command_line.run("evaluate", [str(both), "--data", data, "--data", f"files:{target},{source}"])
     rows = capsys.readouterr().out.split("\n\n")[1].splitlines()[1:]
     assert [row.split()[:3] for row in rows] == [["en-de", "60", "100.00"], ["de-en", "60", "100.00"]]
 
@@ -123,7 +123,7 @@ def test_every_direction_has_a_row(
 def test_all_figures_are_written_as_json(toy_run: RunFolder, poor: Path, data: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     arguments = [str(toy_run.path), "--data", data, "--baseline", str(poor), "--literature", "--json", str(file)]
-    dragoman.run("evaluate", arguments)
+    command_line.run("evaluate", arguments)
     document = json.loads(file.read_text())
     assert document["system"] == {"name": str(toy_run.path), "kind": "run"}
     assert document["baseline"] == {"name": str(poor), "kind": "file"}
@@ -142,7 +142,7 @@ def test_all_figures_are_written_as_json(toy_run: RunFolder, poor: Path, data: s
 
 def test_json_without_a_baseline_has_null(perfect: Path, data: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    dragoman.run("evaluate", [str(perfect), "--data", data, "--json", str(file)])
+    command_line.run("evaluate", [str(perfect), "--data", data, "--json", str(file)])
     document = json.loads(file.read_text())
     assert document["baseline"] is None
     assert document["directions"][0]["measures"]["chrF"]["p_value"] is None
@@ -158,7 +158,7 @@ def test_json_without_a_baseline_has_null(perfect: Path, data: str, tmp_path: Pa
 def test_figures_below_their_minimum_fail(
     poor: Path, perfect: Path, data: str, option: list[str], problem: str
 ) -> None:
-    dragoman.run("evaluate", [str(perfect), "--data", data, *option])
+    command_line.run("evaluate", [str(perfect), "--data", data, *option])
     assert problem in refusal(str(poor), "--data", data, *option)
 
 
@@ -214,6 +214,6 @@ def test_an_invalid_value_is_reported_with_its_option(
     """Also a missing required option: the data."""
     data = ["--data", "none"] if arguments else []
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("evaluate", [str(poor), *data, *arguments])
+        command_line.run("evaluate", [str(poor), *data, *arguments])
     assert ended.value.code == 2
     assert (arguments or ["--data"])[0] in capsys.readouterr().err

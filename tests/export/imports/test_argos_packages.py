@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
 from benchmarks.systems.ctranslate2_system import spec_of
+from dragoman import command_line
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from model.network.transformer import Transformer
@@ -32,7 +32,7 @@ def test_an_argos_package_is_exported_and_served(packed: bool, toy_run: RunFolde
         with zipfile.ZipFile(path) as archive:
             archive.extractall(tmp_path)
         path = tmp_path / "en_de"
-    dragoman.run("export", ["--from-ctranslate2", str(path), "--out", str(tmp_path / "bundle"), "--name", "argos"])
+    command_line.run("export", ["--from-ctranslate2", str(path), "--out", str(tmp_path / "bundle"), "--name", "argos"])
     bundle = Bundle.open(tmp_path / "bundle")
     assert [str(direction) for direction in bundle.manifest.directions] == ["en-de"]
     texts = toy_test_sentences()[:20]

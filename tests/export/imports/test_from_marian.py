@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import MarianTokenizer
 
-import dragoman
+from dragoman import command_line
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.marian import import_marian, marian_positions
 from export.make_bundle import BundleOptions, write_bundle
@@ -156,7 +156,9 @@ def test_an_import_computes_in_8_bits_too(checkpoint: Path, tmp_path: Path) -> N
 
 
 def test_an_exported_checkpoint_is_served(checkpoint: Path, tmp_path: Path) -> None:
-    dragoman.run("export", ["--from-marian", str(checkpoint), "--out", str(tmp_path / "b"), "--max-target-tokens=30"])
+    command_line.run(
+        "export", ["--from-marian", str(checkpoint), "--out", str(tmp_path / "b"), "--max-target-tokens=30"]
+    )
     bundle = Bundle.open(tmp_path / "b")
     exportable = import_marian(checkpoint, OPTIONS)
     with run_service(tmp_path / "b", [load_sessions(bundle, threads=1).runtime(slots=4)]) as live:
@@ -354,7 +356,7 @@ def test_parameters_that_do_not_fit_are_named(
 def test_the_command_names_the_field_that_is_wrong(folder: Path, tmp_path: Path) -> None:
     change(folder / "config.json", normalize_before=True)
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("export", ["--from-marian", str(folder), "--out", str(tmp_path / "b")])
+        command_line.run("export", ["--from-marian", str(folder), "--out", str(tmp_path / "b")])
     expected = f"dragoman export: from-marian: {folder}/config.json: normalize_before: True: expected False"
     assert ended.value.code == expected
     assert not (tmp_path / "b").exists()
@@ -364,7 +366,7 @@ def test_given_sentences_become_golden(checkpoint: Path, tmp_path: Path) -> None
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("bakoli muneba\n\nkobara\n", encoding="utf-8")
     arguments = ["--from-marian", str(checkpoint), "--sentences", str(sentences), "--max-source-tokens=40"]
-    dragoman.run("export", [*arguments, "--out", str(tmp_path / "b")])
+    command_line.run("export", [*arguments, "--out", str(tmp_path / "b")])
     bundle = Bundle.open(tmp_path / "b")
     assert [sentence.source for sentence in bundle.golden] == ["bakoli muneba", "kobara"]
     assert bundle.manifest.max_source_tokens == 40
@@ -391,5 +393,5 @@ def test_options_that_do_not_fit_the_source_are_refused_by_name(
     Path("m").symlink_to(checkpoint)
     Path("corpus.txt").write_text("kobara\n" * 1001, encoding="utf-8")
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("export", [*arguments, "--out", "b"])
+        command_line.run("export", [*arguments, "--out", "b"])
     assert str(ended.value.code).startswith(f"dragoman export: {expected}")

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from sentencepiece import SentencePieceProcessor
 from transformers import T5Tokenizer
 
-import dragoman
+from dragoman import command_line
 from export.graphs.native.layout import TABLES
 from export.imports.common import ImportedModelError, ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
@@ -120,7 +120,7 @@ def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[s
 def test_a_bundle_is_verified_with_transformers(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_t5(tmp_path / "m", kind)
     write(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle")
-    dragoman.run("verify", [str(tmp_path / "bundle"), "--original", str(tmp_path / "m")])
+    command_line.run("verify", [str(tmp_path / "bundle"), "--original", str(tmp_path / "m")])
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [["pass", "transformers,"]] * 2
 
 

@@ -8,7 +8,7 @@ from shutil import copytree
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from serve.bundle.bundle import DECODER_FILE, WEIGHTS_FILE, Bundle
 from serve.bundle.manifest import Manifest
 from serve.settings import ServeSettings
@@ -21,15 +21,15 @@ def call_without(library: str, *arguments: str) -> subprocess.CompletedProcess[s
     program = f"""
 import sys
 sys.modules[{library!r}] = None
-import dragoman
-dragoman.run("inspect", sys.argv[1:])
+from dragoman import command_line
+command_line.run("inspect", sys.argv[1:])
 """
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def test_it_prints_files_graphs_step_and_memory(toy_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dragoman.run("inspect", [str(toy_bundle)])
+    command_line.run("inspect", [str(toy_bundle)])
     text = capsys.readouterr().out
     assert text.startswith(f"bundle        {toy_bundle}\nname          toy\n")
     for section in ("files", "encoder.onnx, ", "decoder.onnx, ", "one decoder step", "memory"):
@@ -39,12 +39,14 @@ def test_it_prints_files_graphs_step_and_memory(toy_bundle: Path, capsys: pytest
 
 
 def test_every_direction_is_printed(two_way_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dragoman.run("inspect", [str(two_way_bundle)])
+    command_line.run("inspect", [str(two_way_bundle)])
     assert "\ndirections    en-de, de-en\n" in capsys.readouterr().out
 
 
 def test_the_figures_are_written_as_json(recurrent_bundle: Bundle, tmp_path: Path) -> None:
-    dragoman.run("inspect", [str(recurrent_bundle.folder), "--slots", "3", "--json", str(tmp_path / "figures.json")])
+    command_line.run(
+        "inspect", [str(recurrent_bundle.folder), "--slots", "3", "--json", str(tmp_path / "figures.json")]
+    )
     figures = json.loads((tmp_path / "figures.json").read_bytes())
     assert Manifest.model_validate(figures["manifest"]) == recurrent_bundle.manifest
     assert figures["engine"]["slots"] == 3
@@ -61,12 +63,12 @@ def test_a_changed_file_is_named_with_the_check_that_failed(recurrent_bundle: Bu
     with pytest.raises(
         SystemExit, match=r"^dragoman inspect: bundle: .*weights\.bin: sha256 is .* the file was changed"
     ):
-        dragoman.run("inspect", [str(folder)])
+        command_line.run("inspect", [str(folder)])
 
 
 def test_a_folder_that_is_no_bundle_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"^dragoman inspect: bundle: .*manifest\.json: No such file"):
-        dragoman.run("inspect", [str(tmp_path)])
+        command_line.run("inspect", [str(tmp_path)])
 
 
 def test_a_damaged_graph_with_a_correct_checksum_is_named(recurrent_bundle: Bundle, tmp_path: Path) -> None:
@@ -74,13 +76,13 @@ def test_a_damaged_graph_with_a_correct_checksum_is_named(recurrent_bundle: Bund
     (folder / DECODER_FILE).write_bytes((folder / DECODER_FILE).read_bytes()[:-40])
     reseal(folder)
     with pytest.raises(SystemExit, match=r"^dragoman inspect: bundle: .*decoder\.onnx: "):
-        dragoman.run("inspect", [str(folder)])
+        command_line.run("inspect", [str(folder)])
 
 
 @pytest.mark.parametrize("option", ["--picture", "--json"])
 def test_an_output_without_a_folder_is_refused_before_anything_is_read(option: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=f"^dragoman inspect: {option[2:]}: .*expected a file "):
-        dragoman.run("inspect", ["no bundle", option, str(tmp_path / "none" / "file")])
+        command_line.run("inspect", ["no bundle", option, str(tmp_path / "none" / "file")])
 
 
 def test_an_unwritable_output_is_reported(
@@ -91,7 +93,7 @@ def test_an_unwritable_output_is_reported(
 
     monkeypatch.setattr(Path, "write_bytes", refuse)
     with pytest.raises(SystemExit, match=r"^dragoman inspect: .*figures\.json: Permission denied"):
-        dragoman.run("inspect", [str(recurrent_bundle.folder), "--json", str(tmp_path / "figures.json")])
+        command_line.run("inspect", [str(recurrent_bundle.folder), "--json", str(tmp_path / "figures.json")])
 
 
 def test_it_needs_no_torch(recurrent_bundle: Bundle, tmp_path: Path) -> None:

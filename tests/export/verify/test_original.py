@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from export.imports.common import ImportOptions
 from export.imports.ctranslate2 import import_ctranslate2
 from export.imports.golden import golden_samples
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def verify(folder: Path, library: str, checkpoint: Path) -> None:
-    dragoman.run("verify", [str(folder / "bundles" / library), "--original", str(checkpoint)])
+    command_line.run("verify", [str(folder / "bundles" / library), "--original", str(checkpoint)])
 
 
 @pytest.mark.parametrize("library", READERS)
@@ -58,4 +58,4 @@ def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_without_sentences_and_checkpoint_there_is_nothing_to_verify(bundle_path: Path) -> None:
     with pytest.raises(SystemExit, match="data: missing: expected sentences, or --original"):
-        dragoman.run("verify", [str(bundle_path)])
+        command_line.run("verify", [str(bundle_path)])

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import dragoman
+from dragoman import command_line
 from model.run import RunFolder
 from model.tokenizer.tokenizer import EOS_ID
 from serve.bundle.bundle import DECODER_FILE, Bundle
@@ -106,7 +106,7 @@ def verdicts(output: str) -> dict[str, str]:
 def refusal(*arguments: str) -> str:
     """Returns the error line of a verification."""
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("verify", list(arguments))
+        command_line.run("verify", list(arguments))
     assert isinstance(ended.value.code, str)
     return ended.value.code
 
@@ -120,7 +120,7 @@ def failures(*arguments: str) -> list[str]:
 def test_a_correct_bundle_passes_every_check(
     bundle_of_any_kind: Path, arguments: list[str], capsys: pytest.CaptureFixture[str], measured: Measured
 ) -> None:
-    dragoman.run("verify", [str(bundle_of_any_kind), *arguments])
+    command_line.run("verify", [str(bundle_of_any_kind), *arguments])
     output = capsys.readouterr().out
     assert verdicts(output) == dict.fromkeys(CHECKS, "pass")
     assert "60 of 60 translations are bitwise those of the graph decoder" in output
@@ -146,7 +146,7 @@ def test_slightly_wrong_logits_fail_their_check(
 
 
 def test_the_logits_tolerance_is_an_option(noisy_bundle: Path, arguments: list[str]) -> None:
-    dragoman.run("verify", [str(noisy_bundle), *arguments, "--checks", "logits", "--logits-tolerance", "1000"])
+    command_line.run("verify", [str(noisy_bundle), *arguments, "--checks", "logits", "--logits-tolerance", "1000"])
 
 
 def test_a_graph_that_depends_on_the_batch_fails_the_invariance_check(
@@ -188,7 +188,8 @@ def test_the_required_share_of_identical_translations_is_an_option(
 
 def test_without_a_run_golden_sentences_and_invariance_are_checked_without_torch(toy_bundle: Path, data: str) -> None:
     arguments = [str(toy_bundle), "--data", data, *FEW]
-    program = f"import sys; sys.modules['torch'] = None; import dragoman; dragoman.run('verify', {arguments})"
+    without_torch = "import sys; sys.modules['torch'] = None"
+    program = f"{without_torch}; from dragoman.command_line import run; run('verify', {arguments})"
     done = subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     expected = dict.fromkeys(["logits", "tokens", *CHECKS[3:]], "pass") | {"logits": "skip", "tokens": "skip"}
     assert verdicts(done.stdout) == expected
@@ -200,7 +201,7 @@ def test_either_direction_of_a_bundle_is_verified_with_its_prefix(
     two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path, names: str
 ) -> None:
     data = write_texts(tmp_path, names)
-    dragoman.run("verify", [str(two_way_bundle), "--run", str(two_way_run.path), "--data", data, *FEW])
+    command_line.run("verify", [str(two_way_bundle), "--run", str(two_way_run.path), "--data", data, *FEW])
 
 
 def test_data_of_another_direction_are_refused(two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path) -> None:
@@ -226,7 +227,7 @@ def test_sentences_that_are_too_long_are_skipped(
     toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_pairs(tmp_path, "long", ("bird moon", " ".join(["bird"] * 32)))
-    dragoman.run("verify", [str(toy_bundle), *arguments, "--data", data, "--checks", "tokens"])
+    command_line.run("verify", [str(toy_bundle), *arguments, "--data", data, "--checks", "tokens"])
     assert "1 of 1 translations have PyTorch's tokens" in capsys.readouterr().out
 
 
@@ -249,6 +250,6 @@ def test_an_unknown_value_is_refused(
     wrong: list[str], toy_bundle: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("verify", [str(toy_bundle), *arguments, *wrong])
+        command_line.run("verify", [str(toy_bundle), *arguments, *wrong])
     assert ended.value.code == 2
     assert wrong[0] in capsys.readouterr().err

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from model.config import CleaningConfig
 from model.data.cleaning import clean
 from model.data.corpus import Corpus
@@ -25,7 +25,7 @@ def cells(text: str) -> list[list[str]]:
 
 
 def test_pairs_and_lengths_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dragoman.run("data", [write_table(tmp_path), "--cleaning.max-length-ratio", "2.5"])
+    command_line.run("data", [write_table(tmp_path), "--cleaning.max-length-ratio", "2.5"])
     assert capsys.readouterr().out.splitlines() == [
         "direction  read  blank  copy  repetition  long  ratio  duplicate  held out  pairs",
         "en-de         5      1     0           0     0      1          1         0      2",
@@ -63,19 +63,19 @@ def test_the_command_reads_a_tokenizer(
 ) -> None:
     path = tmp_path / "tokenizer.model"
     path.write_bytes(tokenizer.model)
-    dragoman.run("data", [write_table(tmp_path), "--tokenizer", str(path)])
+    command_line.run("data", [write_table(tmp_path), "--tokenizer", str(path)])
     assert "tokens of the vocabulary occur" in capsys.readouterr().out
 
 
 def test_only_training_data_is_cleaned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dragoman.run("data", [write_table(tmp_path), "--split", "test"])
+    command_line.run("data", [write_table(tmp_path), "--split", "test"])
     assert cells(capsys.readouterr().out)[1] == ["en-de", "5", "1", "0", "0", "0", "0", "0", "0", "4"]
 
 
 def test_several_corpora_share_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("y.en", "y.fr"):
         (tmp_path / name).write_text("a\nb\n", encoding="utf-8")
-    dragoman.run("data", [write_table(tmp_path), f"files:{tmp_path}/y.en,{tmp_path}/y.fr"])
+    command_line.run("data", [write_table(tmp_path), f"files:{tmp_path}/y.en,{tmp_path}/y.fr"])
     assert [row[0] for row in cells(capsys.readouterr().out)[1:3]] == ["en-de", "en-fr"]
 
 
@@ -94,7 +94,7 @@ def test_the_environment_may_name_the_data(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_unreadable_data_is_reported(arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("data", arguments)
+        command_line.run("data", arguments)
     assert str(ended.value.code).startswith(message)
 
 
@@ -104,4 +104,4 @@ def test_an_invalid_tokenizer_is_reported(tmp_path: Path, content: bytes | None)
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SystemExit, match=r"^dragoman data: tokenizer: .*tokenizer\.model: "):
-        dragoman.run("data", [write_table(tmp_path), "--tokenizer", str(path)])
+        command_line.run("data", [write_table(tmp_path), "--tokenizer", str(path)])

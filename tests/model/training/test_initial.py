@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-import dragoman
+from dragoman import command_line
 from export.origin import read_trained
 from model.data.cleaning import CleanedCorpus, TrainingData
 from model.data.corpus import Corpus
@@ -51,7 +51,7 @@ def _train(recipe: str, tmp_path: Path) -> Train:
 
     def train(data: str, name: str, *more: str) -> TrainedModel:
         out = tmp_path / name
-        dragoman.run("train", ["--data", data, "--recipe", recipe, "--out", str(out), *more])
+        command_line.run("train", ["--data", data, "--recipe", recipe, "--out", str(out), *more])
         return RunFolder(out).load()
 
     return train
@@ -128,11 +128,11 @@ def test_directions_without_data_keep_the_samples_of_the_initial_model(
     words = dict.fromkeys(" ".join(RANDOM_TEXTS).split())
     data = write_pairs(tmp_path, "words", list(words), lambda word: f"{word} {word}")
     options = ["--data", data, "--validation", data, "--recipe", str(tmp_path / "two.yaml"), *STILL]
-    dragoman.run("train", [*options, "--initial", str(initial), "--out", str(run.path)])
+    command_line.run("train", [*options, "--initial", str(initial), "--out", str(run.path)])
     samples = read_samples(run.samples, TWO_WAYS)
     earlier = {each.text for each in read_samples(two_way_run.samples, TWO_WAYS)}
     assert {each.text for each in samples if each.direction == TWO_WAYS[1]} <= earlier
-    dragoman.run("export", [str(run.path), "--out", str(tmp_path / "bundle")])
+    command_line.run("export", [str(run.path), "--out", str(tmp_path / "bundle")])
     assert len(Bundle.open(tmp_path / "bundle").manifest.directions) == len(TWO_WAYS)
 
 

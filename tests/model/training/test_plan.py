@@ -9,7 +9,7 @@ import pytest
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
-import dragoman
+from dragoman import command_line
 from model.config import RunConfig
 from model.run import RunFolder
 from model.training.plan import RunPlan, folder_of, format_results
@@ -43,7 +43,7 @@ def write_validations(run: RunFolder, losses: dict[int, float]) -> None:
 
 def refusal(*arguments: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("plan", list(arguments))
+        command_line.run("plan", list(arguments))
     message = ended.value.code
     assert isinstance(message, str)
     assert message.startswith("dragoman plan: ")
@@ -58,7 +58,7 @@ def _commands_here(monkeypatch: pytest.MonkeyPatch) -> None:
         assert command[:3] == [sys.executable, "-m", "dragoman"]
         assert not check
         with suppress(SystemExit):
-            dragoman.run(command[3], command[4:])
+            command_line.run(command[3], command[4:])
 
     monkeypatch.setattr(subprocess, "run", run)
 
@@ -66,7 +66,7 @@ def _commands_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_commands_here")
 def test_every_run_of_a_plan_is_trained_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = [str(write_plan(tmp_path)), "--out", str(tmp_path / "runs")]
-    dragoman.run("plan", arguments)
+    command_line.run("plan", arguments)
     output = capfd.readouterr().out
     assert [line.split()[:5] for line in output.splitlines()[-3:]] == [
         ["run", "selection", "seeds", "complete", "steps"],
@@ -74,7 +74,7 @@ def test_every_run_of_a_plan_is_trained_once(tmp_path: Path, capfd: pytest.Captu
         ["longer", "loss", "1/1", "1", "3"],
     ]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
-    dragoman.run("plan", arguments)
+    command_line.run("plan", arguments)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
     assert capfd.readouterr().out.splitlines() == output.splitlines()[-3:]
     data = write_pairs(tmp_path, "other", toy_sentences()[:90])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-import dragoman
+from dragoman import command_line
 from model.config import RunConfig
 from model.run import RunFolder
 from model.samples import SAMPLES
@@ -338,7 +338,7 @@ def test_a_direction_without_validation_data_has_samples_of_its_training_data(
     lines = run.samples.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "en\tde\tbird moon"
     assert lines[1:] == [f"de\ten\t{translate_toy(sentence)}" for sentence in toy_sentences()[:SAMPLES]]
-    dragoman.run("export", [str(run.path), "--out", str(tmp_path / "bundle")])
+    command_line.run("export", [str(run.path), "--out", str(tmp_path / "bundle")])
 
 
 def test_pairs_that_are_too_long_are_left_out(

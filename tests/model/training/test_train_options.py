@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from model.config import TransformerConfig
 from model.run import RunFolder
 from model.training.train import TrainCommand
@@ -24,7 +24,7 @@ def parse(arguments: list[str], monkeypatch: pytest.MonkeyPatch, *more: str) -> 
     commands: list[TrainCommand] = []
     with monkeypatch.context() as patch:
         patch.setattr(TrainCommand, "cli_cmd", commands.append)
-        dragoman.run("train", [*arguments, "--out", "nowhere", *more])
+        command_line.run("train", [*arguments, "--out", "nowhere", *more])
     return commands[0]
 
 
@@ -149,5 +149,5 @@ def test_data_that_cannot_be_used_are_refused(
 def test_a_model_with_an_output_bias_is_not_trained(arguments: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(SystemExit, match=r"^dragoman train: model\.output-bias: expected False .*, got True$"):
-        dragoman.run("train", [*arguments, "--out", str(out), "--model.output-bias"])
+        command_line.run("train", [*arguments, "--out", str(out), "--model.output-bias"])
     assert not out.exists()

@@ -15,7 +15,7 @@ from typing import IO
 import grpc
 import pytest
 
-import dragoman
+from dragoman import command_line
 from protos.translation_pb2 import (
     FINISH_REASON_EOS,
     Alignment,
@@ -223,7 +223,7 @@ def test_an_error_is_one_line_that_names_the_cause(
 ) -> None:
     """Python prints a message in place of a status, and exits with status 1."""
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("translate", list(options))
+        command_line.run("translate", list(options))
     output, errors = capsys.readouterr()
     message = errors.removesuffix("\n") if status == 2 else str(ended.value.code)
     assert (output, ended.value.code == 2) == ("", status == 2)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from serve.glossaries.store import SHARED, GlossaryStore
 from serve.host.state import State
 from serve.protect.terms.entry import Entry
@@ -17,7 +17,7 @@ def _state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr("sys.argv", ["dragoman", "glossaries", *arguments])
-    dragoman.main()
+    command_line.main()
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.tsv", "house\tHaus\tHauses\n"), ("A.CSV", "house,Haus,Hauses\n")])

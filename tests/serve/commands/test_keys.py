@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from serve.host.state import State
 from serve.keys.key import digest_of
 from serve.keys.store import KeyStore
@@ -12,7 +12,7 @@ from serve.keys.store import KeyStore
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr("sys.argv", ["dragoman", "keys", *arguments])
-    dragoman.main()
+    command_line.main()
 
 
 def test_keys_are_managed_without_a_server(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from loadtest.clients import Targets
 from loadtest.generator import Generators
 from serve.clients.channel import ClientSettings
@@ -75,7 +75,7 @@ def load(live: LiveService, folder: Path, *options: str) -> dict[str, Any]:
     (folder / "sentences.txt").write_text(LINES)
     (folder / "all.yaml").write_text(f"{SCENARIO}\nmax_lag_seconds: 60\n")  # no machine lags by that much
     where = ["--grpc-target", live.grpc_target, "--rest-url", https_url(live)]
-    dragoman.run("load", [*where, "--scenario", str(folder / "all.yaml"), "--out", str(folder / "out"), *options])
+    command_line.run("load", [*where, "--scenario", str(folder / "all.yaml"), "--out", str(folder / "out"), *options])
     (run,) = json.loads((folder / "out" / "load.json").read_bytes())["runs"]
     assert set(run["kinds"]) == set(PROTOCOLS)
     return dict(run)
@@ -151,7 +151,7 @@ def test_an_evaluation_is_answered_over_both_interfaces(
     output, figures = tmp_path / "output", tmp_path / "figures.json"
     written = []
     for url in (f"grpc://{secured.grpc_target}", https_url(secured)):
-        dragoman.run("evaluate", [url, "--data", data, "--output", str(output), "--json", str(figures), *known])
+        command_line.run("evaluate", [url, "--data", data, "--output", str(output), "--json", str(figures), *known])
         written.append(output.read_text())
         assert json.loads(figures.read_text())["system"] == {"name": url, "kind": "server"}
         assert KEY not in figures.read_text()
@@ -161,7 +161,7 @@ def test_an_evaluation_is_answered_over_both_interfaces(
 
 def evaluation_refusal(url: str, data: str, *options: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        dragoman.run("evaluate", [url, "--data", data, *options])
+        command_line.run("evaluate", [url, "--data", data, *options])
     return str(ended.value.code)
 
 
@@ -197,5 +197,5 @@ def test_options_that_do_not_fit_together_end_a_command_with_one_line(
         (["--tls-key-file", str(tmp_path)], f"--tls-key-file: {tmp_path}: "),
     ):
         with pytest.raises(SystemExit) as ended:
-            dragoman.run(command, [*arguments, *options])
+            command_line.run(command, [*arguments, *options])
         assert str(ended.value.code).startswith(f"dragoman {command}: {problem}")

@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 from unittest.mock import AsyncMock, patch
 
-import dragoman
 from benchmarks.costs.requests import send_grpc, send_rest, send_unary
+from dragoman import command_line
 from serve import composition
 from serve.edge import body_parser
 from serve.grpc import messages as grpc_messages
@@ -44,7 +44,7 @@ def serve_without_limits(arguments: list[str]) -> None:
         stack.enter_context(patch.object(grpc_unread.UnreadResponses, "add", AsyncMock()))
         stack.enter_context(patch.object(body_parser, "check_json", lambda *_: None))
         stack.enter_context(patch.object(grpc_messages, "check_message", lambda *_: None))
-        dragoman.run("serve", arguments)
+        command_line.run("serve", arguments)
 
 
 def main() -> None:

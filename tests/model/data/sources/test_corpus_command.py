@@ -7,7 +7,7 @@ import polib
 import pytest
 import yaml
 
-from dragoman import run
+from dragoman.command_line import run
 from model.data.corpus import read_corpora
 from model.data.sources import everyday, source_list
 from model.data.sources.command import IncludedCorpusCommand

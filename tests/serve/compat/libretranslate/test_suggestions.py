@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import dragoman
+from dragoman import command_line
 from serve.compat.libretranslate import suggestions
 from serve.compat.libretranslate.suggestions import Suggestion, SuggestionStore
 from serve.host.state import State
@@ -25,7 +25,7 @@ def served(bundle_path: Path, tmp_path: Path) -> Iterator[LiveService]:
 def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[object]:
     monkeypatch.setattr("sys.argv", ["dragoman", "suggestions", *arguments])
     capsys.readouterr()
-    dragoman.main()
+    command_line.main()
     # The service may log at any time.
     return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
 

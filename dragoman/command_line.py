@@ -1,7 +1,4 @@
-"""The command line `dragoman` and the Python clients.
-
-A subcommand is imported only when it runs, so that `--help` is quick; a client is imported at its first use.
-"""
+"""The command line `dragoman`. A subcommand is imported only when it runs, so that `--help` is quick."""
 
 import os
 import signal
@@ -12,7 +9,6 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import version
 from inspect import getdoc
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
@@ -21,13 +17,6 @@ from model.errors import describe_os_error
 from serve.commands.errors import explain_problem, suggest, suggest_options
 from serve.commands.help import HelpFormatter, arrange_help
 
-if TYPE_CHECKING:
-    from serve.clients.aio import AsyncTranslationClient
-    from serve.clients.client import TranslationClient
-
-__all__ = ["AsyncTranslationClient", "TranslationClient", "main"]
-
-CLIENTS = {"AsyncTranslationClient": "serve.clients.aio", "TranslationClient": "serve.clients.client"}
 COMMANDS = {
     "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus, English-German sentence pairs"),
     "corpus included": (
@@ -99,13 +88,6 @@ EXTRAS = {
 }
 # Packages of commands that are not part of the wheel.
 CHECKOUT_PACKAGES = ("benchmarks", "examples")
-
-
-def __getattr__(name: str) -> object:
-    """Returns a Python client."""
-    if name in CLIENTS:
-        return getattr(import_module(CLIENTS[name]), name)
-    raise AttributeError(f"module 'dragoman' has no attribute {name!r}")
 
 
 def main() -> None:
@@ -268,7 +250,3 @@ def _missing_library_explained(name: str) -> Iterator[None]:
         else:
             raise
         raise SystemExit(f"dragoman {name}: {library} is not installed, expected {expected}") from error
-
-
-if __name__ == "__main__":
-    main()
