@@ -73,7 +73,7 @@ ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_BUNDLE=/bundles/${BUNDLE}
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
 # Liveness only: a server that warms up or drains is healthy; /readyz is for load balancers.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["python", "-m", "serve.commands.health"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["python", "-m", "dragoman.serve.commands.health"]
 ENTRYPOINT ["dragoman"]
 CMD ["serve"]
 

@@ -16,7 +16,7 @@ setup: .venv/installed serve/native/libdragoman.so
 
 # Installing compiles the library too; this is for later changes. Without a compiler there is none.
 serve/native/libdragoman.so: serve/native/build.py $(wildcard serve/native/src/*/*) | .venv/installed
-	-$(BIN)/python -m serve.native.build
+	-$(BIN)/python -m dragoman.serve.native.build
 
 .venv/installed: .venv/trains
 	$(INSTALL) -e '.[cpu,train,export,bench,peers,postgresql,ray,tracing,locust,dev]'
@@ -193,6 +193,7 @@ protos: setup
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I. \
 	  -I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
 	  --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. protos/translation.proto protos/inference.proto
+	sed -i 's/^from protos /from dragoman.protos /' protos/*_pb2_grpc.py*
 
 LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --strip-extras --allow-unsafe \
   --no-emit-index-url --no-emit-find-links --constraint constraints.txt

@@ -9,7 +9,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # hatchling loads this file by its path
-from serve.native.build import LIBRARY, BuildError, build, find_compiler  # noqa: E402 - after the path
+from dragoman.serve.native.build import LIBRARY, BuildError, build, find_compiler  # noqa: E402 - after the path
 
 
 class NativeBuildHook(BuildHookInterface[Any]):

@@ -121,7 +121,7 @@ def find_imports(code: Sequence[SourceFile]) -> tuple[Graph, Graph]:
     A module next to subfolders counts as a folder of its own; folders with only an `__init__.py` do not count.
     """
     parents = {source.folder.rpartition("/")[0] for source in code}
-    names = [source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for source in code]
+    names = [_module_of(source.path) for source in code]
     rooms = [source.path if source.folder in parents else source.folder for source in code]
     folder_of = dict(zip(names, rooms, strict=True))
     modules: Graph = {}
@@ -134,6 +134,13 @@ def find_imports(code: Sequence[SourceFile]) -> tuple[Graph, Graph]:
         modules[name] = found - {name}
         folders.setdefault(room, set()).update({folder_of[each] for each in found} - {room})
     return folders, modules
+
+
+def _module_of(path: str) -> str:
+    """Returns the name by which the module of a file is imported: its folder may be linked below the package."""
+    linked = (ROOT / "dragoman" / path.partition("/")[0]).is_symlink()
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"dragoman.{name}" if linked else name
 
 
 def _candidates(node: ast.AST, path: str) -> Iterator[tuple[str, ...]]:
@@ -196,7 +203,7 @@ class Recorder:
 @functools.cache
 def _file_of(code: CodeType) -> str:
     """Returns the path inside the repository; empty for code from elsewhere, tests, lambdas and comprehensions."""
-    path = Path(code.co_filename)
+    path = Path(code.co_filename).resolve()
     ours = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] not in ("tests", ".ci", ".venv")
     return str(path.relative_to(ROOT)) if ours and not code.co_name.startswith("<") else ""
 

@@ -6,18 +6,18 @@ The tables stand here, with the numbers of the code. `files` yields the texts of
 from collections.abc import Iterator
 from pathlib import Path
 
-from model.provenance import fill
-from serve.compat.libretranslate.suggestions import MAX_SUGGESTIONS
-from serve.composition import MAX_LARGEST_DOCUMENTS
-from serve.edge.body_coding import SMALL_CONTENT_BYTES
-from serve.edge.reader import MAX_BODIES_SHARE, MAX_LARGEST_BODIES
-from serve.grpc import connections, guard, health, options, pace, reflection, unread, waits
-from serve.grpc.api import UNREAD_SECONDS
-from serve.grpc.call import SEND_TIMEOUT_SECONDS
-from serve.http.limits import MAX_CONNECTIONS, MAX_HELD_BYTES, HttpLimits
-from serve.http.parser import MAX_HEADER_BYTES, MAX_HEADER_FIELDS, MAX_PIPELINED, MAX_TARGET_BYTES
-from serve.settings import ServeSettings
-from serve.translation.large_work import PERIODS
+from dragoman.model.provenance import fill
+from dragoman.serve.compat.libretranslate.suggestions import MAX_SUGGESTIONS
+from dragoman.serve.composition import MAX_LARGEST_DOCUMENTS
+from dragoman.serve.edge.body_coding import SMALL_CONTENT_BYTES
+from dragoman.serve.edge.reader import MAX_BODIES_SHARE, MAX_LARGEST_BODIES
+from dragoman.serve.grpc import connections, guard, health, options, pace, reflection, unread, waits
+from dragoman.serve.grpc.api import UNREAD_SECONDS
+from dragoman.serve.grpc.call import SEND_TIMEOUT_SECONDS
+from dragoman.serve.http.limits import MAX_CONNECTIONS, MAX_HELD_BYTES, HttpLimits
+from dragoman.serve.http.parser import MAX_HEADER_BYTES, MAX_HEADER_FIELDS, MAX_PIPELINED, MAX_TARGET_BYTES
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.translation.large_work import PERIODS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SHARES = {0.25: "a quarter", 0.125: "an eighth"}

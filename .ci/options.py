@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from model.provenance import fill
-from serve.engine.native.records import SUBMISSION_RECORD, Layout
-from serve.search.option_table import RETIRED_NUMBERS, ROWS, OptionTable
-from serve.search.options import SearchOptions
+from dragoman.model.provenance import fill
+from dragoman.serve.engine.native.records import SUBMISSION_RECORD, Layout
+from dragoman.serve.search.option_table import RETIRED_NUMBERS, ROWS, OptionTable
+from dragoman.serve.search.options import SearchOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = ROOT / "serve/native/src/loop/submission_record.hpp"

@@ -20,11 +20,11 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict
 
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
-from loadtest.clients import TRANSLATE_PATH
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import DESCRIPTOR, TranslateRequest, TranslateResponse, Translation
-from serve.host import event_loop
-from serve.host.server_process import HOST
+from dragoman.loadtest.clients import TRANSLATE_PATH
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import DESCRIPTOR, TranslateRequest, TranslateResponse, Translation
+from dragoman.serve.host import event_loop
+from dragoman.serve.host.server_process import HOST
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
 

@@ -11,14 +11,14 @@ from pydantic_settings import BaseSettings, CliPositionalArg, NoDecode, Settings
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.harness.report import ReportFiles
-from loadtest.generator import GeneratorLostError
-from model.data.corpus import CorpusError
-from model.errors import RunError
-from model.provenance import Provenance, command_line
-from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import BundleError
-from serve.errors import ServiceError
-from serve.host.server_process import ServerProcessError
+from dragoman.loadtest.generator import GeneratorLostError
+from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import RunError
+from dragoman.model.provenance import Provenance, command_line
+from dragoman.model.tokenizer.tokenizer import TokenizerError
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.host.server_process import ServerProcessError
 
 FAILURES = (
     BenchmarkError,

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.harness.feature import options_of, show
-from model.data.corpus import read_corpus
-from serve.languages.detector import detect_language, load
+from dragoman.model.data.corpus import read_corpus
+from dragoman.serve.languages.detector import detect_language, load
 
 LANGUAGES = ("cs", "de", "en", "fr")
 # The languages of Europe that the model knows, of which a server of many languages may have all.

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.feature import open_service, service_options_of, show, translate
-from model.data.corpus import read_corpus
-from serve.protect.alignment import Alignment
-from serve.protect.markup.elements import MarkupOptions
-from serve.protect.markup.sentences import read_document
-from serve.protect.markup.tags import place_tags
+from dragoman.model.data.corpus import read_corpus
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.elements import MarkupOptions
+from dragoman.serve.protect.markup.sentences import read_document
+from dragoman.serve.protect.markup.tags import place_tags
 
 _ROUNDS = 5
 

@@ -24,9 +24,9 @@ from benchmarks.harness.rounds import Round, play
 from benchmarks.systems.compared_model import LOADERS, ComparedModel, Maker, ModelsPlan, compute_type
 from benchmarks.systems.engine_system import ENGINES
 from benchmarks.systems.translating import SEARCHES, SourceSentence, write_sentences
-from model.scoring import score
-from serve.bundle.manifest import GraphVariant, Precision
-from serve.host.system import available_cpus
+from dragoman.model.scoring import score
+from dragoman.serve.bundle.manifest import GraphVariant, Precision
+from dragoman.serve.host.system import available_cpus
 
 # Precisions and devices of the baselines.
 KINDS: dict[Maker, tuple[str, ...]] = {

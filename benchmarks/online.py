@@ -43,17 +43,17 @@ from benchmarks.systems.compared_model import (
     trained_model,
 )
 from benchmarks.systems.translating import SEARCHES, draw_sentences
-from export.source_model import find_direction
-from loadtest.results import CapacityResult, RunResult
-from loadtest.scenario import ConstantPhase, Objective, Scenario, SearchOptions
-from loadtest.session import CURVE_SHARES, LiveView, LoadSession
-from model.config import TransformerConfig
-from model.data.corpus import Corpus, read_corpus
-from model.tokenizer.tokenizer import EOS_ID
-from serve.bundle.manifest import BundleDirection, Precision
-from serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
-from serve.host.server_process import server_command
-from serve.settings import QUEUE_PER_SLOT
+from dragoman.export.source_model import find_direction
+from dragoman.loadtest.results import CapacityResult, RunResult
+from dragoman.loadtest.scenario import ConstantPhase, Objective, Scenario, SearchOptions
+from dragoman.loadtest.session import CURVE_SHARES, LiveView, LoadSession
+from dragoman.model.config import TransformerConfig
+from dragoman.model.data.corpus import Corpus, read_corpus
+from dragoman.model.tokenizer.tokenizer import EOS_ID
+from dragoman.serve.bundle.manifest import BundleDirection, Precision
+from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE, write_tokenizer
+from dragoman.serve.host.server_process import server_command
+from dragoman.serve.settings import QUEUE_PER_SLOT
 
 DRAGOMAN = "dragoman"
 # The latency bound is this multiple of a single request to the slower of `BOUND_BY`.

@@ -14,8 +14,8 @@ from pathlib import Path
 import sacrebleu
 
 from benchmarks.harness.feature import open_service, service_options_of, show, translate
-from model.data.corpus import read_corpus
-from serve.translation.response import Translation
+from dragoman.model.data.corpus import read_corpus
+from dragoman.serve.translation.response import Translation
 
 PLACEHOLDERS = ("%s", "%1$d", "%(name)s", "{0}", "{user}", "{{ name }}", "${HOME}", "https://a.example/b?c=1", "@ann")
 _FOUND = re.compile("|".join(map(re.escape, PLACEHOLDERS)))

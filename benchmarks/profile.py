@@ -17,8 +17,8 @@ from benchmarks.harness.rounds import measure_rounds
 from benchmarks.systems.engine import specs_of
 from benchmarks.systems.native_engine import LiveNativeEngines, Phases, settings_of
 from benchmarks.systems.translating import draw_sentences
-from serve.bundle.bundle import Bundle
-from serve.engine.native.model import open_model
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.engine.native.model import open_model
 
 SEED = 1
 

@@ -22,8 +22,8 @@ from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import measure_rounds
 from benchmarks.served import BusyClients, BusyPlan, ServedSentences, command_of, read_sentences, serving
-from loadtest.reliability.replicas import balanced_by_clients
-from serve.bundle.bundle import Bundle
+from dragoman.loadtest.reliability.replicas import balanced_by_clients
+from dragoman.serve.bundle.bundle import Bundle
 
 SENTENCES = 1_000_000
 SECONDS_PER_HOUR = 3600

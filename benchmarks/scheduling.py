@@ -25,12 +25,12 @@ from benchmarks.systems.compared_model import ModelsPlan
 from benchmarks.systems.engine import search_options, specs_of
 from benchmarks.systems.native_engine import LiveNativeEngines, settings_of
 from benchmarks.systems.translating import SEARCHES, SourceSentence
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import Precision
-from serve.engine.native.model import open_model
-from serve.host.system import available_cpus
-from serve.native.loop import LoopModel
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import Precision
+from dragoman.serve.engine.native.model import open_model
+from dragoman.serve.host.system import available_cpus
+from dragoman.serve.native.loop import LoopModel
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
 
 Part = Literal["prefill", "head-of-line", "work-conservation"]
 # Target tokens of a burst's sequences.

@@ -20,22 +20,22 @@ from benchmarks.harness.plan import BenchmarkPlan, Cpus
 from benchmarks.harness.process import running_on
 from benchmarks.harness.report import Figures
 from benchmarks.systems.translating import SourceSentence
-from export.source_model import find_direction
-from loadtest.clients import OK, Targets
-from loadtest.generator import Generators
-from loadtest.measurement import Run, measure
-from loadtest.plan import draw_plan
-from loadtest.protocols import PROTOCOLS
-from loadtest.reliability.replicas import START_SECONDS, Command, ServedProcess, start_replicas
-from loadtest.scenario import ConstantPhase, RequestKind, Scenario, SearchOptions
-from loadtest.server_metrics import MetricsReader, ServerState, rows_per_step, together
-from model.data.corpus import CorpusError, read_corpus
-from model.tokenizer.tokenizer import TextTokenizer
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import BundleDirection
-from serve.bundle.tokenizer import load_tokenizer
-from serve.host.server_process import server_command
-from serve.translation.segments import SegmentedText
+from dragoman.export.source_model import find_direction
+from dragoman.loadtest.clients import OK, Targets
+from dragoman.loadtest.generator import Generators
+from dragoman.loadtest.measurement import Run, measure
+from dragoman.loadtest.plan import draw_plan
+from dragoman.loadtest.protocols import PROTOCOLS
+from dragoman.loadtest.reliability.replicas import START_SECONDS, Command, ServedProcess, start_replicas
+from dragoman.loadtest.scenario import ConstantPhase, RequestKind, Scenario, SearchOptions
+from dragoman.loadtest.server_metrics import MetricsReader, ServerState, rows_per_step, together
+from dragoman.model.data.corpus import CorpusError, read_corpus
+from dragoman.model.tokenizer.tokenizer import TextTokenizer
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.bundle.tokenizer import load_tokenizer
+from dragoman.serve.host.server_process import server_command
+from dragoman.serve.translation.segments import SegmentedText
 
 Interface = Literal["grpc", "rest", "grpc-many"]
 MEBIBYTE = 1 << 20

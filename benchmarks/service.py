@@ -38,13 +38,13 @@ from benchmarks.served import (
 )
 from benchmarks.systems.engine_system import EngineTranslator
 from benchmarks.systems.translating import Batching
-from loadtest.clients import TRANSLATE_PATH, Targets
-from loadtest.protocols import PROTOCOLS
-from loadtest.scenario import LoadRequest
-from model.data.corpus import CorpusError
-from protos.translation_pb2 import TranslateRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.bundle.bundle import Bundle
+from dragoman.loadtest.clients import TRANSLATE_PATH, Targets
+from dragoman.loadtest.protocols import PROTOCOLS
+from dragoman.loadtest.scenario import LoadRequest
+from dragoman.model.data.corpus import CorpusError
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
+from dragoman.serve.bundle.bundle import Bundle
 
 TIMEOUT_SECONDS = 30.0
 # Fill connections, caches and memory of server and bare engine.

@@ -24,11 +24,11 @@ import sacrebleu
 from numpy.typing import NDArray
 
 from benchmarks.harness.feature import open_service, service_options_of, show, translate
-from model.data.corpus import read_corpus
-from serve.protect.terms.entry import Entry
-from serve.protect.terms.matching import TermIndex, UnitText, find_form, find_terms
-from serve.protect.terms.sentence_terms import TermWay
-from serve.registry.dispatcher import Dispatcher
+from dragoman.model.data.corpus import read_corpus
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.protect.terms.matching import TermIndex, UnitText, find_form, find_terms
+from dragoman.serve.protect.terms.sentence_terms import TermWay
+from dragoman.serve.registry.dispatcher import Dispatcher
 
 Way = Literal["none", "terms", "replaced"]
 WAYS: tuple[Way, ...] = ("none", "terms", "replaced")

@@ -17,13 +17,13 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.plan import BenchmarkPlan, Positive
 from benchmarks.harness.report import Figures, Report, Table
 from benchmarks.harness.rounds import measure_rounds
-from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig, read_recipe, recipe_path
-from model.data.batches import Batch
-from model.errors import reason_of
-from model.network.attention import Positions
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from model.training.module import TranslationModule, make_optimizer
-from model.training.trainer import chosen_precision
+from dragoman.model.config import Direction, RunConfig, TrainingConfig, TransformerConfig, read_recipe, recipe_path
+from dragoman.model.data.batches import Batch
+from dragoman.model.errors import reason_of
+from dragoman.model.network.attention import Positions
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from dragoman.model.training.module import TranslationModule, make_optimizer
+from dragoman.model.training.trainer import chosen_precision
 
 SEED = 1
 PEER = "torch.nn.Transformer"

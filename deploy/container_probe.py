@@ -19,8 +19,8 @@ from zipfile import ZipFile
 
 import grpc
 
-from protos.translation_pb2 import TranslateRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
 
 REST = "http://127.0.0.1:8000"
 GRPC = "127.0.0.1:8001"

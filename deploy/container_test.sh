@@ -46,7 +46,7 @@ ready_field() {
 
 # The health check of the image, which engines without a service manager do not run.
 healthy() {
-  "$engine" exec "$container" python -m serve.commands.health >/dev/null 2>&1
+  "$engine" exec "$container" python -m dragoman.serve.commands.health >/dev/null 2>&1
 }
 
 stop_between_requests() {
@@ -82,7 +82,7 @@ done
 
 healthy || fail "the health check does not find the server"
 # shellcheck disable=SC2086
-alone=$("$engine" run --rm --network none ${RUN_OPTIONS:-} --entrypoint python "$image" -m serve.commands.health 2>&1) &&
+alone=$("$engine" run --rm --network none ${RUN_OPTIONS:-} --entrypoint python "$image" -m dragoman.serve.commands.health 2>&1) &&
   fail "the health check finds a server where there is none"
 grep --quiet "no port" <<<"$alone" || fail "the health check does not run: $alone"
 echo "health check: finds the server, and misses one that is not there"

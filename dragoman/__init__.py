@@ -7,16 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serve.clients.aio import AsyncTranslationClient
-    from serve.clients.client import TranslationClient
+    from dragoman.serve.clients.aio import AsyncTranslationClient
+    from dragoman.serve.clients.client import TranslationClient
 
 __all__ = ["AsyncTranslationClient", "TranslationClient"]
 
-CLIENTS = {"AsyncTranslationClient": "serve.clients.aio", "TranslationClient": "serve.clients.client"}
+CLIENTS = {"AsyncTranslationClient": ".serve.clients.aio", "TranslationClient": ".serve.clients.client"}
 
 
 def __getattr__(name: str) -> object:
     """Returns a Python client."""
     if name in CLIENTS:
-        return getattr(import_module(CLIENTS[name]), name)
+        return getattr(import_module(CLIENTS[name], __package__), name)
     raise AttributeError(f"module 'dragoman' has no attribute {name!r}")

@@ -13,49 +13,52 @@ from inspect import getdoc
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsError
 
-from model.errors import describe_os_error
-from serve.commands.errors import explain_problem, suggest, suggest_options
-from serve.commands.help import HelpFormatter, arrange_help
+from dragoman.model.errors import describe_os_error
+from dragoman.serve.commands.errors import explain_problem, suggest, suggest_options
+from dragoman.serve.commands.help import HelpFormatter, arrange_help
 
 COMMANDS = {
-    "corpus": ("model.demo.corpus:CorpusCommand", "write the demo corpus, English-German sentence pairs"),
+    "corpus": (".model.demo.corpus:CorpusCommand", "write the demo corpus, English-German sentence pairs"),
     "corpus included": (
-        "model.data.sources.command:IncludedCorpusCommand",
+        ".model.data.sources.command:IncludedCorpusCommand",
         "write the text of the included model, from packages of free programs",
     ),
-    "data": ("model.data.report:DataCommand", "describe parallel text and what cleaning removes"),
-    "train": ("export.train_command:TrainFromBundleCommand", "train a Transformer on parallel text"),
-    "plan": ("model.training.plan:PlanCommand", "train variants of a recipe with several seeds; print a table"),
-    "consensus": ("model.consensus:ConsensusCommand", "keep the translation of each line that is most like the others"),
-    "export": ("export.command:ExportCommand", "export a trained model to a bundle for serving"),
-    "inspect": ("export.inspect.command:InspectCommand", "show the graphs, decoder step and memory of a bundle"),
-    "verify": ("export.verify.command:VerifyCommand", "compare a bundle with its PyTorch model"),
-    "pull": ("hub.commands:PullCommand", "download models by name and convert them"),
-    "models": ("hub.commands:ModelsCommand", "list installed models, or those of the catalog"),
-    "remove": ("hub.commands:RemoveCommand", "remove installed models"),
-    "serve": ("hub.serve_command:ServeModelsCommand", "serve models, by name or bundle, over gRPC and REST"),
-    "keys create": ("serve.commands.keys:CreateKeyCommand", "create an API key with limits"),
-    "keys list": ("serve.commands.keys:ListKeysCommand", "list the API keys"),
-    "keys show": ("serve.commands.keys:ShowKeyCommand", "show an API key without its secret"),
-    "keys change": ("serve.commands.keys:ChangeKeyCommand", "change limits of an API key"),
-    "keys revoke": ("serve.commands.keys:RevokeKeyCommand", "revoke an API key"),
-    "keys usage": ("serve.commands.keys:KeyUsageCommand", "show the used characters of an API key"),
-    "glossaries create": ("serve.commands.glossaries:CreateGlossaryCommand", "store a glossary from a file of terms"),
-    "glossaries list": ("serve.commands.glossaries:ListGlossariesCommand", "list the stored glossaries"),
-    "glossaries show": ("serve.commands.glossaries:ShowGlossaryCommand", "show a glossary or its entries"),
-    "glossaries delete": ("serve.commands.glossaries:DeleteGlossaryCommand", "delete a glossary"),
-    "suggestions": ("serve.commands.suggestions:SuggestionsCommand", "print the translations that clients suggested"),
-    "demo": ("serve.commands.demo:DemoCommand", "serve a bundle and translate a few sentences"),
-    "translate": ("hub.translate_command:TranslateByNameCommand", "translate files, or standard input line by line"),
-    "align": ("export.align:AlignCommand", "link words by attention; measure the alignment error rate"),
-    "evaluate": ("export.evaluate.command:EvaluateCommand", "measure translation quality: BLEU, chrF, significance"),
+    "data": (".model.data.report:DataCommand", "describe parallel text and what cleaning removes"),
+    "train": (".export.train_command:TrainFromBundleCommand", "train a Transformer on parallel text"),
+    "plan": (".model.training.plan:PlanCommand", "train variants of a recipe with several seeds; print a table"),
+    "consensus": (
+        ".model.consensus:ConsensusCommand",
+        "keep the translation of each line that is most like the others",
+    ),
+    "export": (".export.command:ExportCommand", "export a trained model to a bundle for serving"),
+    "inspect": (".export.inspect.command:InspectCommand", "show the graphs, decoder step and memory of a bundle"),
+    "verify": (".export.verify.command:VerifyCommand", "compare a bundle with its PyTorch model"),
+    "pull": (".hub.commands:PullCommand", "download models by name and convert them"),
+    "models": (".hub.commands:ModelsCommand", "list installed models, or those of the catalog"),
+    "remove": (".hub.commands:RemoveCommand", "remove installed models"),
+    "serve": (".hub.serve_command:ServeModelsCommand", "serve models, by name or bundle, over gRPC and REST"),
+    "keys create": (".serve.commands.keys:CreateKeyCommand", "create an API key with limits"),
+    "keys list": (".serve.commands.keys:ListKeysCommand", "list the API keys"),
+    "keys show": (".serve.commands.keys:ShowKeyCommand", "show an API key without its secret"),
+    "keys change": (".serve.commands.keys:ChangeKeyCommand", "change limits of an API key"),
+    "keys revoke": (".serve.commands.keys:RevokeKeyCommand", "revoke an API key"),
+    "keys usage": (".serve.commands.keys:KeyUsageCommand", "show the used characters of an API key"),
+    "glossaries create": (".serve.commands.glossaries:CreateGlossaryCommand", "store a glossary from a file of terms"),
+    "glossaries list": (".serve.commands.glossaries:ListGlossariesCommand", "list the stored glossaries"),
+    "glossaries show": (".serve.commands.glossaries:ShowGlossaryCommand", "show a glossary or its entries"),
+    "glossaries delete": (".serve.commands.glossaries:DeleteGlossaryCommand", "delete a glossary"),
+    "suggestions": (".serve.commands.suggestions:SuggestionsCommand", "print the translations that clients suggested"),
+    "demo": (".serve.commands.demo:DemoCommand", "serve a bundle and translate a few sentences"),
+    "translate": (".hub.translate_command:TranslateByNameCommand", "translate files, or standard input line by line"),
+    "align": (".export.align:AlignCommand", "link words by attention; measure the alignment error rate"),
+    "evaluate": (".export.evaluate.command:EvaluateCommand", "measure translation quality: BLEU, chrF, significance"),
     "attention": ("examples.attention.command:AttentionCommand", "compare kinds of attention by their maps"),
     "bench": ("benchmarks.command:BenchCommand", "compare speed with other systems, one question at a time"),
-    "load": ("loadtest.command:LoadCommand", "measure latency and capacity of a server under load"),
-    "load self-test": ("loadtest.self_test:SelfTestCommand", "verify the load generator with a stalled server"),
-    "load chaos": ("loadtest.reliability.chaos:ChaosCommand", "kill and stall server and clients under load"),
-    "load report": ("loadtest.command:LoadReportCommand", "compare load results on one HTML page"),
-    "load soak": ("loadtest.reliability.soak:SoakCommand", "load a server for hours and reconcile the counts"),
+    "load": (".loadtest.command:LoadCommand", "measure latency and capacity of a server under load"),
+    "load self-test": (".loadtest.self_test:SelfTestCommand", "verify the load generator with a stalled server"),
+    "load chaos": (".loadtest.reliability.chaos:ChaosCommand", "kill and stall server and clients under load"),
+    "load report": (".loadtest.command:LoadReportCommand", "compare load results on one HTML page"),
+    "load soak": (".loadtest.reliability.soak:SoakCommand", "load a server for hours and reconcile the counts"),
 }
 # The title of the group of commands that begins with each of these.
 GROUPS = {
@@ -70,7 +73,7 @@ NOTES = ("`dragoman help COMMAND` lists the options of a command.", "`dragoman v
 # The name of a command has at most this number of words.
 MAX_WORDS = 2
 # Modules whose commands start processes or write into temporary folders.
-NEED_CLEANUP = ("export.", "hub.commands:", "loadtest.", "benchmarks.", "serve.commands.demo:")
+NEED_CLEANUP = (".export.", ".hub.commands:", ".loadtest.", "benchmarks.", ".serve.commands.demo:")
 # The exit status of shells after SIGTERM.
 TERMINATED = 128 + signal.SIGTERM
 INTERRUPTED = 128 + signal.SIGINT
@@ -230,7 +233,7 @@ def _run(name: str, command: type[BaseSettings], arguments: list[str]) -> None:
 def load_command(name: str) -> type[BaseSettings]:
     """Imports the class of a subcommand."""
     module, _, attribute = COMMANDS[name][0].partition(":")
-    command: type[BaseSettings] = getattr(import_module(module), attribute)
+    command: type[BaseSettings] = getattr(import_module(module, __package__), attribute)
     command.__doc__ = getdoc(command)  # the text of --help, without indentation
     return command
 

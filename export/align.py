@@ -6,20 +6,20 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from export.origin import read_origin
-from export.source_model import find_direction
-from model.alignment.links import (
+from dragoman.export.origin import read_origin
+from dragoman.export.source_model import find_direction
+from dragoman.model.alignment.links import (
     AlignmentQuality,
     ReferenceLinks,
     alignment_quality,
     format_links,
 )
-from model.attention_alignment import AlignedModel, Head
-from model.data.corpus import Corpus, CorpusError, read_corpus, read_lines, read_links
-from model.errors import RunError
-from model.output_file import check_output
-from model.text_table import format_table
-from model.tokenizer.tokenizer import Tokenizer, TokenizerError
+from dragoman.model.attention_alignment import AlignedModel, Head
+from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus, read_lines, read_links
+from dragoman.model.errors import RunError
+from dragoman.model.output_file import check_output
+from dragoman.model.text_table import format_table
+from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError
 
 BEST_HEADS = 10
 

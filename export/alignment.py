@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config import TransformerConfig
-from serve.bundle.manifest import AttentionHead
+from dragoman.model.config import TransformerConfig
+from dragoman.serve.bundle.manifest import AttentionHead
 
 # Another head must exceed the usual one by this factor.
 CLEARLY_BETTER = 1.1

@@ -8,24 +8,24 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from export.evaluate.command import EvaluateCommand
-from export.graphs.options import UnsupportedGraphError
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.imports.golden import golden_samples
-from export.imports.hugging_face import import_checkpoint
-from export.imports.marian_files import import_marian_files
-from export.imports.marian_folder import is_marian_folder
-from export.make_bundle import MIN_GAP, MIN_GOLDEN_GAP, BundleOptions, write_bundle
-from export.origin import read_origin
-from export.source_model import Exportable
-from model.config import Direction
-from model.data.corpus import CorpusError, Specifications, read_lines
-from model.errors import RunError
-from model.samples import Sample
-from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import BundleError
-from serve.bundle.manifest import (
+from dragoman.export.evaluate.command import EvaluateCommand
+from dragoman.export.graphs.options import UnsupportedGraphError
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.imports.golden import golden_samples
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.export.imports.marian_files import import_marian_files
+from dragoman.export.imports.marian_folder import is_marian_folder
+from dragoman.export.make_bundle import MIN_GAP, MIN_GOLDEN_GAP, BundleOptions, write_bundle
+from dragoman.export.origin import read_origin
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import Direction
+from dragoman.model.data.corpus import CorpusError, Specifications, read_lines
+from dragoman.model.errors import RunError
+from dragoman.model.samples import Sample
+from dragoman.model.tokenizer.tokenizer import TokenizerError
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.bundle.manifest import (
     MAX_TOKENS,
     MODEL_NAMES,
     AttentionHead,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from export.answer import Answer
-from serve.engine.prefill import pad
-from serve.runtime.model import NO_ROWS, Scores
-from serve.runtime.placement import ModelSessions
+from dragoman.export.answer import Answer
+from dragoman.serve.engine.prefill import pad
+from dragoman.serve.runtime.model import NO_ROWS, Scores
+from dragoman.serve.runtime.placement import ModelSessions
 
 BATCH_ROWS = 50
 

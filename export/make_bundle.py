@@ -14,20 +14,20 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from export.alignment import HeadMeasure
-from export.graphs.export_model import export_model
-from export.graphs.graph_files import ExportedGraphs
-from export.graphs.native.models import OPSET, NativeExport
-from export.graphs.options import check_options
-from export.source_model import Exportable
-from export.teacher_forcing import Pair, read_translations
-from model.errors import RunError
-from model.samples import Sample
-from model.versions import installed_versions
-from model.weights import TransformerWeights
-from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
-from serve.bundle.directions import directions_of
-from serve.bundle.manifest import (
+from dragoman.export.alignment import HeadMeasure
+from dragoman.export.graphs.export_model import export_model
+from dragoman.export.graphs.graph_files import ExportedGraphs
+from dragoman.export.graphs.native.models import OPSET, NativeExport
+from dragoman.export.graphs.options import check_options
+from dragoman.export.source_model import Exportable
+from dragoman.export.teacher_forcing import Pair, read_translations
+from dragoman.model.errors import RunError
+from dragoman.model.samples import Sample
+from dragoman.model.versions import installed_versions
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
+from dragoman.serve.bundle.directions import directions_of
+from dragoman.serve.bundle.manifest import (
     AttentionHead,
     BundleDirection,
     Confidence,
@@ -37,13 +37,13 @@ from serve.bundle.manifest import (
     Precision,
     Provenance,
 )
-from serve.bundle.tokenizer import write_tokenizer
-from serve.bundle.tokenizer_spec import TokenizerSpec
-from serve.host.system import available_cpus
+from dragoman.serve.bundle.tokenizer import write_tokenizer
+from dragoman.serve.bundle.tokenizer_spec import TokenizerSpec
+from dragoman.serve.host.system import available_cpus
 
 if TYPE_CHECKING:
-    from export.graph_decoder import GraphDecoder
-    from model.run import TrainedModel
+    from dragoman.export.graph_decoder import GraphDecoder
+    from dragoman.model.run import TrainedModel
 
 # Smallest lead of the best logit in a golden sentence. A near tie tests nothing: another CPU, or the fallback of an
 # operator, may round differently. In 8 bits a last bit can move an activation to the next level, and fp16 is a thousand
@@ -139,8 +139,8 @@ def reproduced(bundle: Bundle) -> list[Candidate]:
 
 def _decoder(bundle: Bundle) -> "GraphDecoder":
     """Opens the graphs of a bundle on the CPU."""
-    from export.graph_decoder import GraphDecoder  # noqa: PLC0415 - an fp32 export of a run needs no ONNX Runtime
-    from serve.runtime.placement import open_sessions  # noqa: PLC0415
+    from dragoman.export.graph_decoder import GraphDecoder  # noqa: PLC0415 - an fp32 export of a run needs no ONNX Runtime
+    from dragoman.serve.runtime.placement import open_sessions  # noqa: PLC0415
 
     return GraphDecoder(open_sessions(bundle, "cpu", threads=available_cpus()), GOLDEN_ROWS)
 
@@ -289,7 +289,7 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
     Raises:
         RunError: if no text is left.
     """
-    from model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
+    from dragoman.model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
 
     fitting = _fitting(exportable, direction, texts)
     found = generate_greedy(exportable.network, [source_ids for _, source_ids in fitting])

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from export.graphs.native.models import read_native
-from export.graphs.native.weights import float_parameters
-from export.graphs.to_onnx import read_weights
-from export.source_model import Exportable
-from model.config import Direction, RunConfig, TransformerConfig
-from model.errors import RunError, first_problem
-from model.network.transformer import Transformer
-from model.run import RunFolder, TrainedModel
-from model.samples import Sample, read_samples
-from model.tokenizer.tokenizer import Tokenizer, TokenizerError
-from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
-from serve.bundle.manifest import CacheSpec
-from serve.bundle.tokenizer import load_tokenizer
+from dragoman.export.graphs.native.models import read_native
+from dragoman.export.graphs.native.weights import float_parameters
+from dragoman.export.graphs.to_onnx import read_weights
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import Direction, RunConfig, TransformerConfig
+from dragoman.model.errors import RunError, first_problem
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import RunFolder, TrainedModel
+from dragoman.model.samples import Sample, read_samples
+from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError
+from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
+from dragoman.serve.bundle.manifest import CacheSpec
+from dragoman.serve.bundle.tokenizer import load_tokenizer
 
 # Parameter names in the graph and in the model. The exporter renames `positions` where it collides with an input.
 ENCODER_NAMES = {

@@ -3,18 +3,18 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from model.data.corpus import CorpusError
-from model.errors import RunError
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
-from model.tokenizer.word_tokenizer import WordTokenizer
-from model.weights import TransformerWeights
-from serve.bundle.directions import HasDirections, directions_of
-from serve.bundle.manifest import AttentionHead, BundleDirection, Multilingual
+from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import RunError
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import EOS_ID, UNK_ID, Tokenizer, source_prefix
+from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.directions import HasDirections, directions_of
+from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection, Multilingual
 
 if TYPE_CHECKING:
-    from model.network.translation_model import TranslationModel
-    from model.run import TrainedModel
+    from dragoman.model.network.translation_model import TranslationModel
+    from dragoman.model.run import TrainedModel
 
 
 ImportedTokenizer = PieceTokenizer | WordTokenizer
@@ -103,7 +103,7 @@ class Exportable:
         """The model in PyTorch; that of an import is built at each call."""
         if not isinstance(self.model, TransformerWeights):
             return self.model
-        from export.torch_weights import to_torch  # noqa: PLC0415 - requires PyTorch
+        from dragoman.export.torch_weights import to_torch  # noqa: PLC0415 - requires PyTorch
 
         return to_torch(self.model)
 

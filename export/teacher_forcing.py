@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config import InnerActivation
-from model.weights import TransformerWeights
+from dragoman.model.config import InnerActivation
+from dragoman.model.weights import TransformerWeights
 
 Floats = NDArray[np.float32]
 # Called with the number of a pair and the cross-attention weights of one layer, [H, T, S]; layers come in order.

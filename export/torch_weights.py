@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from model.network.transformer import Transformer
-from model.weights import TransformerWeights
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.weights import TransformerWeights
 
 
 def to_torch(weights: TransformerWeights) -> Transformer:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from model.run import TrainedModel
-from model.samples import Sample
-from model.training.train import TrainCommand
+from dragoman.model.run import TrainedModel
+from dragoman.model.samples import Sample
+from dragoman.model.training.train import TrainCommand
 
 
 class TrainFromBundleCommand(TrainCommand):  # noqa: D101 - as TrainCommand
@@ -18,10 +18,10 @@ class TrainFromBundleCommand(TrainCommand):  # noqa: D101 - as TrainCommand
             RunError: if it cannot be read.
             TokenizerError: if its tokenizer cannot be loaded.
         """
-        from serve.bundle.bundle import MANIFEST_FILE  # noqa: PLC0415 - keeps --help quick
+        from dragoman.serve.bundle.bundle import MANIFEST_FILE  # noqa: PLC0415 - keeps --help quick
 
         if not (path / MANIFEST_FILE).is_file():
             return super().read_initial(path)
-        from export.origin import read_trained  # noqa: PLC0415 - needs the libraries of an export
+        from dragoman.export.origin import read_trained  # noqa: PLC0415 - needs the libraries of an export
 
         return read_trained(path)

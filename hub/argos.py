@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from hub.connection import HubAccess, read_answer, read_size
-from hub.download import RemoteFile, describe_size, download
-from hub.names import ArgosModel, HubError
+from dragoman.hub.connection import HubAccess, read_answer, read_size
+from dragoman.hub.download import RemoteFile, describe_size, download
+from dragoman.hub.names import ArgosModel, HubError
 
 # The variable and the default of Argos Translate.
 VARIABLE = "ARGOS_PACKAGE_INDEX"

@@ -6,13 +6,13 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from hub.catalog import read_catalog
-from hub.convert import Languages
-from hub.install import install
-from hub.licenses import forbids_commercial_use
-from hub.names import HubError, parse_name, reported
-from hub.store import Store, copy_bundle
-from model.text_table import format_table
+from dragoman.hub.catalog import read_catalog
+from dragoman.hub.convert import Languages
+from dragoman.hub.install import install
+from dragoman.hub.licenses import forbids_commercial_use
+from dragoman.hub.names import HubError, parse_name, reported
+from dragoman.hub.store import Store, copy_bundle
+from dragoman.model.text_table import format_table
 
 Row = tuple[str, ...]
 NO_MODELS = "no model is installed: `dragoman pull en-de` installs one, `dragoman models --remote` lists the catalog"

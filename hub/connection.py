@@ -1,7 +1,7 @@
 """HTTP of all hubs: bounded requests, retries and messages.
 
-This module and `hub.download` are the only ones that open connections. A hub adds no HTTP of its own; it states how
-messages name it, reads its index or API with `read_answer`, and passes its files to `download`:
+This module and `dragoman.hub.download` are the only ones that open connections. A hub adds no HTTP of its own; it
+states how messages name it, reads its index or API with `read_answer`, and passes its files to `download`:
 
     access = HubAccess("argos:en-de", "the network and ARGOS_PACKAGE_INDEX")
     index = read_answer(access, f"{INDEX}/index.json", TypeAdapter(Index))
@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from hub.names import HubError
-from model.errors import first_problem
+from dragoman.hub.names import HubError
+from dragoman.model.errors import first_problem
 
 if TYPE_CHECKING:
     import httpx

@@ -8,17 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from export.imports.marian_folder import SUFFIXES, is_marian_folder
-from export.imports.shards import is_index, read_index
-from hub.names import HubError
-from hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind, kind_of
-from hub.store import Store
-from serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
-from serve.bundle.files import sha256_of
-from serve.bundle.manifest import Precision
+from dragoman.export.imports.marian_folder import SUFFIXES, is_marian_folder
+from dragoman.export.imports.shards import is_index, read_index
+from dragoman.hub.names import HubError
+from dragoman.hub.repository import NEEDED, OPTIONAL, SUPPORTED, Kind, kind_of
+from dragoman.hub.store import Store
+from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError
+from dragoman.serve.bundle.files import sha256_of
+from dragoman.serve.bundle.manifest import Precision
 
 if TYPE_CHECKING:
-    from export.source_model import Exportable
+    from dragoman.export.source_model import Exportable
 
 # A change of the conversion that changes bundles gets a new number: cached bundles of the old one are not used.
 CONVERSION = 3
@@ -130,10 +130,10 @@ def _shards(index: Path) -> list[Path]:
 
 
 def _write(source: ModelFiles, kind: Kind, folder: Path) -> None:
-    from export.imports.common import ImportedModelError  # noqa: PLC0415 - takes long to import
-    from export.imports.golden import golden_samples  # noqa: PLC0415
-    from export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415
-    from model.errors import RunError  # noqa: PLC0415
+    from dragoman.export.imports.common import ImportedModelError  # noqa: PLC0415 - takes long to import
+    from dragoman.export.imports.golden import golden_samples  # noqa: PLC0415
+    from dragoman.export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415
+    from dragoman.model.errors import RunError  # noqa: PLC0415
 
     print(f"{source.model}: converts to a bundle", flush=True)
     try:
@@ -145,10 +145,10 @@ def _write(source: ModelFiles, kind: Kind, folder: Path) -> None:
 
 
 def _read(source: ModelFiles, kind: Kind) -> "Exportable":
-    from export.imports.common import ImportOptions, UnnamedLanguageError  # noqa: PLC0415 - takes long to import
-    from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
-    from export.imports.hugging_face import import_checkpoint  # noqa: PLC0415
-    from export.imports.marian_files import import_marian_files  # noqa: PLC0415
+    from dragoman.export.imports.common import ImportOptions, UnnamedLanguageError  # noqa: PLC0415 - takes long to import
+    from dragoman.export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415
+    from dragoman.export.imports.hugging_face import import_checkpoint  # noqa: PLC0415
+    from dragoman.export.imports.marian_files import import_marian_files  # noqa: PLC0415
 
     read: Callable[[Path, ImportOptions], Exportable]
     if kind == "ctranslate2":

@@ -1,8 +1,8 @@
 """Downloads files into a folder: resumable, with progress bars, checked against the sizes and hashes of the hub.
 
 A file has the suffix `.part` until it is complete and has the right hash. An interrupted download continues there. A
-part that cannot become the file is removed, so the next download starts anew. `hub.connection` has the bounds of
-requests.
+part that cannot become the file is removed, so the next download starts anew. `dragoman.hub.connection` has the bounds
+of requests.
 """
 
 import errno
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, Never
 
 from tqdm import tqdm
 
-from hub.connection import (
+from dragoman.hub.connection import (
     HubAccess,
     StatusError,
     TemporaryError,
@@ -30,7 +30,7 @@ from hub.connection import (
     stated_length,
     with_retries,
 )
-from hub.names import HubError
+from dragoman.hub.names import HubError
 
 if TYPE_CHECKING:
     import httpx

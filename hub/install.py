@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from hub.argos import Package, find_package
-from hub.connection import OfflineError
-from hub.convert import PACKAGE_SUFFIX, Languages, ModelFiles, convert
-from hub.download import explain_space
-from hub.licenses import describe_license
-from hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
-from hub.repository import Snapshot, find_snapshot
-from hub.store import Installed, Store
-from serve.bundle.directions import directions_of
-from serve.bundle.manifest import is_model_name
+from dragoman.hub.argos import Package, find_package
+from dragoman.hub.connection import OfflineError
+from dragoman.hub.convert import PACKAGE_SUFFIX, Languages, ModelFiles, convert
+from dragoman.hub.download import explain_space
+from dragoman.hub.licenses import describe_license
+from dragoman.hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
+from dragoman.hub.repository import Snapshot, find_snapshot
+from dragoman.hub.store import Installed, Store
+from dragoman.serve.bundle.directions import directions_of
+from dragoman.serve.bundle.manifest import is_model_name
 
 MAX_MODEL_NAME_CHARACTERS = 64
 # Libraries of the conversion, and the extra that has them.

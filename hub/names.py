@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub.catalog import find_default
-from serve.bundle.bundle import MANIFEST_FILE
-from serve.bundle.files import one_line
+from dragoman.hub.catalog import find_default
+from dragoman.serve.bundle.bundle import MANIFEST_FILE
+from dragoman.serve.bundle.files import one_line
 
 ARGOS, CTRANSLATE2 = "argos:", "ct2:"
 _PAIR = re.compile(r"([a-z]{2,3})[-_]([a-z]{2,3})")

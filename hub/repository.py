@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from export.imports.shards import WEIGHT_FILES, is_index, read_index
-from hub.connection import HubAccess, StatusError, read_answer
-from hub.download import RemoteFile, describe_size, download
-from hub.names import HubError, RepositoryModel
-from serve.bundle.files import one_line, read_json
+from dragoman.export.imports.shards import WEIGHT_FILES, is_index, read_index
+from dragoman.hub.connection import HubAccess, StatusError, read_answer
+from dragoman.hub.download import RemoteFile, describe_size, download
+from dragoman.hub.names import HubError, RepositoryModel
+from dragoman.serve.bundle.files import one_line, read_json
 
 Kind = Literal["marian", "multilingual", "t5", "ctranslate2"]
 

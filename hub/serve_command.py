@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
-from serve.commands.serve import ServeCommand
-from serve.settings import SHIPPED_BUNDLE
+from dragoman.serve.commands.serve import ServeCommand
+from dragoman.serve.settings import SHIPPED_BUNDLE
 
 DEMO_NOTE = """The included model translates captions of photographs only. For a real one, give its name or languages:
     dragoman serve en-de        (`dragoman models --remote` lists names)"""
@@ -47,8 +47,8 @@ class ServeModelsCommand(ServeCommand):
         ServeCommand.model_construct(**{**settings, "bundle": self._find_bundle()}).cli_cmd()
 
     def _find_bundle(self) -> Path:
-        from hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
-        from hub.names import reported  # noqa: PLC0415
+        from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
+        from dragoman.hub.names import reported  # noqa: PLC0415
 
         # The first process of a container ignores signals without a handler; a download takes minutes.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())

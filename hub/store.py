@@ -22,8 +22,8 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hub.names import HubError
-from serve.bundle.bundle import MANIFEST_FILE
+from dragoman.hub.names import HubError
+from dragoman.serve.bundle.bundle import MANIFEST_FILE
 
 VARIABLE = "DRAGOMAN_CACHE"
 # Names of temporary folders begin so; a server ignores folders that begin with a dot.

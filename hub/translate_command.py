@@ -3,7 +3,7 @@
 import sys
 from contextlib import redirect_stdout
 
-from serve.clients.translate import TranslateCommand
+from dragoman.serve.clients.translate import TranslateCommand
 
 NO_MODEL = "--model, --bundle, --server: expected one of them, as --model en-de"
 
@@ -26,8 +26,8 @@ class TranslateByNameCommand(TranslateCommand):
             return
         if not self.model:
             raise SystemExit(f"dragoman translate: {NO_MODEL}")
-        from hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
-        from hub.names import reported  # noqa: PLC0415
+        from dragoman.hub.install import find_bundle  # noqa: PLC0415 - keeps --help quick
+        from dragoman.hub.names import reported  # noqa: PLC0415
 
         # Standard output is for translations.
         with reported("translate"), redirect_stdout(sys.stderr):

@@ -21,13 +21,13 @@ from typing import Any, Protocol
 import aiohttp
 import grpc.aio
 
-from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol, part_at
-from loadtest.scenario import LoadProtocol, LoadRequest
-from protos.translation_pb2 import TranslateManyRequest, TranslateRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
-from serve.clients.errors import CallError
-from serve.clients.many import INVITED_RETRIES, ManyItem, ManyResult, Window, exchange
+from dragoman.loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol, part_at
+from dragoman.loadtest.scenario import LoadProtocol, LoadRequest
+from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateRequest
+from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
+from dragoman.serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
+from dragoman.serve.clients.errors import CallError
+from dragoman.serve.clients.many import INVITED_RETRIES, ManyItem, ManyResult, Window, exchange
 
 OK = "ok"
 # The client canceled the request on purpose, as the scenario asks.

@@ -15,10 +15,10 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from rich.console import Console
 
-from loadtest.clients import Targets
-from loadtest.generator import GeneratorLostError
-from loadtest.results import CapacityResult, LoadDocument, RunResult, to_line
-from loadtest.scenario import (
+from dragoman.loadtest.clients import Targets
+from dragoman.loadtest.generator import GeneratorLostError
+from dragoman.loadtest.results import CapacityResult, LoadDocument, RunResult, to_line
+from dragoman.loadtest.scenario import (
     LoadProtocol,
     Rate,
     Scenario,
@@ -31,11 +31,11 @@ from loadtest.scenario import (
     read_scenario,
     read_sentences,
 )
-from loadtest.session import LiveView, LoadSession
-from loadtest.tables import format_capacity, format_runs
-from model.provenance import Provenance, command_line
-from serve.clients.options import ConnectionOptions, check_address
-from serve.host.files import FileError
+from dragoman.loadtest.session import LiveView, LoadSession
+from dragoman.loadtest.tables import format_capacity, format_runs
+from dragoman.model.provenance import Provenance, command_line
+from dragoman.serve.clients.options import ConnectionOptions, check_address
+from dragoman.serve.host.files import FileError
 
 INTERRUPTED = 130
 LIBRARIES = ("grpcio", "aiohttp", "numpy")
@@ -112,7 +112,7 @@ class LoadCommand(ConnectionOptions):
         with exit_with_message("dragoman load"):
             document = asyncio.run(self._run())
             if self.out is not None:
-                from loadtest.report import write_report  # noqa: PLC0415 - plotly takes a second to import
+                from dragoman.loadtest.report import write_report  # noqa: PLC0415 - plotly takes a second to import
 
                 write_report(self.out, document)
         print(to_line(document))
@@ -213,7 +213,7 @@ class LoadReportCommand(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Writes the page."""
-        from loadtest.report import read_report, render  # noqa: PLC0415 - plotly takes a second to import
+        from dragoman.loadtest.report import read_report, render  # noqa: PLC0415 - plotly takes a second to import
 
         # Short names if they are unique, else whole paths.
         names = {path.parent.resolve().name if path.stem == "load" else path.stem: path for path in self.reports}

@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import NamedTuple, Self
 
-from loadtest.clients import GONE, Answer, Client, Targets, open_clients
-from loadtest.plan import LoadPlan
-from loadtest.protocols import PROTOCOLS, Protocols
-from loadtest.samples import Book, Samples
-from loadtest.scenario import LoadProtocol, LoadRequest
+from dragoman.loadtest.clients import GONE, Answer, Client, Targets, open_clients
+from dragoman.loadtest.plan import LoadPlan
+from dragoman.loadtest.protocols import PROTOCOLS, Protocols
+from dragoman.loadtest.samples import Book, Samples
+from dragoman.loadtest.scenario import LoadProtocol, LoadRequest
 
 
 async def run_open_loop(client: Client, plan: LoadPlan, start_seconds: float, book: Book, stop: asyncio.Event) -> None:

@@ -18,10 +18,10 @@ from locust import FastHttpUser, User, constant, events, task
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from loadtest.protocols import PROTOCOLS
-from loadtest.scenario import LoadRequest, RequestKind, read_sentences
-from serve.clients.channel import open_channel
-from serve.clients.options import ConnectionOptions
+from dragoman.loadtest.protocols import PROTOCOLS
+from dragoman.loadtest.scenario import LoadRequest, RequestKind, read_sentences
+from dragoman.serve.clients.channel import open_channel
+from dragoman.serve.clients.options import ConnectionOptions
 
 
 class LocustSettings(ConnectionOptions):

@@ -5,10 +5,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from loadtest.generator import Generators
-from loadtest.plan import LoadPlan
-from loadtest.samples import Samples
-from loadtest.server_metrics import MetricsReader, ServerState
+from dragoman.loadtest.generator import Generators
+from dragoman.loadtest.plan import LoadPlan
+from dragoman.loadtest.samples import Samples
+from dragoman.loadtest.server_metrics import MetricsReader, ServerState
 
 WATCH_SECONDS = 1.0
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from loadtest.scenario import AnyPhase, Arrivals, LoadRequest, PoissonPhase, ReplayPhase, RequestKind, Scenario
+from dragoman.loadtest.scenario import AnyPhase, Arrivals, LoadRequest, PoissonPhase, ReplayPhase, RequestKind, Scenario
 
 WARM_UP = "warm-up"
 

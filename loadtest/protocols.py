@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from protos import inference_pb2, translation_pb2
+from dragoman.protos import inference_pb2, translation_pb2
 
 # The modules register their services in protobuf's pool of descriptors.
 SERVICES = (translation_pb2.DESCRIPTOR, inference_pb2.DESCRIPTOR)

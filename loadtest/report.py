@@ -15,11 +15,11 @@ from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 from pydantic import ValidationError
 
-from loadtest.results import DOCUMENTS, LoadDocument, RunResult
-from loadtest.scenario import describe_errors
-from loadtest.tables import curve_table, kind_table, run_table, summary, warnings
-from model.errors import reason_of
-from serve.host.files import FileError
+from dragoman.loadtest.results import DOCUMENTS, LoadDocument, RunResult
+from dragoman.loadtest.scenario import describe_errors
+from dragoman.loadtest.tables import curve_table, kind_table, run_table, summary, warnings
+from dragoman.model.errors import reason_of
+from dragoman.serve.host.files import FileError
 
 
 class _Plot(NamedTuple):

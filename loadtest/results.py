@@ -10,13 +10,13 @@ from itertools import pairwise
 import numpy as np
 from pydantic import TypeAdapter
 
-from loadtest.clients import GONE, OK
-from loadtest.measurement import Run
-from loadtest.plan import Part
-from loadtest.samples import Durations, PercentilePoint, Percentiles, Samples, curve, failed_share, percentile
-from loadtest.scenario import Objective, Scenario
-from loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_per_step
-from model.provenance import Provenance
+from dragoman.loadtest.clients import GONE, OK
+from dragoman.loadtest.measurement import Run
+from dragoman.loadtest.plan import Part
+from dragoman.loadtest.samples import Durations, PercentilePoint, Percentiles, Samples, curve, failed_share, percentile
+from dragoman.loadtest.scenario import Objective, Scenario
+from dragoman.loadtest.server_metrics import PhaseTime, ServerState, phase_times, rows_per_step
+from dragoman.model.provenance import Provenance
 
 # Largest number of slices of a phase, and their smallest length.
 MAX_POINTS = 120

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.clients import GONE, OK
-from loadtest.scenario import LoadRequest, Objective
+from dragoman.loadtest.clients import GONE, OK
+from dragoman.loadtest.scenario import LoadRequest, Objective
 
 # The points get denser toward the slow requests at the end.
 CURVE_PERCENTILES = (0.0, *(100 - 100 / 2 ** (step / 4) for step in range(1, 57)), 100.0)

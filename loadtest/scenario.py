@@ -19,9 +19,9 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
-from model.errors import reason_of
-from serve.translation.fields import SearchFields
+from dragoman.loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
+from dragoman.model.errors import reason_of
+from dragoman.serve.translation.fields import SearchFields
 
 # Seconds from the start of a phase, ascending, shape (requests,).
 Arrivals = NDArray[np.float64]

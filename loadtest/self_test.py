@@ -24,15 +24,15 @@ from pydantic import Field, model_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from loadtest.clients import OK, Targets
-from loadtest.generator import Generators
-from loadtest.measurement import Run, measure
-from loadtest.plan import draw_plan
-from loadtest.results import why_void
-from loadtest.samples import Samples, percentile
-from loadtest.scenario import ConstantPhase, RequestKind, Scenario, read_sentences
-from loadtest.tables import milliseconds
-from serve.host.server_process import HOST
+from dragoman.loadtest.clients import OK, Targets
+from dragoman.loadtest.generator import Generators
+from dragoman.loadtest.measurement import Run, measure
+from dragoman.loadtest.plan import draw_plan
+from dragoman.loadtest.results import why_void
+from dragoman.loadtest.samples import Samples, percentile
+from dragoman.loadtest.scenario import ConstantPhase, RequestKind, Scenario, read_sentences
+from dragoman.loadtest.tables import milliseconds
+from dragoman.serve.host.server_process import HOST
 
 # Largest relative deviation of the measured percentile from the expected one.
 TOLERANCE = 0.1
@@ -153,7 +153,7 @@ class SelfTestCommand(BaseSettings):
 @contextmanager
 def _run_server() -> Iterator[tuple[int, str]]:
     """Runs the instant server until the block ends; yields its process id and base URL."""
-    command = [sys.executable, "-m", "loadtest.self_test"]
+    command = [sys.executable, "-m", "dragoman.loadtest.self_test"]
     # The server has a session of its own and gets no Ctrl-C: the command ends it.
     with subprocess.Popen(  # noqa: S603 - our own command line
         command, stdout=subprocess.PIPE, text=True, start_new_session=True

@@ -13,7 +13,7 @@ from typing import Self
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.clients import Targets, open_session
+from dragoman.loadtest.clients import Targets, open_session
 
 METRICS_PATH = "/metrics"
 TIMEOUT_SECONDS = 2.0

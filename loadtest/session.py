@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from loadtest.clients import OK, Targets
-from loadtest.generator import Generators
-from loadtest.measurement import Run, measure
-from loadtest.plan import LoadPlan, draw_plan
-from loadtest.results import CapacityResult, RunResult, result_of
-from loadtest.samples import percentile
-from loadtest.scenario import PoissonPhase, Scenario
-from loadtest.server_metrics import MetricsReader
-from loadtest.tables import milliseconds
+from dragoman.loadtest.clients import OK, Targets
+from dragoman.loadtest.generator import Generators
+from dragoman.loadtest.measurement import Run, measure
+from dragoman.loadtest.plan import LoadPlan, draw_plan
+from dragoman.loadtest.results import CapacityResult, RunResult, result_of
+from dragoman.loadtest.samples import percentile
+from dragoman.loadtest.scenario import PoissonPhase, Scenario
+from dragoman.loadtest.server_metrics import MetricsReader
+from dragoman.loadtest.tables import milliseconds
 
 # Shares of the capacity at which goodput is measured.
 CURVE_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from loadtest.results import CapacityResult, RunResult
-from loadtest.samples import Percentiles
-from model.markup_table import markup_table
+from dragoman.loadtest.results import CapacityResult, RunResult
+from dragoman.loadtest.samples import Percentiles
+from dragoman.model.markup_table import markup_table
 
 # With fewer requests, the p99.9 rests on the slowest few.
 MIN_REQUESTS_FOR_P99_9 = 10_000

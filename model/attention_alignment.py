@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.alignment.links import Link
-from model.alignment.tokens import starts_of_words, word_links, words_of_tokens
-from model.data.batches import TokenizedPairs, plan_batches
-from model.data.corpus import Corpus
-from model.network.translation_model import TranslationModel
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.model.alignment.links import Link
+from dragoman.model.alignment.tokens import starts_of_words, word_links, words_of_tokens
+from dragoman.model.data.batches import TokenizedPairs, plan_batches
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4096
 

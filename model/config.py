@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from model.errors import RunError, first_problem, reason_of
+from dragoman.model.errors import RunError, first_problem, reason_of
 
 RECIPES = Path(__file__).parent / "recipes"
 

@@ -18,9 +18,9 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from sacrebleu.metrics.bleu import BLEU
 from tqdm import tqdm
 
-from model.data.corpus import CorpusError, read_lines
-from model.output_file import check_output
-from model.scoring import bleu_metric
+from dragoman.model.data.corpus import CorpusError, read_lines
+from dragoman.model.output_file import check_output
+from dragoman.model.scoring import bleu_metric
 
 LINES_OF_TASK = 200
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from model.config import Distances, InnerActivation, Memory, TransformerConfig
+from dragoman.model.config import Distances, InnerActivation, Memory, TransformerConfig
 
 # The CPU's cache keeps groups of four head dimensions.
 HEAD_SIZE_STEP = 8

@@ -19,7 +19,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from pydantic import BaseModel, SecretStr
 
-from model.versions import installed_versions
+from dragoman.model.versions import installed_versions
 
 
 class MarkError(Exception):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from model.config import Direction, ModelConfig, RecurrentConfig, RunConfig
-from model.errors import RunError
-from model.network.recurrent import Recurrent
-from model.network.transformer import Transformer
-from model.network.translation_model import TranslationModel
-from model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer, source_prefix
+from dragoman.model.config import Direction, ModelConfig, RecurrentConfig, RunConfig
+from dragoman.model.errors import RunError
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer, source_prefix
 
 
 def build_model(config: ModelConfig, vocabulary_size: int) -> TranslationModel:

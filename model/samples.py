@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.config import Direction
-from model.data.corpus import Corpus, CorpusError, read_lines
+from dragoman.model.config import Direction
+from dragoman.model.data.corpus import Corpus, CorpusError, read_lines
 
 # Samples per direction, spread evenly over its corpus.
 SAMPLES = 32

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from model.data.batches import pad
-from model.network.translation_model import DecoderState, TranslationModel
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID
+from dragoman.model.data.batches import pad
+from dragoman.model.network.translation_model import DecoderState, TranslationModel
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 DecodeStep = Callable[[Tensor, DecoderState], tuple[Tensor, DecoderState]]
 

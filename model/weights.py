@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config import Distances, TransformerConfig
+from dragoman.model.config import Distances, TransformerConfig
 
 # The tables of a self-attention that depends on distances.
 DISTANCE_TABLES: Mapping[Distances, tuple[str, ...]] = {"none": (), "bias": ("bias",), "vectors": ("keys", "values")}
@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TransformerWeights:
-    """The parameters of a Transformer, named as in `model.network.transformer.Transformer`.
+    """The parameters of a Transformer, named as in `dragoman.model.network.transformer.Transformer`.
 
     Tables of positions are among them, also if they are computed.
     """

@@ -8,7 +8,7 @@ the meaning of each field in Dragoman; docs/open_inference.md has the rest.
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from protos import inference_pb2 as _inference_pb2
+from dragoman.protos import inference_pb2 as _inference_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys

@@ -5,7 +5,7 @@ The gRPC contract of Dragoman. Durations are in seconds, lengths in tokens of th
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from protos import translation_pb2 as _translation_pb2
+from dragoman.protos import translation_pb2 as _translation_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys

@@ -10,26 +10,26 @@ from typing import Any
 
 import structlog
 
-from serve.bundle.bundle import BundleError
-from serve.engine.native.engine import NativeEngine
-from serve.host import event_loop
-from serve.host.files import FileError
-from serve.host.state import StateError
-from serve.host.system import open_standard_descriptors, raise_most_open_files
-from serve.http.limits import HttpLimits
-from serve.http.server import ListenError
-from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER, unblock
-from serve.observability.logs import configure_logs
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.traces import configure_traces, stop_traces
-from serve.registry.dispatcher import Dispatcher
-from serve.registry.engine_models import load_engines
-from serve.registry.lifecycle import Lifecycle, Stage
-from serve.registry.loader import LoadModels, ModelLoader, load_threads
-from serve.registry.registry import ModelRegistry
-from serve.service import Service
-from serve.settings import ServeSettings
-from serve.worker import Worker, WorkerPlace
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.host import event_loop
+from dragoman.serve.host.files import FileError
+from dragoman.serve.host.state import StateError
+from dragoman.serve.host.system import open_standard_descriptors, raise_most_open_files
+from dragoman.serve.http.limits import HttpLimits
+from dragoman.serve.http.server import ListenError
+from dragoman.serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER, unblock
+from dragoman.serve.observability.logs import configure_logs
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.traces import configure_traces, stop_traces
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.engine_models import load_engines
+from dragoman.serve.registry.lifecycle import Lifecycle, Stage
+from dragoman.serve.registry.loader import LoadModels, ModelLoader, load_threads
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.service import Service
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.worker import Worker, WorkerPlace
 
 # Expected reasons why a service cannot start.
 SERVING_ERRORS = (BundleError, FileError, ListenError, OSError, StateError)

@@ -9,54 +9,54 @@ from importlib.metadata import PackageNotFoundError, version
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, ProcessCollector
 from starlette.types import ASGIApp
 
-from serve.compat.deepl.http import DeepLHttp
-from serve.compat.libretranslate.http import LibreTranslateHttp
-from serve.compat.libretranslate.suggestions import SuggestionStore
-from serve.compat.open_inference import http as open_inference_http
-from serve.compat.open_inference.grpc import OpenInferenceGrpc
-from serve.compat.open_inference.http import OpenInferenceHttp
-from serve.compat.open_inference.protocol import OpenInference
-from serve.documents_api.background import BackgroundDocuments
-from serve.documents_api.http import HttpDocuments
-from serve.documents_api.parts import DocumentParts
-from serve.documents_api.translator import SegmentTranslator
-from serve.edge.arrivals import HTTP_ITERATIONS, Arrivals
-from serve.edge.auth import Security
-from serve.edge.body_parser import BodyParser
-from serve.edge.interface import Interface
-from serve.edge.load_shedding import LoadShedder, Processor
-from serve.edge.parameters import ParameterReader
-from serve.edge.reader import MAX_LARGEST_BODIES, RequestReader
-from serve.edge.route_table import HIDDEN, Route, RouteGroup
-from serve.edge.value_limit import max_values
-from serve.glossaries.reader import GlossaryReader
-from serve.glossaries.store import GlossaryStore
-from serve.grpc.api import GrpcApi, GrpcLimits
-from serve.grpc.options import channel_options
-from serve.host.files import FileError
-from serve.host.state import State
-from serve.http.limits import HttpLimits
-from serve.keys.accounts import KeyMetrics
-from serve.observability.log_writer import LOG_WRITER
-from serve.observability.metrics import ServiceMetrics
-from serve.page.static_files import StaticFiles, build_static
-from serve.registry.dispatcher import Dispatcher
-from serve.registry.lifecycle import Lifecycle
-from serve.registry.registry import ModelRegistry
-from serve.registry.reloader import ReloadReport
-from serve.rest.api import build_app
-from serve.rest.cross_site import CrossSiteGuard
-from serve.rest.documentation import Documentation
-from serve.rest.glossaries import HttpGlossaries
-from serve.rest.interface import RestInterface
-from serve.rest.keys import HttpKeys
-from serve.rest.models import HttpModels
-from serve.rest.probes import HEALTH_PATHS, METRICS_PATH, HttpProbes
-from serve.rest.recorder import Guard
-from serve.rest.texts import HttpTexts
-from serve.runtime.cuda.driver import GpuCollector
-from serve.sandbox.sandbox import Sandbox
-from serve.settings import OFF, ServeSettings
+from dragoman.serve.compat.deepl.http import DeepLHttp
+from dragoman.serve.compat.libretranslate.http import LibreTranslateHttp
+from dragoman.serve.compat.libretranslate.suggestions import SuggestionStore
+from dragoman.serve.compat.open_inference import http as open_inference_http
+from dragoman.serve.compat.open_inference.grpc import OpenInferenceGrpc
+from dragoman.serve.compat.open_inference.http import OpenInferenceHttp
+from dragoman.serve.compat.open_inference.protocol import OpenInference
+from dragoman.serve.documents_api.background import BackgroundDocuments
+from dragoman.serve.documents_api.http import HttpDocuments
+from dragoman.serve.documents_api.parts import DocumentParts
+from dragoman.serve.documents_api.translator import SegmentTranslator
+from dragoman.serve.edge.arrivals import HTTP_ITERATIONS, Arrivals
+from dragoman.serve.edge.auth import Security
+from dragoman.serve.edge.body_parser import BodyParser
+from dragoman.serve.edge.interface import Interface
+from dragoman.serve.edge.load_shedding import LoadShedder, Processor
+from dragoman.serve.edge.parameters import ParameterReader
+from dragoman.serve.edge.reader import MAX_LARGEST_BODIES, RequestReader
+from dragoman.serve.edge.route_table import HIDDEN, Route, RouteGroup
+from dragoman.serve.edge.value_limit import max_values
+from dragoman.serve.glossaries.reader import GlossaryReader
+from dragoman.serve.glossaries.store import GlossaryStore
+from dragoman.serve.grpc.api import GrpcApi, GrpcLimits
+from dragoman.serve.grpc.options import channel_options
+from dragoman.serve.host.files import FileError
+from dragoman.serve.host.state import State
+from dragoman.serve.http.limits import HttpLimits
+from dragoman.serve.keys.accounts import KeyMetrics
+from dragoman.serve.observability.log_writer import LOG_WRITER
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.page.static_files import StaticFiles, build_static
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.lifecycle import Lifecycle
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.registry.reloader import ReloadReport
+from dragoman.serve.rest.api import build_app
+from dragoman.serve.rest.cross_site import CrossSiteGuard
+from dragoman.serve.rest.documentation import Documentation
+from dragoman.serve.rest.glossaries import HttpGlossaries
+from dragoman.serve.rest.interface import RestInterface
+from dragoman.serve.rest.keys import HttpKeys
+from dragoman.serve.rest.models import HttpModels
+from dragoman.serve.rest.probes import HEALTH_PATHS, METRICS_PATH, HttpProbes
+from dragoman.serve.rest.recorder import Guard
+from dragoman.serve.rest.texts import HttpTexts
+from dragoman.serve.runtime.cuda.driver import GpuCollector
+from dragoman.serve.sandbox.sandbox import Sandbox
+from dragoman.serve.settings import OFF, ServeSettings
 
 # Documents that are being received at once take at most as much memory as so many of the largest ones.
 MAX_LARGEST_DOCUMENTS = 8

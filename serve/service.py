@@ -17,22 +17,22 @@ from typing import Any
 
 import structlog
 
-from serve.composition import RestBuilder, build_core, build_documents, build_grpc
-from serve.documents_api.translator import SegmentTranslator
-from serve.host.state import State
-from serve.host.system import trim_memory
-from serve.http.limits import HttpLimits, affordable_connections
-from serve.http.server import HttpServer, ListenError, open_port
-from serve.observability.exposition import write_metrics
-from serve.observability.metrics import ServiceMetrics
-from serve.registry.lame_duck import run_lame_duck
-from serve.registry.lifecycle import Stage
-from serve.registry.loader import ModelLoader
-from serve.registry.registry import ModelRegistry
-from serve.registry.reloader import Reloader
-from serve.sandbox.sandbox import Sandbox
-from serve.settings import ServeSettings
-from serve.worker import Worker, WorkerState
+from dragoman.serve.composition import RestBuilder, build_core, build_documents, build_grpc
+from dragoman.serve.documents_api.translator import SegmentTranslator
+from dragoman.serve.host.state import State
+from dragoman.serve.host.system import trim_memory
+from dragoman.serve.http.limits import HttpLimits, affordable_connections
+from dragoman.serve.http.server import HttpServer, ListenError, open_port
+from dragoman.serve.observability.exposition import write_metrics
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.registry.lame_duck import run_lame_duck
+from dragoman.serve.registry.lifecycle import Stage
+from dragoman.serve.registry.loader import ModelLoader
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.registry.reloader import Reloader
+from dragoman.serve.sandbox.sandbox import Sandbox
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.worker import Worker, WorkerState
 
 # Interval of health updates for clients of gRPC `Health.Watch`, and of checks for changed files.
 WATCH_SECONDS = 0.5

@@ -15,12 +15,12 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from model.errors import reason_of
-from serve.host.config_file import ConfigFile, ConfigFileError
-from serve.host.system import DeviceChoice, available_cpus
+from dragoman.model.errors import reason_of
+from dragoman.serve.host.config_file import ConfigFile, ConfigFileError
+from dragoman.serve.host.system import DeviceChoice, available_cpus
 
 if TYPE_CHECKING:
-    from serve.host.state import State
+    from dragoman.serve.host.state import State
 
 
 class ConnectionSettings(BaseModel):
@@ -72,7 +72,7 @@ class ConnectionSettings(BaseModel):
 # Waiting rows per slot: a few times the work in progress admits bursts and sheds overload early.
 QUEUE_PER_SLOT = 4
 # Next to the packages, in a checkout and in an installed wheel.
-SHIPPED_BUNDLE = Path(__file__).parent.parent / "bundles" / "multi30k"
+SHIPPED_BUNDLE = Path(__file__).resolve().parent.parent / "bundles" / "multi30k"
 # Enough that one stream keeps every slot busy while responses and further requests are in transit.
 STREAM_PER_SLOT = 2
 
@@ -158,7 +158,7 @@ class StateSettings(BaseModel):
         Raises:
             StateError: if the directory or the database cannot be used.
         """
-        from serve.host.state import State, StateError  # noqa: PLC0415 - SQLAlchemy is slow and takes 14 MB
+        from dragoman.serve.host.state import State, StateError  # noqa: PLC0415 - SQLAlchemy is slow and takes 14 MB
 
         if self.state_dir is None:
             if self.state_url is not None:

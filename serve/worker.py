@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from serve.errors import DrainingError
-from serve.host.process_link import LinkClosedError, ProcessLink
-from serve.observability.merged_metrics import Family, snapshot
-from serve.observability.metrics import ServiceMetrics
-from serve.registry.lifecycle import Lifecycle
-from serve.registry.reloader import Reloader, ReloadReport
+from dragoman.serve.errors import DrainingError
+from dragoman.serve.host.process_link import LinkClosedError, ProcessLink
+from dragoman.serve.observability.merged_metrics import Family, snapshot
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.registry.lifecycle import Lifecycle
+from dragoman.serve.registry.reloader import Reloader, ReloadReport
 
 # The timeout of messages that the supervisor only takes note of.
 NOTE_SECONDS = 5.0
@@ -31,7 +31,7 @@ class WorkerPlace:
         link: the worker's end.
         http_socket: listens for all workers.
         grpc_port: the port that every worker opens.
-        parsers: the socket for calls of parsers; see `serve.sandbox.host`.
+        parsers: the socket for calls of parsers; see `dragoman.serve.sandbox.host`.
         listens_at_once: whether the worker opens its ports before it is ready, because no other worker is.
     """
 

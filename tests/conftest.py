@@ -15,19 +15,19 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from model.tokenizer.tokenizer import Tokenizer, train_tokenizer
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
-from serve.bundle.tokenizer import TOKENIZER_FILE
-from serve.observability.log_writer import LOG_WRITER
+from dragoman.model.tokenizer.tokenizer import Tokenizer, train_tokenizer
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE
+from dragoman.serve.observability.log_writer import LOG_WRITER
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, write_bundle
 from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
 from tests.support.live import GatedModel, LiveService, run_service
 
 if TYPE_CHECKING:
-    from model.network.recurrent import Recurrent
-    from model.network.translation_model import TranslationModel
-    from model.run import RunFolder
+    from dragoman.model.network.recurrent import Recurrent
+    from dragoman.model.network.translation_model import TranslationModel
+    from dragoman.model.run import RunFolder
     from tests.support.bundles import EarlierBundles
     from tests.support.recurrent_models import Kind, RecurrentBundles
     from tests.support.toy import ToyBundles
@@ -68,8 +68,8 @@ def pytest_collection_finish() -> None:
 def _kept_memory() -> Iterator[None]:
     """Services in this process trim no memory: with all imported libraries, that takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("serve.registry.reloader.trim_memory", lambda: None)
-        patch.setattr("serve.service.trim_memory", lambda: None)
+        patch.setattr("dragoman.serve.registry.reloader.trim_memory", lambda: None)
+        patch.setattr("dragoman.serve.service.trim_memory", lambda: None)
         yield
 
 
@@ -205,7 +205,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 @pytest.fixture(scope="session")
 def toy_run(once: Once) -> "RunFolder":
     """A trained tiny model, next to its data."""
-    from model.run import RunFolder  # noqa: PLC0415 - serving tests start without torch
+    from dragoman.model.run import RunFolder  # noqa: PLC0415 - serving tests start without torch
     from tests.support.toy import train_toy  # noqa: PLC0415 - see above
 
     def train(folder: Path) -> None:
@@ -226,7 +226,7 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def toy_bundles(toy_run: "RunFolder", once: Once) -> "ToyBundles":
     """The toy model in every kind of graphs."""
-    from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
+    from dragoman.export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
     from tests.support.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
 
     def make(variant: GraphVariant, precision: Precision) -> Path:
@@ -253,8 +253,8 @@ def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
     """The same model, exported for serving."""
-    from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
-    from model.samples import read_samples  # noqa: PLC0415 - see above
+    from dragoman.export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
+    from dragoman.model.samples import read_samples  # noqa: PLC0415 - see above
 
     trained = two_way_run.load()
     samples = read_samples(two_way_run.samples, trained.config.directions)
@@ -264,7 +264,7 @@ def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
 @pytest.fixture(scope="module")
 def toy_server(toy_bundle: Path) -> Iterator[LiveService]:
     """The toy model behind both interfaces."""
-    from serve.runtime.sessions import load_sessions  # noqa: PLC0415 - tests with fake models need no ONNX Runtime
+    from dragoman.serve.runtime.sessions import load_sessions  # noqa: PLC0415 - tests with fake models need no ONNX Runtime
 
     models = [load_sessions(Bundle.open(toy_bundle), threads=1).runtime(slots=8)]
     with run_service(toy_bundle, models) as service:
@@ -287,7 +287,7 @@ def restored_logs() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def untrained(tokenizer: Tokenizer, once: Once) -> Callable[..., Bundle]:
     """Exports a model under a name, with options of its bundle."""
-    from export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
+    from dragoman.export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
     from tests.support.toy import export_model  # noqa: PLC0415 - see above
 
     def export(name: str, model: "TranslationModel", **options: Any) -> Bundle:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.bundle import Bundle
 from tests.support.paths import ROOT
 from tests.support.served import serve
 

@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 import dragoman
 from dragoman import command_line
-from serve.clients.aio import AsyncTranslationClient
-from serve.clients.client import TranslationClient
+from dragoman.serve.clients.aio import AsyncTranslationClient
+from dragoman.serve.clients.client import TranslationClient
 from tests.support.paths import ROOT
 
-HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "httptools", "serve.app")
+HEAVY = ("torch", "onnxruntime", "lightning", "onnx", "fastapi", "httptools", "dragoman.serve.app")
 
 
 def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:

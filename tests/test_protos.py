@@ -26,6 +26,8 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     includes = ["-I.", f"-I{sysconfig.get_path('purelib')}"]
     command = [sys.executable, "-m", "grpc_tools.protoc", *includes, *outputs, *contracts]
     subprocess.run(command, cwd=ROOT, env=plugins, check=True, capture_output=True)
+    for path in (out / "protos").glob("*_pb2_grpc.py*"):
+        path.write_text(path.read_text().replace("\nfrom protos ", "\nfrom dragoman.protos "))
     return out / "protos"
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from protos.translation_pb2 import SearchOptions as Message
-from serve.engine.native.records import SUBMISSION_RECORD
-from serve.search.option_table import RETIRED_NUMBERS, ROWS, OptionTable
-from serve.search.options import SearchOptions
+from dragoman.protos.translation_pb2 import SearchOptions as Message
+from dragoman.serve.engine.native.records import SUBMISSION_RECORD
+from dragoman.serve.search.option_table import RETIRED_NUMBERS, ROWS, OptionTable
+from dragoman.serve.search.options import SearchOptions
 from tests.support.paths import ROOT
 
 SCRIPTS = ("options", "limits")

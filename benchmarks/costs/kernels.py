@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from serve.native.build import (
+from dragoman.serve.native.build import (
     INSTRUCTION_SETS,
     KERNELS,
     OBJECTS,

@@ -21,8 +21,8 @@ from benchmarks.costs.requests import MESSAGE, empty_service, read_answer, rest_
 from benchmarks.harness.process import running_on
 from benchmarks.served import ServedSentence, command_of, read_sentences, serving
 from benchmarks.service import TIMEOUT_SECONDS, Answer, LoneClient, ServicePlan, lone_clients, measure_lone
-from serve.bundle.bundle import Bundle
-from serve.host.server_process import HOST, reserve_ports
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.host.server_process import HOST, reserve_ports
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
 
-from serve.bundle.bundle import Bundle
-from serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
 
 CALLS = 24
 WARM_UP_SECONDS = 2.0

@@ -24,9 +24,9 @@ from typing import Any
 
 import grpc.aio
 
-from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateResponse
-from serve.host import event_loop
-from serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
+from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateResponse
+from dragoman.serve.host import event_loop
+from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
 
 CALLS = 16
 WARM_UP = 500

@@ -9,12 +9,12 @@ from typing import Any
 
 from tabulate import tabulate
 
-from serve.app import open_dispatcher
-from serve.observability.logs import RequestRecord, configure_logs
-from serve.registry.dispatcher import Dispatcher
-from serve.settings import ServeSettings
-from serve.translation.request import TranslateRequest
-from serve.translation.response import TranslationResponse
+from dragoman.serve.app import open_dispatcher
+from dragoman.serve.observability.logs import RequestRecord, configure_logs
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import TranslationResponse
 
 
 def options_of(document: str | None) -> argparse.ArgumentParser:

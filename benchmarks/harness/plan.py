@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Report
-from model.errors import reason_of
+from dragoman.model.errors import reason_of
 
 Positive = Annotated[int, Field(gt=0)]
 # CPU numbers, from 0.

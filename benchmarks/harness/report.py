@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness.errors import BenchmarkError
-from model.errors import reason_of
-from model.markup_table import markup_table
-from model.provenance import MarkError, Provenance, fill
+from dragoman.model.errors import reason_of
+from dragoman.model.markup_table import markup_table
+from dragoman.model.provenance import MarkError, Provenance, fill
 
 # Smaller figures have one decimal or two, so that they have about three digits.
 FINE, FINEST = 100, 10

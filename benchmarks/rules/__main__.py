@@ -18,14 +18,14 @@ from typing import Any
 
 from benchmarks.harness.feature import open_service, show, translate
 from benchmarks.rules.texts import Case, MessageGrammar, bounded_cases, short_texts
-from serve.protect.alignment import is_word
-from serve.protect.markup.sentences import has_letter_outside
-from serve.protect.placeholders.check import RepairWay
-from serve.protect.placeholders.patterns import KINDS, Finder
-from serve.protect.terms.entry import Entry
-from serve.protect.terms.sentence_terms import TermWay
-from serve.registry.dispatcher import Dispatcher
-from serve.translation.response import Translation
+from dragoman.serve.protect.alignment import is_word
+from dragoman.serve.protect.markup.sentences import has_letter_outside
+from dragoman.serve.protect.placeholders.check import RepairWay
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.protect.terms.sentence_terms import TermWay
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.translation.response import Translation
 
 ROOT = Path(__file__).parents[2]
 STRUCTURE = Path(__file__).with_name("structure.mjs")

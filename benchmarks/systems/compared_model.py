@@ -20,16 +20,16 @@ from benchmarks.harness.plan import BenchmarkPlan
 from benchmarks.systems.engine_system import ENGINES, EngineKind
 from benchmarks.systems.pytorch_system import write_checkpoint
 from benchmarks.systems.translating import SourceSentence, draw_sentences
-from export.make_bundle import BundleOptions, write_bundle
-from export.origin import read_origin
-from export.source_model import Exportable, find_direction
-from model.config import Direction, TransformerConfig
-from model.data.corpus import Corpus, CorpusError, read_corpus
-from model.errors import RunError
-from model.network.transformer import Transformer
-from model.samples import Sample
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
-from serve.bundle.manifest import BundleDirection, GraphVariant, Precision
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.origin import read_origin
+from dragoman.export.source_model import Exportable, find_direction
+from dragoman.model.config import Direction, TransformerConfig
+from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
+from dragoman.model.errors import RunError
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.samples import Sample
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, WORD_START, Tokenizer
+from dragoman.serve.bundle.manifest import BundleDirection, GraphVariant, Precision
 
 Maker = EngineKind | Literal["ctranslate2", "pytorch"]
 # What loads the system of a maker in its own process.

@@ -17,8 +17,8 @@ from benchmarks.systems.translating import LENGTH_PENALTY, Batching, SourceSente
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model.network.attention import MultiHeadAttention
-    from model.network.transformer import Transformer
+    from dragoman.model.network.attention import MultiHeadAttention
+    from dragoman.model.network.transformer import Transformer
 
 ACTIVATIONS = {"relu": 0, "silu": 2, "swiglu": 2, "gelu": 3}
 CONFIG = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>"}

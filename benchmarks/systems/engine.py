@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from benchmarks.systems.translating import LENGTH_PENALTY, SourceSentence
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 
 # No benchmark queues more rows.
 MAX_WAITING_ROWS = 1 << 24

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from benchmarks.systems.engine import specs_of
 from benchmarks.systems.native_engine import BareLoop, LiveNativeEngines, settings_of
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
-from serve.bundle.bundle import Bundle
-from serve.engine.native.model import open_model, runs_natively
-from serve.engine.prefill import longest_first
-from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
-from serve.observability.logs import configure_logs
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.engine.native.model import open_model, runs_natively
+from dragoman.serve.engine.prefill import longest_first
+from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
+from dragoman.serve.observability.logs import configure_logs
 
 if TYPE_CHECKING:
     from benchmarks.systems.python_engine import LiveEngines
@@ -60,7 +60,7 @@ def _starter(bundle: Bundle, engine: EngineKind, copies: int, threads: int) -> C
         kind, model = BareLoop if loop else LiveNativeEngines, open_model(bundle, threads)
         return lambda slots: kind(bundle, settings_of(bundle, engines=copies, slots=slots), model)
     from benchmarks.systems.python_engine import LiveEngines  # noqa: PLC0415 - their memory would count
-    from serve.runtime.placement import open_sessions  # noqa: PLC0415
+    from dragoman.serve.runtime.placement import open_sessions  # noqa: PLC0415
 
     sessions = open_sessions(bundle, "auto", threads=threads)
     return lambda slots: LiveEngines(sessions, engines=copies, slots=slots)

@@ -13,16 +13,16 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 
 from benchmarks.systems.engine import MAX_WAITING_ROWS, Order, raise_error
-from serve.bundle.bundle import Bundle
-from serve.engine.native.engine import NativeEngine
-from serve.engine.native.model import loop_config, loop_library
-from serve.engine.native.records import End, Failure, pack, unpack
-from serve.engine.native.scheduler import NativeScheduler
-from serve.errors import InternalError, ServiceError
-from serve.native.loop import Loop, LoopModel
-from serve.observability.metrics import Metrics
-from serve.scheduler.sequence import FAILED, DecodingSequence, SequenceSpec
-from serve.settings import ServeSettings
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.engine.native.model import loop_config, loop_library
+from dragoman.serve.engine.native.records import End, Failure, pack, unpack
+from dragoman.serve.engine.native.scheduler import NativeScheduler
+from dragoman.serve.errors import InternalError, ServiceError
+from dragoman.serve.native.loop import Loop, LoopModel
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.sequence import FAILED, DecodingSequence, SequenceSpec
+from dragoman.serve.settings import ServeSettings
 
 # Results wake the thread earlier.
 POLL_SECONDS = 10.0

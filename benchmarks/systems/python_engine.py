@@ -6,12 +6,12 @@ from queue import SimpleQueue
 from prometheus_client import CollectorRegistry
 
 from benchmarks.systems.engine import MAX_WAITING_ROWS, Order, raise_error
-from serve.engine.engine import Engine
-from serve.observability.metrics import Metrics
-from serve.runtime.placement import ModelSessions
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
-from serve.settings import ServeSettings
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.runtime.placement import ModelSessions
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.settings import ServeSettings
 
 
 class LiveEngines:

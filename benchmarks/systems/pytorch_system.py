@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from benchmarks.systems.translating import LENGTH_PENALTY, BatchTranslator
-from model.config import TransformerConfig
-from model.network.attention import Positions
-from model.network.transformer import Transformer
-from model.search import generate_beam, generate_greedy
-from model.tokenizer.tokenizer import PAD_ID
+from dragoman.model.config import TransformerConfig
+from dragoman.model.network.attention import Positions
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.search import generate_beam, generate_greedy
+from dragoman.model.tokenizer.tokenizer import PAD_ID
 
 FILE = "model.pt"
 
@@ -55,7 +55,7 @@ class PyTorchTranslator(BatchTranslator):
     def generate(
         self, sources: list[Sequence[int]], limits: tuple[int, int], beam_size: int
     ) -> Iterable[Sequence[int]]:
-        """Returns the target tokens of a batch, by the search of `model.search`."""
+        """Returns the target tokens of a batch, by the search of `dragoman.model.search`."""
         # The search has no minimum length. Where it equals the maximum, EOS gets probability zero.
         model, (shortest, longest) = self._model, limits
         model.limits = model.limits.model_copy(update={"max_target_tokens": longest})

@@ -7,13 +7,13 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
+from dragoman.export.origin import read_origin
+from dragoman.export.source_model import Exportable
+from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
+from dragoman.model.errors import RunError
+from dragoman.model.run import write_whole
+from dragoman.model.tokenizer.tokenizer import TokenizerError
 from examples.attention.maps import AttentionMaps, draw_heads, draw_summaries, force_maps
-from export.origin import read_origin
-from export.source_model import Exportable
-from model.data.corpus import Corpus, CorpusError, read_corpus
-from model.errors import RunError
-from model.run import write_whole
-from model.tokenizer.tokenizer import TokenizerError
 
 SHIPPED = Path(__file__).parents[2] / "bundles" / "multi30k-en-de"
 # Pairs of Multi30k's test set with a different word order in German: a verb-final clause and two verbs' particles.

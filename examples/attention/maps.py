@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from numpy.typing import NDArray
 
-from export.source_model import Exportable, find_direction
-from model.config import Direction, TransformerConfig
-from model.data.corpus import CorpusError
-from model.provenance import drawing
-from model.tokenizer.tokenizer import BOS_ID, WORD_START, Tokenizer
+from dragoman.export.source_model import Exportable, find_direction
+from dragoman.model.config import Direction, TransformerConfig
+from dragoman.model.data.corpus import CorpusError
+from dragoman.model.provenance import drawing
+from dragoman.model.tokenizer.tokenizer import BOS_ID, WORD_START, Tokenizer
 
 COLUMNS = 2
 # Inches of a cell, and around the cells of a figure.

@@ -15,15 +15,15 @@ from pydantic_settings import CliPositionalArg, SettingsConfigDict
 from sacrebleu.metrics.chrf import CHRF
 from tqdm import tqdm
 
-from export.evaluate.system import Search, System, SystemUnusableError
-from export.evaluate.systems import EXPECTED, open_system
-from model.data.corpus import Corpus, CorpusError, Specifications, read_corpora
-from model.output_file import check_output
-from model.scoring import Measure, Quality, bleu_metric, measure, measure_as_literature, score
-from model.text_table import format_table
-from model.versions import installed_versions
-from serve.clients.options import ConnectionOptions
-from serve.host.files import FileError
+from dragoman.export.evaluate.system import Search, System, SystemUnusableError
+from dragoman.export.evaluate.systems import EXPECTED, open_system
+from dragoman.model.data.corpus import Corpus, CorpusError, Specifications, read_corpora
+from dragoman.model.output_file import check_output
+from dragoman.model.scoring import Measure, Quality, bleu_metric, measure, measure_as_literature, score
+from dragoman.model.text_table import format_table
+from dragoman.model.versions import installed_versions
+from dragoman.serve.clients.options import ConnectionOptions
+from dragoman.serve.host.files import FileError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from export.evaluate.system import Progress, Search, SystemUnusableError
-from model import search as generate
-from model.data.batches import plan_batches
-from model.data.corpus import Corpus
-from model.errors import RunError
-from model.network.ensemble import Ensemble
-from model.run import RunFolder, TrainedModel
-from model.search import Generated
+from dragoman.export.evaluate.system import Progress, Search, SystemUnusableError
+from dragoman.model import search as generate
+from dragoman.model.data.batches import plan_batches
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.errors import RunError
+from dragoman.model.network.ensemble import Ensemble
+from dragoman.model.run import RunFolder, TrainedModel
+from dragoman.model.search import Generated
 
 BATCH_TOKENS = 4096
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from export.evaluate.system import Progress, Search, SystemUnusableError
-from model.data.corpus import Corpus
-from model.errors import reason_of
-from serve.bundle.bundle import BundleError
-from serve.clients.aio import AsyncTranslationClient
-from serve.clients.channel import ClientSettings
-from serve.clients.errors import NotTranslatedError
-from serve.clients.local import LocalTranslator
-from serve.clients.rest import RestClient
-from serve.clients.translate import map_in_order
-from serve.translation.fields import SearchFields
+from dragoman.export.evaluate.system import Progress, Search, SystemUnusableError
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.errors import reason_of
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.clients.aio import AsyncTranslationClient
+from dragoman.serve.clients.channel import ClientSettings
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.clients.local import LocalTranslator
+from dragoman.serve.clients.rest import RestClient
+from dragoman.serve.clients.translate import map_in_order
+from dragoman.serve.translation.fields import SearchFields
 
 # Rows in flight; a server with one engine can queue or run all of them.
 IN_FLIGHT_ROWS = 64

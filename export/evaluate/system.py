@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from model.data.corpus import Corpus
+from dragoman.model.data.corpus import Corpus
 
 
 class Progress(Protocol):

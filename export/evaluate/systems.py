@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from export.evaluate.system import Progress, Search, System, SystemUnusableError
-from model.data.corpus import Corpus, read_lines
-from serve.bundle.bundle import MANIFEST_FILE
-from serve.clients.channel import DEFAULTS, ClientSettings
+from dragoman.export.evaluate.system import Progress, Search, System, SystemUnusableError
+from dragoman.model.data.corpus import Corpus, read_lines
+from dragoman.serve.bundle.bundle import MANIFEST_FILE
+from dragoman.serve.clients.channel import DEFAULTS, ClientSettings
 
 CONFIG_FILE = "config.yaml"
 SCHEMES = ("grpc", "http", "https")
@@ -54,15 +54,15 @@ def open_system(name: str, search: Search, connection: ClientSettings = DEFAULTS
         return _open_server(name, search, connection)
     path = Path(name)
     if "," in name and not path.exists():
-        from export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
+        from dragoman.export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
 
         return RunSystem([Path(part) for part in name.split(",")], search)
     if (path / MANIFEST_FILE).is_file():
-        from export.evaluate.service_systems import open_bundle_system  # noqa: PLC0415 - lazy import
+        from dragoman.export.evaluate.service_systems import open_bundle_system  # noqa: PLC0415 - lazy import
 
         return open_bundle_system(path, search)
     if (path / CONFIG_FILE).is_file():
-        from export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
+        from dragoman.export.evaluate.run_system import RunSystem  # noqa: PLC0415 - lazy import
 
         return RunSystem([path], search)
     if path.is_dir():
@@ -85,7 +85,7 @@ def _open_server(url: str, search: Search, connection: ClientSettings) -> System
     bare = url == f"{parts.scheme}://{parts.netloc}" and parts.username is None
     if parts.scheme not in SCHEMES or host is None or port is None or not bare:
         raise SystemUnusableError(problem)
-    from export.evaluate.service_systems import open_grpc_system, open_http_system  # noqa: PLC0415 - lazy import
+    from dragoman.export.evaluate.service_systems import open_grpc_system, open_http_system  # noqa: PLC0415 - lazy import
 
     if parts.scheme == "grpc":
         return open_grpc_system(parts.netloc, search, connection)

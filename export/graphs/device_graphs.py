@@ -1,7 +1,7 @@
 """Graphs without weights that the server runs on a GPU: they select tokens and move rows of memory.
 
-They fit every model and are part of the server, not of bundles. `python -m export.graphs.device_graphs` writes them to
-`serve/runtime/cuda/device_graphs`. They copy memory as 32-bit words, whatever its type.
+They fit every model and are part of the server, not of bundles. `python -m dragoman.export.graphs.device_graphs` writes
+them to `serve/runtime/cuda/device_graphs`. They copy memory as 32-bit words, whatever its type.
 
 Shapes: R rows of a step, V vocabulary; N and P rows of two memory blocks, W words per row; M copied rows.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-from export.graphs.search import IR_VERSION
+from dragoman.export.graphs.search import IR_VERSION
 
 FOLDER = Path(__file__).parent.parent.parent / "serve" / "runtime" / "cuda" / "device_graphs"
 # Every operator has a CUDA kernel at this version, which is not the newest.
@@ -62,7 +62,7 @@ def token_scores_graph() -> onnx.ModelProto:
 
 
 def topk_graph() -> onnx.ModelProto:
-    """Returns the graph of `export.graphs.search.topk_graph` with an older opset."""
+    """Returns the graph of `dragoman.export.graphs.search.topk_graph` with an older opset."""
     node = helper.make_node("TopK", ["scores", "count"], ["best_scores", "token_ids"], axis=-1)
     inputs: Signature = [("scores", FLOAT, ("R", "V")), ("count", INT64, (1,))]
     return _model("topk", [node], inputs, [("best_scores", FLOAT, ("R", "K")), ("token_ids", INT64, ("R", "K"))])

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from export.graphs.graph_files import ExportedGraphs
-from export.graphs.native.models import NativeExport
-from export.graphs.options import check_options
-from model.weights import TransformerWeights
-from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from dragoman.export.graphs.graph_files import ExportedGraphs
+from dragoman.export.graphs.native.models import NativeExport
+from dragoman.export.graphs.options import check_options
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 
 if TYPE_CHECKING:
-    from model.network.translation_model import TranslationModel
+    from dragoman.model.network.translation_model import TranslationModel
 
 
 def export_model(
@@ -41,10 +41,10 @@ def _export_torch(
     folder: Path,
 ) -> ExportedGraphs:
     # Native graphs of imported models need no PyTorch.
-    from export.graphs.graphs import graphs_of  # noqa: PLC0415
-    from export.graphs.to_onnx import export_graphs  # noqa: PLC0415
-    from export.torch_weights import to_torch, to_weights  # noqa: PLC0415
-    from model.network.transformer import Transformer  # noqa: PLC0415
+    from dragoman.export.graphs.graphs import graphs_of  # noqa: PLC0415
+    from dragoman.export.graphs.to_onnx import export_graphs  # noqa: PLC0415
+    from dragoman.export.torch_weights import to_torch, to_weights  # noqa: PLC0415
+    from dragoman.model.network.transformer import Transformer  # noqa: PLC0415
 
     if isinstance(model, TransformerWeights):
         model = to_torch(model)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, set_external_data, uses_external_data
 
-from serve.bundle.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
-from serve.bundle.manifest import CacheSpec, GraphSignature, SharedWeight, StateSpec, WeightType
+from dragoman.serve.bundle.bundle import ALIGNED_DECODER_FILE, DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
+from dragoman.serve.bundle.manifest import CacheSpec, GraphSignature, SharedWeight, StateSpec, WeightType
 
 # Smaller weights stay in the graph, where ONNX Runtime's optimizer can fold them.
 MIN_EXTERNAL_BYTES = 1024

@@ -1,7 +1,7 @@
 """Graphs with states: an encoder, a decoder step and the tensors between them, of every architecture.
 
 Each architecture has its own module with PyTorch modules; `graphs_of` selects them. Transformers have native graphs on
-the CPU (`export.graphs.native`), and graphs with states elsewhere.
+the CPU (`dragoman.export.graphs.native`), and graphs with states elsewhere.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from export.graphs.attention import AttentionOperators, CudaAttention, StandardAttention
-from export.graphs.options import UnsupportedGraphError, check_options
-from export.graphs.quantized_graph import quantized
-from export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
-from export.graphs.transformer import DecoderGraph, EncoderGraph
-from model.config import TransformerConfig
-from model.network.recurrent import Recurrent
-from model.network.transformer import Transformer
-from model.network.translation_model import TranslationModel
-from serve.bundle.manifest import AttentionHead, GraphVariant, Precision, StateSpec
+from dragoman.export.graphs.attention import AttentionOperators, CudaAttention, StandardAttention
+from dragoman.export.graphs.options import UnsupportedGraphError, check_options
+from dragoman.export.graphs.quantized_graph import quantized
+from dragoman.export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
+from dragoman.export.graphs.transformer import DecoderGraph, EncoderGraph
+from dragoman.model.config import TransformerConfig
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.network.translation_model import TranslationModel
+from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision, StateSpec
 
 
 @dataclass(frozen=True, slots=True)

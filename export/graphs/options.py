@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from model.config import TransformerConfig
-from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from dragoman.model.config import TransformerConfig
+from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 
 
 class UnsupportedGraphError(Exception):

@@ -8,8 +8,8 @@ from copy import deepcopy
 
 from torch import nn
 
-from export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear
-from export.graphs.transformer import Embedding, Projection
+from dragoman.export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear
+from dragoman.export.graphs.transformer import Embedding, Projection
 
 
 def quantized(graph: nn.Module) -> nn.Module:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx.ops import symbolic
 
-from export.graphs.transformer import Embedding, Projection, frozen
+from dragoman.export.graphs.transformer import Embedding, Projection, frozen
 
 # Symmetric: -128 is not used.
 MAX_INT8 = 127

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.onnx.ops import symbolic_multi_out
 
-from model.config import RecurrentConfig
-from model.network.alignment import EncodedSource
-from model.network.recurrent import Recurrent, recurrent_names
+from dragoman.model.config import RecurrentConfig
+from dragoman.model.network.alignment import EncodedSource
+from dragoman.model.network.recurrent import Recurrent, recurrent_names
 
 # Other scores compare with the annotations directly.
 SCORES_WITH_KEYS = ("additive", "concat")

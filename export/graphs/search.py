@@ -6,7 +6,7 @@ They have no weights and fit every model. ONNX Runtime computes them several tim
 import onnx
 from onnx import TensorProto, helper
 
-from serve.bundle.manifest import LOG_PROBABILITIES, LOGITS, TOPK_INPUTS, TOPK_OUTPUTS
+from dragoman.serve.bundle.manifest import LOG_PROBABILITIES, LOGITS, TOPK_INPUTS, TOPK_OUTPUTS
 
 # The version that ONNX 1.19 and later write for opset 24.
 IR_VERSION = 11

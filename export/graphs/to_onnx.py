@@ -1,4 +1,4 @@
-"""Writes the modules of `export.graphs.graphs` as ONNX graphs that share one file of weights.
+"""Writes the modules of `dragoman.export.graphs.graphs` as ONNX graphs that share one file of weights.
 
 The exporter stores transposed matrices under numbers. `name_weights` restores the parameter names, so that graphs are
 readable and `read_weights` can recover the model from its bundle.
@@ -17,17 +17,17 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.export import Dim
 
-from export.graphs.graph_files import ExportedGraphs, write_graphs
-from export.graphs.graphs import Graphs
-from export.graphs.search import log_probabilities_graph, topk_graph
-from serve.bundle.bundle import (
+from dragoman.export.graphs.graph_files import ExportedGraphs, write_graphs
+from dragoman.export.graphs.graphs import Graphs
+from dragoman.export.graphs.search import log_probabilities_graph, topk_graph
+from dragoman.serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     DECODER_FILE,
     ENCODER_FILE,
     LOG_PROBABILITIES_FILE,
     TOPK_FILE,
 )
-from serve.bundle.manifest import (
+from dragoman.serve.bundle.manifest import (
     ALIGNMENTS,
     DECODER_INPUTS,
     ENCODER_INPUTS,

@@ -1,8 +1,8 @@
 """ONNX graphs of a Transformer: PyTorch modules whose forward has the signature of its graph.
 
-They hold the parameters of a trained `model.network.transformer.Transformer`, arranged for one decoder step per call.
-Attention is an ONNX operator (see `export.graphs.attention`), so PyTorch can export these modules but not run them.
-Dropout is omitted.
+They hold the parameters of a trained `dragoman.model.network.transformer.Transformer`, arranged for one decoder step
+per call. Attention is an ONNX operator (see `dragoman.export.graphs.attention`), so PyTorch can export these modules
+but not run them. Dropout is omitted.
 
 Shapes: B rows of a prefill, S source length, R rows of a step, H heads, D head size, V vocabulary, A alignment heads,
 and the cache capacities C_self in target tokens and C_cross in source tokens.
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.graphs.attention import AttentionOperators
-from model.network.attention import MultiHeadAttention
-from model.network.layers import DecoderLayer, EncoderLayer
-from model.network.transformer import Transformer
-from serve.bundle.manifest import AttentionHead
+from dragoman.export.graphs.attention import AttentionOperators
+from dragoman.model.network.attention import MultiHeadAttention
+from dragoman.model.network.layers import DecoderLayer, EncoderLayer
+from dragoman.model.network.transformer import Transformer
+from dragoman.serve.bundle.manifest import AttentionHead
 
 
 class Embedding(nn.Module):

@@ -11,14 +11,14 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from export.imports.common import ImportedModelError, Tensors, read_fields
-from export.imports.pickled import read_pickled
-from export.imports.safe import read_safetensors
-from export.imports.shards import WEIGHT_FILES, is_index, read_index
-from export.imports.stored import StoredArray
-from model.errors import reason_of
-from serve.bundle.files import open_file
-from serve.bundle.manifest import MAX_TOKENS, MAX_VOCABULARY
+from dragoman.export.imports.common import ImportedModelError, Tensors, read_fields
+from dragoman.export.imports.pickled import read_pickled
+from dragoman.export.imports.safe import read_safetensors
+from dragoman.export.imports.shards import WEIGHT_FILES, is_index, read_index
+from dragoman.export.imports.stored import StoredArray
+from dragoman.model.errors import reason_of
+from dragoman.serve.bundle.files import open_file
+from dragoman.serve.bundle.manifest import MAX_TOKENS, MAX_VOCABULARY
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from export.imports.stored import StoredArray, StoredParameters
-from model.config import TransformerConfig
-from model.errors import first_problem
-from model.imported_config import ImportedConfig
-from model.tokenizer.tokenizer import TokenizerError, open_processor
-from model.weights import TransformerWeights, parameter_shapes
-from serve.bundle import files
-from serve.bundle.manifest import MAX_VOCABULARY, BundleDirection
+from dragoman.export.imports.stored import StoredArray, StoredParameters
+from dragoman.model.config import TransformerConfig
+from dragoman.model.errors import first_problem
+from dragoman.model.imported_config import ImportedConfig
+from dragoman.model.tokenizer.tokenizer import TokenizerError, open_processor
+from dragoman.model.weights import TransformerWeights, parameter_shapes
+from dragoman.serve.bundle import files
+from dragoman.serve.bundle.manifest import MAX_VOCABULARY, BundleDirection
 
 Array = NDArray[np.float32]
 # A parameter of a model is in its file, or computed.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.imports.common import (
+from dragoman.export.imports.common import (
     Array,
     ImportedModelError,
     ImportOptions,
@@ -28,7 +28,7 @@ from export.imports.common import (
     importing,
     read_fields,
 )
-from export.imports.ctranslate2_files import (
+from dragoman.export.imports.ctranslate2_files import (
     CONFIG_FILE,
     FIRST_WITH_CONFIG,
     MODEL_FILE,
@@ -43,9 +43,9 @@ from export.imports.ctranslate2_files import (
     read_model_file,
     read_vocabularies,
 )
-from export.imports.ctranslate2_layers import Shape, Variables, read_shape, read_stack
-from export.imports.ctranslate2_tokenizer import PAD_PIECES, read_tokenizer
-from export.imports.multilingual import (
+from dragoman.export.imports.ctranslate2_layers import Shape, Variables, read_shape, read_stack
+from dragoman.export.imports.ctranslate2_tokenizer import PAD_PIECES, read_tokenizer
+from dragoman.export.imports.multilingual import (
     FROM_SOURCE,
     FROM_TARGET,
     M2M100_TOKEN,
@@ -54,11 +54,11 @@ from export.imports.multilingual import (
     find_languages,
     select_directions,
 )
-from export.imports.stored import StoredArray
-from export.imports.t5_sources import instruction, madlad_rules
-from export.source_model import Exportable, ImportedTokenizer, Languages
-from model.weights import TransformerWeights
-from serve.bundle.manifest import AttentionHead, BundleDirection
+from dragoman.export.imports.stored import StoredArray
+from dragoman.export.imports.t5_sources import instruction, madlad_rules
+from dragoman.export.source_model import Exportable, ImportedTokenizer, Languages
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection
 
 SPECIFICATION = "TransformerSpec"
 # Names of earlier specifications, which do not store the number of heads.

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from export.imports.common import (
+from dragoman.export.imports.common import (
     ImportedModelError,
     ImportOptions,
     check_pieces,
@@ -43,10 +43,10 @@ from export.imports.common import (
     read_fields,
     read_json,
 )
-from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
-from model.errors import first_problem, reason_of
-from serve.bundle.files import open_file
-from serve.bundle.manifest import MAX_AXES
+from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16
+from dragoman.model.errors import first_problem, reason_of
+from dragoman.serve.bundle.files import open_file
+from dragoman.serve.bundle.manifest import MAX_AXES
 
 OLDEST_VERSION, NEWEST_VERSION = 1, 6
 FIRST_WITH_SPECIFICATION, FIRST_WITH_ALIASES, FIRST_WITH_TYPES = 2, 3, 4

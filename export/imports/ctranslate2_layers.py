@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from export.imports.common import Array, ImportedModelError, Parameter, Tensors
-from export.imports.distances import bias_per_distance, vectors_per_distance
-from export.imports.stored import StoredArray
-from model.config import Distances, InnerActivation
-from model.imported_config import attention_fields
+from dragoman.export.imports.common import Array, ImportedModelError, Parameter, Tensors
+from dragoman.export.imports.distances import bias_per_distance, vectors_per_distance
+from dragoman.export.imports.stored import StoredArray
+from dragoman.model.config import Distances, InnerActivation
+from dragoman.model.imported_config import attention_fields
 
 ACTIVATIONS: dict[int, InnerActivation] = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu"}
 ACTIVATION_NAMES = ("ReLU", "GELU by tanh", "Swish", "GELU", "GELU by sigmoid", "tanh", "sigmoid")

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from export.imports.common import (
+from dragoman.export.imports.common import (
     ImportedModelError,
     ImportOptions,
     language_pieces,
     read_bytes,
     tokenizer_refused,
 )
-from export.imports.ctranslate2_files import BPE_FILE, TOKENIZERS, Config, Vocabularies
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TokenizerError
-from model.tokenizer.word_tokenizer import WordTokenizer
+from dragoman.export.imports.ctranslate2_files import BPE_FILE, TOKENIZERS, Config, Vocabularies
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import TokenizerError
+from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
 
 PAD_PIECES = ("<blank>", "<pad>")
 

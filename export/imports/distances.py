@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from export.imports.common import Array
+from dragoman.export.imports.common import Array
 
 
 def bias_per_distance(table: Array, positions: int, max_distance: int, *, bidirectional: bool) -> Array:

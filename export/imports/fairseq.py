@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from export.imports.checkpoint import (
+from dragoman.export.imports.checkpoint import (
     CONFIG_FILE,
     OUTPUT,
     SHARED,
@@ -14,10 +14,10 @@ from export.imports.checkpoint import (
     first_stored,
     read_linear,
 )
-from export.imports.common import ImportedModelError, Tensors, stored_pieces, tokenizer_refused
-from export.imports.stored import StoredArray
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TokenizerError
+from dragoman.export.imports.common import ImportedModelError, Tensors, stored_pieces, tokenizer_refused
+from dragoman.export.imports.stored import StoredArray
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import TokenizerError
 
 SENTENCEPIECE_FILE = "sentencepiece.bpe.model"
 UNKNOWN, EOS, MASK = "<unk>", "</s>", "<mask>"

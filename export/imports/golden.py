@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
-from export.source_model import Exportable
-from model.config import Direction
-from model.samples import Sample
-from model.tokenizer.tokenizer import WORD_START
-from serve.bundle.manifest import Multilingual
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import Direction
+from dragoman.model.samples import Sample
+from dragoman.model.tokenizer.tokenizer import WORD_START
+from dragoman.serve.bundle.manifest import Multilingual
 
 # One file per language, with a sentence per line.
 SENTENCES = Path(__file__).with_name("sentences")

@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from export.imports.checkpoint import CONFIG_FILE
-from export.imports.common import ImportedModelError, ImportOptions, read_fields
-from export.imports.m2m100 import import_m2m100
-from export.imports.marian import import_marian
-from export.imports.mbart import import_mbart
-from export.imports.t5 import import_t5
-from export.source_model import Exportable
+from dragoman.export.imports.checkpoint import CONFIG_FILE
+from dragoman.export.imports.common import ImportedModelError, ImportOptions, read_fields
+from dragoman.export.imports.m2m100 import import_m2m100
+from dragoman.export.imports.marian import import_marian
+from dragoman.export.imports.mbart import import_mbart
+from dragoman.export.imports.t5 import import_t5
+from dragoman.export.source_model import Exportable
 
 # Importers by `model_type`.
 IMPORTERS: dict[str, Callable[[Path, ImportOptions], Exportable]] = {

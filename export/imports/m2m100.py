@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from export.imports.checkpoint import (
+from dragoman.export.imports.checkpoint import (
     CONFIG_FILE,
     EXPECTED_MULTILINGUAL_SEARCH,
     TOKENIZER_CONFIG_FILE,
@@ -25,7 +25,7 @@ from export.imports.checkpoint import (
     read_optional_fields,
     read_tensors,
 )
-from export.imports.common import (
+from dragoman.export.imports.common import (
     Array,
     ImportedModelError,
     ImportOptions,
@@ -39,7 +39,7 @@ from export.imports.common import (
     read_bytes,
     read_json,
 )
-from export.imports.fairseq import (
+from dragoman.export.imports.fairseq import (
     EOS,
     MASK,
     SENTENCEPIECE_FILE,
@@ -50,7 +50,7 @@ from export.imports.fairseq import (
     shared_embedding,
     with_added,
 )
-from export.imports.multilingual import (
+from dragoman.export.imports.multilingual import (
     FROM_SOURCE,
     FROM_TARGET,
     LanguageRules,
@@ -58,9 +58,9 @@ from export.imports.multilingual import (
     m2m100_languages,
     select_directions,
 )
-from export.source_model import Exportable
-from model.weights import TransformerWeights
-from serve.bundle.language_codes import flores_codes
+from dragoman.export.source_model import Exportable
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.language_codes import flores_codes
 
 MODEL_TYPE = "m2m_100"
 EXPECTED_FIELDS: dict[str, object] = {

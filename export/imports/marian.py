@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from export.imports.checkpoint import (
+from dragoman.export.imports.checkpoint import (
     CONFIG_FILE,
     EXPECTED_SEARCH,
     OUTPUT,
@@ -26,7 +26,7 @@ from export.imports.checkpoint import (
     read_tensors,
     special_piece,
 )
-from export.imports.common import (
+from dragoman.export.imports.common import (
     Array,
     ImportedModelError,
     ImportOptions,
@@ -46,11 +46,11 @@ from export.imports.common import (
     read_json,
     tokenizer_refused,
 )
-from export.source_model import Exportable
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TokenizerError
-from model.weights import TransformerWeights
-from serve.bundle.manifest import MAX_VOCABULARY
+from dragoman.export.source_model import Exportable
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import TokenizerError
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.manifest import MAX_VOCABULARY
 
 # Marian variants with another computation are rejected. A missing field has the value listed here.
 EXPECTED_FIELDS: dict[str, object] = {

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from export.imports.common import ImportedModelError
-from export.imports.stored import StoredArray
+from dragoman.export.imports.common import ImportedModelError
+from dragoman.export.imports.stored import StoredArray
 
 VERSION = 1
 # Marian's codes: the class of a type plus the size of an element in bytes.

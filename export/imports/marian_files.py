@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from export.imports.checkpoint import check_compression
-from export.imports.common import (
+from dragoman.export.imports.checkpoint import check_compression
+from dragoman.export.imports.common import (
     Array,
     ImportedModelError,
     ImportOptions,
@@ -30,15 +30,15 @@ from export.imports.common import (
     grown,
     importing,
 )
-from export.imports.marian_bin import read_marian_bin
-from export.imports.marian_folder import weight_paths
-from export.imports.marian_vocabulary import read_options, read_vocabularies
-from export.imports.stored import ArrayFile, StoredArray, member_offset
-from export.source_model import Exportable
-from model.config import InnerActivation, Memory
-from model.imported_config import attention_fields
-from model.weights import TransformerWeights
-from serve.bundle.files import open_file, read_file
+from dragoman.export.imports.marian_bin import read_marian_bin
+from dragoman.export.imports.marian_folder import weight_paths
+from dragoman.export.imports.marian_vocabulary import read_options, read_vocabularies
+from dragoman.export.imports.stored import ArrayFile, StoredArray, member_offset
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import InnerActivation, Memory
+from dragoman.model.imported_config import attention_fields
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.files import open_file, read_file
 
 CONFIG_NAME = "special:model.yml"
 # The limit of a file with 8-bit weights; the largest known one has 60 MB.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import yaml
 
-from export.imports.common import (
+from dragoman.export.imports.common import (
     ImportedModelError,
     check_pieces,
     find_piece,
@@ -21,8 +21,8 @@ from export.imports.common import (
     stored_pieces,
     tokenizer_refused,
 )
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TokenizerError
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import TokenizerError
 
 DECODER_FILE = "decoder.yml"
 # The limit of the options in a model; known ones have 10 kB.

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from export.imports.checkpoint import (
+from dragoman.export.imports.checkpoint import (
     CONFIG_FILE,
     EXPECTED_MULTILINGUAL_SEARCH,
     TOKENIZER_CONFIG_FILE,
@@ -22,7 +22,7 @@ from export.imports.checkpoint import (
     read_optional_fields,
     read_tensors,
 )
-from export.imports.common import (
+from dragoman.export.imports.common import (
     ImportedModelError,
     ImportOptions,
     Parameter,
@@ -33,7 +33,7 @@ from export.imports.common import (
     importing,
     read_bytes,
 )
-from export.imports.fairseq import (
+from dragoman.export.imports.fairseq import (
     EOS,
     MASK,
     SENTENCEPIECE_FILE,
@@ -44,9 +44,9 @@ from export.imports.fairseq import (
     multilingual_tokenizer,
     shared_embedding,
 )
-from export.imports.multilingual import FROM_SOURCE, MBART50_TOKENS, find_languages, select_directions
-from export.source_model import Exportable
-from model.weights import TransformerWeights
+from dragoman.export.imports.multilingual import FROM_SOURCE, MBART50_TOKENS, find_languages, select_directions
+from dragoman.export.source_model import Exportable
+from dragoman.model.weights import TransformerWeights
 
 MODEL_TYPE = "mbart"
 EXPECTED_FIELDS: dict[str, object] = {

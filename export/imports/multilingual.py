@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from export.imports.common import ImportedModelError, ImportOptions
-from serve.bundle.directions import AllPairs
-from serve.bundle.language_codes import language_code
-from serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.serve.bundle.directions import AllPairs
+from dragoman.serve.bundle.language_codes import language_code
+from dragoman.serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
 
 # Language tokens of M2M100, NLLB-200, mBART and MADLAD-400: __de__, deu_Latn, de_DE, <2de>.
 MADLAD_TOKEN = re.compile(r"<2([a-z]{2,3}(?:_[A-Z][a-z]{3})?)>")
@@ -35,7 +35,7 @@ MBART50_TOKENS = tuple(_MBART50.split())
 
 
 class LanguageRules(NamedTuple):
-    """Where a model expects language tokens; see `serve.bundle.manifest.Multilingual`."""
+    """Where a model expects language tokens; see `dragoman.serve.bundle.manifest.Multilingual`."""
 
     before_source: Literal["source", "target"]
     starts: bool

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from export.imports.stored import ArrayFile, StoredArray, from_bfloat16, member_offset
+from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16, member_offset
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # Operations of a pickle, and axes of a tensor, that no known checkpoint reaches.

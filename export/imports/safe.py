@@ -9,8 +9,8 @@ from io import BufferedReader
 import numpy as np
 from pydantic import BaseModel, Field, TypeAdapter
 
-from export.imports.stored import ArrayFile, StoredArray, from_bfloat16
-from serve.bundle.manifest import MAX_AXES
+from dragoman.export.imports.stored import ArrayFile, StoredArray, from_bfloat16
+from dragoman.serve.bundle.manifest import MAX_AXES
 
 SIZE_BYTES = 8
 # The library has the same limit.

@@ -6,7 +6,7 @@ An index is a JSON object; its `weight_map` has the file of each tensor.
 import re
 from pathlib import Path
 
-from serve.bundle.files import read_json
+from dragoman.serve.bundle.files import read_json
 
 INDEX_SUFFIX = ".index.json"
 # The first file that exists is read; the order is that of `transformers`.

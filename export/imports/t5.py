@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from export.imports.checkpoint import (
+from dragoman.export.imports.checkpoint import (
     CONFIG_FILE,
     EXPECTED_SEARCH,
     StoredConfig,
@@ -25,7 +25,7 @@ from export.imports.checkpoint import (
     read_optional_fields,
     read_tensors,
 )
-from export.imports.common import (
+from dragoman.export.imports.common import (
     ImportedModelError,
     ImportOptions,
     Limits,
@@ -41,18 +41,18 @@ from export.imports.common import (
     stored_pieces,
     tokenizer_refused,
 )
-from export.imports.distances import bias_per_distance
-from export.imports.fairseq import FILLER, filled
-from export.imports.multilingual import find_languages, select_directions
-from export.imports.stored import StoredArray
-from export.imports.t5_sources import madlad_rules
-from export.source_model import Exportable, Languages
-from model.config import InnerActivation
-from model.imported_config import attention_fields
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TokenizerError
-from model.weights import TransformerWeights
-from serve.bundle.manifest import MAX_VOCABULARY, BundleDirection
+from dragoman.export.imports.distances import bias_per_distance
+from dragoman.export.imports.fairseq import FILLER, filled
+from dragoman.export.imports.multilingual import find_languages, select_directions
+from dragoman.export.imports.stored import StoredArray
+from dragoman.export.imports.t5_sources import madlad_rules
+from dragoman.export.source_model import Exportable, Languages
+from dragoman.model.config import InnerActivation
+from dragoman.model.imported_config import attention_fields
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import TokenizerError
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.manifest import MAX_VOCABULARY, BundleDirection
 
 SENTENCEPIECE_FILE = "spiece.model"
 UNKNOWN = "<unk>"

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from export.imports.common import ImportedModelError
-from export.imports.multilingual import FROM_TARGET, LanguageRules
-from export.source_model import ImportedTokenizer
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import open_processor
+from dragoman.export.imports.common import ImportedModelError
+from dragoman.export.imports.multilingual import FROM_TARGET, LanguageRules
+from dragoman.export.source_model import ImportedTokenizer
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import open_processor
 
 # The languages into which T5 was trained to translate from English (Raffel et al. 2020, appendix D).
 TARGETS = {"de": "German", "fr": "French", "ro": "Romanian"}

@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import Field, TypeAdapter
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from serve.bundle.bundle import Bundle, BundleError, damage_explained
-from serve.native.library import InstructionsError
-from serve.settings import ServeSettings
+from dragoman.serve.bundle.bundle import Bundle, BundleError, damage_explained
+from dragoman.serve.native.library import InstructionsError
+from dragoman.serve.settings import ServeSettings
 
 DEFAULT_SLOTS: int = ServeSettings.model_fields["slots"].default
 
@@ -43,14 +43,14 @@ class InspectCommand(BaseSettings):
             raise SystemExit("dragoman inspect: bundle: expected a folder, or --cpu")
         self._check_output_folders()
         with _explained("onnx", "reads the graphs", "export"):
-            from export.inspect.figures import (  # noqa: PLC0415 - needs onnx
+            from dragoman.export.inspect.figures import (  # noqa: PLC0415 - needs onnx
                 Inspection,
                 format_inspection,
                 inspect,
             )
         if self.picture is not None:
             with _explained("matplotlib", "draws the picture", "train"):
-                from export.inspect.picture import draw_step  # noqa: PLC0415 - needs matplotlib
+                from dragoman.export.inspect.picture import draw_step  # noqa: PLC0415 - needs matplotlib
         try:
             with damage_explained(self.bundle):
                 inspection = inspect(Bundle.open(self.bundle), self.slots)
@@ -72,7 +72,7 @@ class InspectCommand(BaseSettings):
 
 def _describe_processor() -> str:
     with _explained("onnxruntime", "computes models", "cpu"):
-        from export.inspect.processor import describe_processor  # noqa: PLC0415 - needs onnxruntime
+        from dragoman.export.inspect.processor import describe_processor  # noqa: PLC0415 - needs onnxruntime
     try:
         return describe_processor()
     except InstructionsError as error:

@@ -1,7 +1,7 @@
 """Collects the figures of a bundle without serving it, and formats them as text. 1 kB is 1,000 bytes.
 
-Memory: weights once, decoder states and logits for every slot of every engine, as `serve.runtime` allocates them.
-Native weights are counted with the padding of their blocks. Needs no PyTorch; without ONNX Runtime the optimized
+Memory: weights once, decoder states and logits for every slot of every engine, as `dragoman.serve.runtime` allocates
+them. Native weights are counted with the padding of their blocks. Needs no PyTorch; without ONNX Runtime the optimized
 operators are missing.
 """
 
@@ -14,7 +14,7 @@ from textwrap import fill
 
 import numpy as np
 
-from export.inspect.graph import (
+from dragoman.export.inspect.graph import (
     Block,
     StoredGraph,
     TensorType,
@@ -25,11 +25,11 @@ from export.inspect.graph import (
     fold_blocks,
     read_graph,
 )
-from export.inspect.native_step import described_states, native_blocks
-from model.text_table import format_table
-from serve.bundle.bundle import MANIFEST_FILE, Bundle
-from serve.bundle.directions import directions_of
-from serve.bundle.manifest import (
+from dragoman.export.inspect.native_step import described_states, native_blocks
+from dragoman.model.text_table import format_table
+from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle
+from dragoman.serve.bundle.directions import directions_of
+from dragoman.serve.bundle.manifest import (
     CACHE_BLOCK_TOKENS,
     DECODER_INPUTS,
     ENCODER_INPUTS,
@@ -211,7 +211,7 @@ def _named(tensor: TensorType, lengths: Mapping[str, Sequence[int | str]]) -> Te
 def _running_operators(path: Path) -> dict[str, int] | None:
     """Returns the operators after ONNX Runtime's optimization; None if it is not installed."""
     try:
-        from serve.runtime.cpu import save_optimized  # noqa: PLC0415 - needs ONNX Runtime
+        from dragoman.serve.runtime.cpu import save_optimized  # noqa: PLC0415 - needs ONNX Runtime
     except ImportError:
         return None
     with tempfile.TemporaryDirectory() as folder:

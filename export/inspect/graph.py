@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.checker import ValidationError
 
-from model.errors import reason_of
-from serve.bundle.bundle import BundleError
-from serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
+from dragoman.model.errors import reason_of
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
 
 # Types of sizes, indices and masks; numbers of other types are parameters or derived from them.
 STRUCTURAL_TYPES = ("int32", "int64", "bool")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from export.inspect.graph import Block, StoredGraph, TensorType, Weight
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import LOGITS, CacheSpec, Length, Manifest, StateSpec
+from dragoman.export.inspect.graph import Block, StoredGraph, TensorType, Weight
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import LOGITS, CacheSpec, Length, Manifest, StateSpec
 
 # Parts of a decoder layer in the names of weights, and their titles.
 LAYER_PARTS = {

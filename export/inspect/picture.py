@@ -12,10 +12,10 @@ from textwrap import wrap
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from export.inspect.figures import NO_BREAK, Inspection, StateMemory, fold_names, format_bytes, format_shape
-from export.inspect.graph import Block, TensorType, fold_blocks
-from model.provenance import drawing
-from serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
+from dragoman.export.inspect.figures import NO_BREAK, Inspection, StateMemory, fold_names, format_bytes, format_shape
+from dragoman.export.inspect.graph import Block, TensorType, fold_blocks
+from dragoman.model.provenance import drawing
+from dragoman.serve.bundle.manifest import DECODER_INPUTS, LOGITS, StateSpec
 
 # Left and right edges of the columns, and the distances between lines and boxes, in inches.
 LEFT, MIDDLE, RIGHT = (0.2, 3.0), (4.1, 7.2), (8.3, 11.1)

@@ -2,9 +2,9 @@
 
 import platform
 
-from model.text_table import format_table
-from serve.native.library import instructions, library_path
-from serve.runtime.onnx_runtime import VERSION, why_no_kernels
+from dragoman.model.text_table import format_table
+from dragoman.serve.native.library import instructions, library_path
+from dragoman.serve.runtime.onnx_runtime import VERSION, why_no_kernels
 
 
 def describe_processor() -> str:

@@ -17,16 +17,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from export.answer import Answer, Gap, Labeled, Outcome, Sentence, describe_difference, verdict_of
-from export.graph_decoder import BATCH_ROWS, GraphDecoder
-from export.verify.stepper import Reader, References, Stepper, gap_of
-from export.verify.sync_engine import SyncEngine
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import GoldenSentence, StoredPrecision
-from serve.host.system import DeviceChoice
-from serve.runtime.placement import ModelSessions, open_sessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.answer import Answer, Gap, Labeled, Outcome, Sentence, describe_difference, verdict_of
+from dragoman.export.graph_decoder import BATCH_ROWS, GraphDecoder
+from dragoman.export.verify.stepper import Reader, References, Stepper, gap_of
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import GoldenSentence, StoredPrecision
+from dragoman.serve.host.system import DeviceChoice
+from dragoman.serve.runtime.placement import ModelSessions, open_sessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from pydantic import Field, PositiveInt
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from export.answer import Outcome, Sentence
-from export.source_model import find_direction
-from export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
-from export.verify.stepper import Reader, References
-from model.data.corpus import Corpus, CorpusError, read_corpus
-from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import Bundle, BundleError, damage_explained
-from serve.bundle.manifest import StoredPrecision
-from serve.host.system import DeviceChoice
+from dragoman.export.answer import Outcome, Sentence
+from dragoman.export.source_model import find_direction
+from dragoman.export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
+from dragoman.export.verify.stepper import Reader, References
+from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
+from dragoman.model.tokenizer.tokenizer import TokenizerError
+from dragoman.serve.bundle.bundle import Bundle, BundleError, damage_explained
+from dragoman.serve.bundle.manifest import StoredPrecision
+from dragoman.serve.host.system import DeviceChoice
 
 # 8-bit rounding changes some translations: the share of equal ones is reported, but required only on request.
 DEMANDS: dict[StoredPrecision, Demands] = {
@@ -116,8 +116,8 @@ class VerifyCommand(BaseSettings):
             raise CorpusError("data: missing: expected sentences, or --original")
 
     def _compare_with_original(self, checkpoint: Path, bundle: Bundle, minimum: float) -> Iterator[Outcome]:
-        from export.verify.original import compare_with_original  # noqa: PLC0415 - takes long to import
-        from model.errors import RunError  # noqa: PLC0415
+        from dragoman.export.verify.original import compare_with_original  # noqa: PLC0415 - takes long to import
+        from dragoman.model.errors import RunError  # noqa: PLC0415
 
         try:
             yield from compare_with_original(bundle, checkpoint, self.beam_size, minimum)
@@ -153,9 +153,9 @@ class VerifyCommand(BaseSettings):
     def _references(self, run: Path, bundle: Bundle, corpus: Corpus, sentences: list[Sentence]) -> References:
         """Loads the PyTorch model and checks that it reads the same tokens as the bundle."""
         # Without --run, PyTorch may not be installed.
-        from export.origin import read_origin  # noqa: PLC0415
-        from export.verify.reference import references_of  # noqa: PLC0415
-        from model.errors import RunError  # noqa: PLC0415
+        from dragoman.export.origin import read_origin  # noqa: PLC0415
+        from dragoman.export.verify.reference import references_of  # noqa: PLC0415
+        from dragoman.model.errors import RunError  # noqa: PLC0415
 
         try:
             exportable, _ = read_origin(run)

@@ -5,16 +5,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from export.answer import Outcome, verdict_of
-from export.verify.sync_engine import SyncEngine
-from model.errors import RunError
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from serve.bundle.bundle import Bundle
-from serve.bundle.directions import directions_of
-from serve.bundle.tokenizer import load_tokenizer
-from serve.runtime.sessions import load_sessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.answer import Outcome, verdict_of
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.model.errors import RunError
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.directions import directions_of
+from dragoman.serve.bundle.tokenizer import load_tokenizer
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 
 ROWS = 64
 Targets = list[tuple[int, ...]]

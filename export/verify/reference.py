@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from export.answer import Answer
-from export.verify.stepper import References
-from model.data.batches import pad
-from model.network.attention import KeysValues, MultiHeadAttention, attention_weights
-from model.network.transformer import Transformer
-from model.network.translation_model import DecoderState, TranslationModel
-from model.search import Generated, generate_beam, generate_greedy
-from serve.bundle.manifest import Manifest
+from dragoman.export.answer import Answer
+from dragoman.export.verify.stepper import References
+from dragoman.model.data.batches import pad
+from dragoman.model.network.attention import KeysValues, MultiHeadAttention, attention_weights
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.network.translation_model import DecoderState, TranslationModel
+from dragoman.model.search import Generated, generate_beam, generate_greedy
+from dragoman.serve.bundle.manifest import Manifest
 
 LEVELS = 127  # on either side of zero
 UNSIGNED_LEVELS = 255

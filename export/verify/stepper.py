@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from export.answer import Answer, Gap
-from serve.bundle.bundle import Bundle
-from serve.bundle.directions import directions_of
-from serve.bundle.tokenizer import load_tokenizer
+from dragoman.export.answer import Answer, Gap
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.directions import directions_of
+from dragoman.serve.bundle.tokenizer import load_tokenizer
 
 
 class Reader:

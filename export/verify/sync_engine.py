@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from export.answer import Answer
-from serve.engine.engine import Engine
-from serve.observability.metrics import Metrics
-from serve.runtime.placement import ModelSessions
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.export.answer import Answer
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.runtime.placement import ModelSessions
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
 
 # Few enough that a large batch does not start all at once.
 PREFILL_TOKENS = 2048

@@ -19,17 +19,24 @@ from pydantic import Field, model_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from loadtest import scenario
-from loadtest.clients import NO_RESULT, OK, TIMED_OUT
-from loadtest.command import exit_with_message
-from loadtest.generator import Generators
-from loadtest.measurement import Run, Watcher, measure, nothing
-from loadtest.plan import draw_plan
-from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, balanced_by_clients, behind_nginx, start_replicas
-from loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError, read_sentences
-from loadtest.server_metrics import MetricsReader
-from model.errors import reason_of
-from serve.host.server_process import ServerProcessError, server_command
+from dragoman.loadtest import scenario
+from dragoman.loadtest.clients import NO_RESULT, OK, TIMED_OUT
+from dragoman.loadtest.command import exit_with_message
+from dragoman.loadtest.generator import Generators
+from dragoman.loadtest.measurement import Run, Watcher, measure, nothing
+from dragoman.loadtest.plan import draw_plan
+from dragoman.loadtest.reliability.replicas import (
+    PROTOCOLS,
+    Replicas,
+    alone,
+    balanced_by_clients,
+    behind_nginx,
+    start_replicas,
+)
+from dragoman.loadtest.scenario import LoadProtocol, PoissonPhase, RequestKind, Scenario, ScenarioError, read_sentences
+from dragoman.loadtest.server_metrics import MetricsReader
+from dragoman.model.errors import reason_of
+from dragoman.serve.host.server_process import ServerProcessError, server_command
 
 PROCESSES = 2
 FAULT_AT = 1 / 4

@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.clients import Targets
-from loadtest.scenario import LoadProtocol
-from loadtest.server_metrics import MetricsReader, ServerState
-from serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
-from serve.host.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError, reserve_ports
+from dragoman.loadtest.clients import Targets
+from dragoman.loadtest.scenario import LoadProtocol
+from dragoman.loadtest.server_metrics import MetricsReader, ServerState
+from dragoman.serve.clients.channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
+from dragoman.serve.host.server_process import HOST, POLL_SECONDS, ServerProcess, ServerProcessError, reserve_ports
 
 PROTOCOLS: tuple[LoadProtocol, ...] = ("grpc", "grpc-stream", "grpc-many", "rest", "rest-stream")
 # HTTP and gRPC ports in the configuration: nginx's own, then those of each replica.

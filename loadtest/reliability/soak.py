@@ -20,15 +20,25 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 from rich.console import Console
 
-from loadtest.clients import GONE, OK, TIMED_OUT
-from loadtest.generator import Generators
-from loadtest.measurement import Run, Watcher
-from loadtest.protocols import PROTOCOLS
-from loadtest.reliability.chaos import BEAM, LATE, Findings, Load, ReliabilityCommand, Row, judge, kill_client, report
-from loadtest.reliability.replicas import Replicas, alone, start_replicas
-from loadtest.scenario import LoadProtocol
-from loadtest.session import LiveView
-from serve.host.server_process import server_command
+from dragoman.loadtest.clients import GONE, OK, TIMED_OUT
+from dragoman.loadtest.generator import Generators
+from dragoman.loadtest.measurement import Run, Watcher
+from dragoman.loadtest.protocols import PROTOCOLS
+from dragoman.loadtest.reliability.chaos import (
+    BEAM,
+    LATE,
+    Findings,
+    Load,
+    ReliabilityCommand,
+    Row,
+    judge,
+    kill_client,
+    report,
+)
+from dragoman.loadtest.reliability.replicas import Replicas, alone, start_replicas
+from dragoman.loadtest.scenario import LoadProtocol
+from dragoman.loadtest.session import LiveView
+from dragoman.serve.host.server_process import server_command
 
 ADMIN_KEY = "soak"
 RELOADS = "rest other ok"

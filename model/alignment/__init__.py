@@ -1,4 +1,4 @@
 """Word alignments: files of links and their error rate, and links between tokens.
 
-`model.attention_alignment` links words by a model's attention.
+`dragoman.model.attention_alignment` links words by a model's attention.
 """

@@ -10,8 +10,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from model.alignment.links import Link
-from model.tokenizer.tokenizer import WORD_START
+from dragoman.model.alignment.links import Link
+from dragoman.model.tokenizer.tokenizer import WORD_START
 
 
 def starts_of_words(pieces: Iterable[str]) -> NDArray[np.bool_]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from model.alignment.links import Link
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from dragoman.model.alignment.links import Link
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 
 class Batch(NamedTuple):

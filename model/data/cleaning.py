@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from model.config import CleaningConfig
-from model.data.corpus import Corpus, CorpusError, has_split, read_corpora
+from dragoman.model.config import CleaningConfig
+from dragoman.model.data.corpus import Corpus, CorpusError, has_split, read_corpora
 
 # The part has at most 20 characters, begins with a letter, and occurs at least four times in a row.
 _REPETITION = re.compile(r"([^\W\d_].{0,19}?)\1{3}")

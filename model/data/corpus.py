@@ -18,10 +18,10 @@ from typing import Annotated
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
-from model.alignment.links import Link, ReferenceLinks, check_links, parse_links
-from model.config import Direction
-from model.data import hugging_face, multi30k
-from model.errors import reason_of
+from dragoman.model.alignment.links import Link, ReferenceLinks, check_links, parse_links
+from dragoman.model.config import Direction
+from dragoman.model.data import hugging_face, multi30k
+from dragoman.model.errors import reason_of
 
 SPECIFICATIONS = (
     "multi30k:SOURCE-TARGET, multi30k:all, files:SOURCE_FILE,TARGET_FILE[,LINKS_FILE], tsv:FILE or "

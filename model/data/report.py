@@ -9,14 +9,14 @@ import numpy as np
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from model.config import CleaningConfig
-from model.data.batches import TokenizedPairs
-from model.data.cleaning import CleanedCorpus, Reason, clean
-from model.data.corpus import CorpusError, Specifications, read_corpora
-from model.data.segmentation import encode_corpus
-from model.errors import reason_of
-from model.text_table import format_table
-from model.tokenizer.tokenizer import UNK_ID, Tokenizer, TokenizerError
+from dragoman.model.config import CleaningConfig
+from dragoman.model.data.batches import TokenizedPairs
+from dragoman.model.data.cleaning import CleanedCorpus, Reason, clean
+from dragoman.model.data.corpus import CorpusError, Specifications, read_corpora
+from dragoman.model.data.segmentation import encode_corpus
+from dragoman.model.errors import reason_of
+from dragoman.model.text_table import format_table
+from dragoman.model.tokenizer.tokenizer import UNK_ID, Tokenizer, TokenizerError
 
 
 class DataCommand(BaseSettings):

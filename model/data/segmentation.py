@@ -12,12 +12,12 @@ from itertools import accumulate, chain, pairwise
 
 import numpy as np
 
-from model.alignment.links import Link
-from model.alignment.tokens import starts_of_words, token_links, words_of_tokens
-from model.config import RunConfig
-from model.data.batches import TokenizedPairs
-from model.data.corpus import Corpus
-from model.tokenizer.tokenizer import WORD_START, Tokenizer, source_prefix
+from dragoman.model.alignment.links import Link
+from dragoman.model.alignment.tokens import starts_of_words, token_links, words_of_tokens
+from dragoman.model.config import RunConfig
+from dragoman.model.data.batches import TokenizedPairs
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.tokenizer.tokenizer import WORD_START, Tokenizer, source_prefix
 
 # Kudo 2018, section 4.2, uses l = 64 too; some words have millions of segmentations.
 SEGMENTATIONS_OF_WORD = 64

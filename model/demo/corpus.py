@@ -15,9 +15,9 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from tqdm import tqdm
 
-from model.demo.grammar import Grammar
-from model.demo.text import Text
-from model.demo.variants import VARIANTS
+from dragoman.model.demo.grammar import Grammar
+from dragoman.model.demo.text import Text
+from dragoman.model.demo.variants import VARIANTS
 
 VariantName = Literal["tags", "placeholders", "terms"]
 

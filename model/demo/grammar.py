@@ -12,10 +12,18 @@ from operator import itemgetter
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from model.demo import inflection, lexicon
-from model.demo.inflection import ACCUSATIVE, DATIVE, NOMINATIVE, NounPhrase, VerbForm, noun_phrase, prepositional
-from model.demo.lexicon import CLASSES, DATA, PHRASES, REFERENCES, ClauseRule, Verb, VerbGroup, weighted
-from model.demo.text import Text, join
+from dragoman.model.demo import inflection, lexicon
+from dragoman.model.demo.inflection import (
+    ACCUSATIVE,
+    DATIVE,
+    NOMINATIVE,
+    NounPhrase,
+    VerbForm,
+    noun_phrase,
+    prepositional,
+)
+from dragoman.model.demo.lexicon import CLASSES, DATA, PHRASES, REFERENCES, ClauseRule, Verb, VerbGroup, weighted
+from dragoman.model.demo.text import Text, join
 
 T = TypeVar("T")
 Linked = TypeVar("Linked", Text, NounPhrase, VerbForm)

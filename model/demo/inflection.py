@@ -6,8 +6,8 @@ A gender is the last letter of its article; `p` is the plural. A case is the pla
 from functools import cache
 from typing import NamedTuple
 
-from model.demo.lexicon import DATA, DETERMINERS, PHRASES, TENSES, Determiner
-from model.demo.text import Text, join, mark
+from dragoman.model.demo.lexicon import DATA, DETERMINERS, PHRASES, TENSES, Determiner
+from dragoman.model.demo.text import Text, join, mark
 
 NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 FIRST, THIRD, PLURAL = range(3)

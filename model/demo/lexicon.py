@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from model.demo.text import Text
+from dragoman.model.demo.text import Text
 
 
 def _load(name: str) -> dict[str, Any]:

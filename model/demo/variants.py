@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from model.demo.inflection import english_noun
-from model.demo.lexicon import CLASSES, DATA, PHRASES
-from model.demo.text import Text
+from dragoman.model.demo.inflection import english_noun
+from dragoman.model.demo.lexicon import CLASSES, DATA, PHRASES
+from dragoman.model.demo.text import Text
 
 Variant = tuple[str, ...] | None
 _MAX_MARKED_WORDS = 4

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from model.config import RecurrentConfig
+from dragoman.model.config import RecurrentConfig
 
 BASELINE_DECAY = 0.9
 REWARD_WEIGHT = 1.0

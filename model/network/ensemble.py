@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from model.network.translation_model import DecoderState, Memory, TranslationModel
+from dragoman.model.network.translation_model import DecoderState, Memory, TranslationModel
 
 
 class Ensemble(TranslationModel):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.config import TransformerConfig
-from model.network.attention import KeysValues, MultiHeadAttention
+from dragoman.model.config import TransformerConfig
+from dragoman.model.network.attention import KeysValues, MultiHeadAttention
 
 _UNITS_PER_DRAW = 8  # bytes of an int64
 _BYTE_VALUES = 256

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from model.config import RecurrentConfig
-from model.network.alignment import (
+from dragoman.model.config import RecurrentConfig
+from dragoman.model.network.alignment import (
     EncodedSource,
     PositionSampler,
     Reinforce,
@@ -28,8 +28,8 @@ from model.network.alignment import (
     make_alignment,
     most_probable,
 )
-from model.network.layers import Dropout
-from model.network.translation_model import DecoderState, Memory, TranslationModel
+from dragoman.model.network.layers import Dropout
+from dragoman.model.network.translation_model import DecoderState, Memory, TranslationModel
 
 # Maps alignment weights [B, S] to the weights of the context: unchanged, or a hard choice.
 Choose = Callable[[Tensor], Tensor]

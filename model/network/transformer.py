@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.config import TransformerConfig
-from model.network.attention import KeysValues, Positions, causal_mask, padding_mask
-from model.network.layers import DecoderLayer, Dropout, EncoderLayer, build_norm
-from model.network.translation_model import DecoderState, Memory, TranslationModel
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID
+from dragoman.model.config import TransformerConfig
+from dragoman.model.network.attention import KeysValues, Positions, causal_mask, padding_mask
+from dragoman.model.network.layers import DecoderLayer, Dropout, EncoderLayer, build_norm
+from dragoman.model.network.translation_model import DecoderState, Memory, TranslationModel
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 # The head of the last decoder layer that guided alignment trains.
 GUIDED_HEAD = 0

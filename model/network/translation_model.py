@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from model.config import ModelConfig
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID
+from dragoman.model.config import ModelConfig
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 # The decoder's state between steps, by name; the first axis of every tensor is the row.
 DecoderState = dict[str, Tensor]

@@ -9,7 +9,7 @@ import io
 import re
 from functools import lru_cache
 
-from model.tokenizer.tokenizer import TokenizerError
+from dragoman.model.tokenizer.tokenizer import TokenizerError
 
 WORD_END = "</w>"
 VERSION = re.compile(r"#version:\s*0\.([12])(\.0+)*\s*")

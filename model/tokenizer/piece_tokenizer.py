@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import sentencepiece
 
-from model.tokenizer.tokenizer import WORD_START, Offsets, TokenizerError, offsets_of, open_processor
+from dragoman.model.tokenizer.tokenizer import WORD_START, Offsets, TokenizerError, offsets_of, open_processor
 
 
 class PieceTokenizer:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import sentencepiece
 
-from model.config import Direction
+from dragoman.model.config import Direction
 
 # Start and end of each token in a text, in Unicode code points; normalization may leave a token without characters.
 Offsets = list[tuple[int, int]]

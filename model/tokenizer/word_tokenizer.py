@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from model.tokenizer.bpe import Merges
-from model.tokenizer.tokenizer import Offsets, TokenizerError
+from dragoman.model.tokenizer.bpe import Merges
+from dragoman.model.tokenizer.tokenizer import Offsets, TokenizerError
 
 JOINT = "@@"
 # What SentencePiece writes for an unknown piece.

@@ -5,7 +5,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from model.training.logs import read_measures
+from dragoman.model.training.logs import read_measures
 
 # Title and measures of each plot.
 PLOTS = (

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from model.config import RunConfig
-from model.run import TrainedModel
-from model.tokenizer.tokenizer import UNK_ID, Tokenizer
+from dragoman.model.config import RunConfig
+from dragoman.model.run import TrainedModel
+from dragoman.model.tokenizer.tokenizer import UNK_ID, Tokenizer
 
 # The parameters with a row per token.
 TOKEN_PARAMETERS = ("embedding.weight", "target_embedding.weight", "output.weight")

@@ -8,11 +8,11 @@ from typing import Self
 
 import yaml
 
-from model.config import Section, read_yaml
-from model.data.cleaning import TrainingData
-from model.data.corpus import Corpus
-from model.errors import RunError
-from model.run import TrainedModel
+from dragoman.model.config import Section, read_yaml
+from dragoman.model.data.cleaning import TrainingData
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.errors import RunError
+from dragoman.model.run import TrainedModel
 
 
 class Inputs(Section):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.tokenizer.tokenizer import PAD_ID
+from dragoman.model.tokenizer.tokenizer import PAD_ID
 
 
 def inverse_square_root(step: int, warmup_steps: int) -> float:

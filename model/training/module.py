@@ -10,15 +10,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from model.config import RunConfig, TrainingConfig
-from model.data.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
-from model.network.alignment import Reinforce
-from model.network.layers import Dropout
-from model.network.recurrent import Recurrent
-from model.network.transformer import Transformer
-from model.run import build_model
-from model.tokenizer.tokenizer import PAD_ID
-from model.training.loss import alignment_loss, cooldown, cosine, inverse_square_root, linear_rise, translation_loss
+from dragoman.model.config import RunConfig, TrainingConfig
+from dragoman.model.data.batches import Batch, BatchStream, TokenizedPairs, sorted_batches
+from dragoman.model.network.alignment import Reinforce
+from dragoman.model.network.layers import Dropout
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import build_model
+from dragoman.model.tokenizer.tokenizer import PAD_ID
+from dragoman.model.training.loss import (
+    alignment_loss,
+    cooldown,
+    cosine,
+    inverse_square_root,
+    linear_rise,
+    translation_loss,
+)
 
 
 class DivergedError(Exception):

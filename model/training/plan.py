@@ -28,17 +28,17 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
-from model.data.cleaning import read_training_data
-from model.data.corpus import CorpusError, Specifications
-from model.errors import RunError, describe_os_error, first_problem, reason_of
-from model.run import RunFolder, write_whole
-from model.text_table import format_table
-from model.training.initial import differing_options
-from model.training.inputs import Inputs
-from model.training.logs import read_measures
-from model.training.train import TrainCommand
-from model.training.trainer import MONITORS
+from dragoman.model.config import Direction, RunConfig, Section, Seed, read_yaml, recipe_path
+from dragoman.model.data.cleaning import read_training_data
+from dragoman.model.data.corpus import CorpusError, Specifications
+from dragoman.model.errors import RunError, describe_os_error, first_problem, reason_of
+from dragoman.model.run import RunFolder, write_whole
+from dragoman.model.text_table import format_table
+from dragoman.model.training.initial import differing_options
+from dragoman.model.training.inputs import Inputs
+from dragoman.model.training.logs import read_measures
+from dragoman.model.training.train import TrainCommand
+from dragoman.model.training.trainer import MONITORS
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
 SECTIONS = ("model", "cleaning", "tokenizer", "training")

@@ -8,7 +8,7 @@ import lightning
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from model.config import (
+from dragoman.model.config import (
     CleaningConfig,
     Direction,
     ModelConfig,
@@ -19,19 +19,19 @@ from model.config import (
     read_recipe,
     recipe_path,
 )
-from model.data.cleaning import TrainingData, read_training_data
-from model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines
-from model.data.report import describe_corpora
-from model.data.segmentation import Segmentation
-from model.errors import RunError
-from model.run import RunFolder, TrainedModel, write_whole
-from model.samples import Sample, choose_samples, format_samples, read_samples
-from model.tokenizer.tokenizer import Tokenizer, TokenizerError, tagged_languages, train_tokenizer
-from model.training.curves import plot_curves
-from model.training.initial import continued, initial_parameters
-from model.training.inputs import Inputs
-from model.training.module import DivergedError, TranslationData, TranslationModule
-from model.training.trainer import HardwareConfig, ValidationTranslation, check_hardware, make_trainer
+from dragoman.model.data.cleaning import TrainingData, read_training_data
+from dragoman.model.data.corpus import Corpus, CorpusError, Specifications, balanced_lines
+from dragoman.model.data.report import describe_corpora
+from dragoman.model.data.segmentation import Segmentation
+from dragoman.model.errors import RunError
+from dragoman.model.run import RunFolder, TrainedModel, write_whole
+from dragoman.model.samples import Sample, choose_samples, format_samples, read_samples
+from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError, tagged_languages, train_tokenizer
+from dragoman.model.training.curves import plot_curves
+from dragoman.model.training.initial import continued, initial_parameters
+from dragoman.model.training.inputs import Inputs
+from dragoman.model.training.module import DivergedError, TranslationData, TranslationModule
+from dragoman.model.training.trainer import HardwareConfig, ValidationTranslation, check_hardware, make_trainer
 
 
 class RecipeSource(PydanticBaseSettingsSource):

@@ -24,13 +24,13 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from pydantic import Field
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from model.config import Section, TrainingConfig
-from model.data.batches import Batch
-from model.data.segmentation import Segmentation
-from model.run import RunFolder, whole
-from model.scoring import score
-from model.search import generate_greedy
-from model.tokenizer.tokenizer import EOS_ID
+from dragoman.model.config import Section, TrainingConfig
+from dragoman.model.data.batches import Batch
+from dragoman.model.data.segmentation import Segmentation
+from dragoman.model.run import RunFolder, whole
+from dragoman.model.scoring import score
+from dragoman.model.search import generate_greedy
+from dragoman.model.tokenizer.tokenizer import EOS_ID
 
 REFRESH_STEPS = 10
 

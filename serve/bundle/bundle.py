@@ -12,10 +12,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from model.errors import first_problem
-from serve.bundle.directions import check_golden
-from serve.bundle.files import one_line, read_file, read_json, sha256_of
-from serve.bundle.manifest import GoldenSentence, Manifest
+from dragoman.model.errors import first_problem
+from dragoman.serve.bundle.directions import check_golden
+from dragoman.serve.bundle.files import one_line, read_file, read_json, sha256_of
+from dragoman.serve.bundle.manifest import GoldenSentence, Manifest
 
 MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.onnx"

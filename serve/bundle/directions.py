@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Protocol
 
-from serve.bundle.language_codes import language_code
-from serve.bundle.manifest import BundleDirection, GoldenSentence, Manifest, Multilingual
+from dragoman.serve.bundle.language_codes import language_code
+from dragoman.serve.bundle.manifest import BundleDirection, GoldenSentence, Manifest, Multilingual
 
 
 class Directions(Protocol):

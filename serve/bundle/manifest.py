@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from serve.bundle.record import FileName, Record
-from serve.bundle.tokenizer_spec import TokenizerSpec
+from dragoman.serve.bundle.record import FileName, Record
+from dragoman.serve.bundle.tokenizer_spec import TokenizerSpec
 
 # A label of metrics, a part of paths and of health checks.
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TextTokenizer, Tokenizer, TokenizerError
-from model.tokenizer.word_tokenizer import WordTokenizer
-from serve.bundle.bundle import Bundle
-from serve.bundle.files import read_file
-from serve.bundle.tokenizer_spec import PieceSpec, SentencePieceSpec, TokenizerSpec, WordSpec
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import TextTokenizer, Tokenizer, TokenizerError
+from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.files import read_file
+from dragoman.serve.bundle.tokenizer_spec import PieceSpec, SentencePieceSpec, TokenizerSpec, WordSpec
 
 TOKENIZER_FILE = "tokenizer.model"
 MERGES_FILE = "merges.bpe"

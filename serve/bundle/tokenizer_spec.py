@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, StringConstraints
 
-from serve.bundle.record import FileName, Record
+from dragoman.serve.bundle.record import FileName, Record
 
 Piece = Annotated[str, StringConstraints(max_length=1024)]
 

@@ -10,12 +10,12 @@ from typing import Self, Unpack
 
 import grpc.aio
 
-from protos.translation_pb2 import DetectRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
-from serve.clients.errors import typed_errors
-from serve.clients.many import IN_FLIGHT, NO_RETRIES, RETRIES, Items, ManyResult, Window, exchange
-from serve.clients.messages import (
+from dragoman.protos.translation_pb2 import DetectRequest
+from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
+from dragoman.serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
+from dragoman.serve.clients.errors import typed_errors
+from dragoman.serve.clients.many import IN_FLIGHT, NO_RETRIES, RETRIES, Items, ManyResult, Window, exchange
+from dragoman.serve.clients.messages import (
     Asking,
     Texts,
     Timing,
@@ -28,8 +28,8 @@ from serve.clients.messages import (
     time_left,
     translate_request,
 )
-from serve.translation.detection import DetectResponse
-from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
+from dragoman.serve.translation.detection import DetectResponse
+from dragoman.serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
 
 class AsyncTranslationClient:

@@ -15,13 +15,13 @@ import grpc
 from anyio import CapacityLimiter, to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from serve.clients.aio import AsyncTranslationClient
-from serve.clients.channel import DEFAULTS, ClientSettings
-from serve.clients.errors import ServerFailedError
-from serve.clients.many import IN_FLIGHT, ManyItem, ManyResult
-from serve.clients.messages import Asking, Texts, Timing
-from serve.translation.detection import DetectResponse
-from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
+from dragoman.serve.clients.aio import AsyncTranslationClient
+from dragoman.serve.clients.channel import DEFAULTS, ClientSettings
+from dragoman.serve.clients.errors import ServerFailedError
+from dragoman.serve.clients.many import IN_FLIGHT, ManyItem, ManyResult
+from dragoman.serve.clients.messages import Asking, Texts, Timing
+from dragoman.serve.translation.detection import DetectResponse
+from dragoman.serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
 T = TypeVar("T")
 

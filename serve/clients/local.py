@@ -6,16 +6,16 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Self, Unpack
 
-from serve.clients.errors import NotTranslatedError
-from serve.clients.messages import Wanted
-from serve.errors import ServiceError
-from serve.observability.logs import RequestRecord, configure_logs
-from serve.registry.dispatcher import Dispatcher
-from serve.scheduler.sequence import FairnessKey
-from serve.settings import ServeSettings
-from serve.translation.fields import SearchFields
-from serve.translation.request import TranslateRequest
-from serve.translation.response import TranslationDelta, TranslationResponse
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.clients.messages import Wanted
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.observability.logs import RequestRecord, configure_logs
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import TranslationDelta, TranslationResponse
 
 # The process serves no other client.
 MAX_TEXT_CHARACTERS = 1 << 20
@@ -53,7 +53,7 @@ class LocalTranslator:
         Raises:
             BundleError: if the bundle cannot be served.
         """
-        from serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
+        from dragoman.serve.app import open_dispatcher  # noqa: PLC0415 - a client of a server needs no ONNX Runtime
 
         configure_logs("console")
         settings = ServeSettings(

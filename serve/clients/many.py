@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import grpc.aio
 
-from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
-from serve.clients.errors import CallError, UnavailableError, status_error, stream_error
-from serve.clients.messages import Asking, read_translations, time_left, translate_request
-from serve.translation.response import TranslationResponse
+from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse
+from dragoman.serve.clients.errors import CallError, UnavailableError, status_error, stream_error
+from dragoman.serve.clients.messages import Asking, read_translations, time_left, translate_request
+from dragoman.serve.translation.response import TranslationResponse
 
 # Pauses between streams without the server's retry delay.
 FIRST_PAUSE_SECONDS, PAUSE_FACTOR = 0.1, 3.0

@@ -7,13 +7,13 @@ from typing import Any, Protocol, TypedDict
 
 from grpc import StatusCode
 
-from protos import translation_pb2
-from serve.clients.errors import TooLateError
-from serve.grpc.message_mapper import message_reader
-from serve.protect.terms.entry import Entry
-from serve.translation.detection import DetectResponse
-from serve.translation.fields import SearchFields
-from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
+from dragoman.protos import translation_pb2
+from dragoman.serve.clients.errors import TooLateError
+from dragoman.serve.grpc.message_mapper import message_reader
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.translation.detection import DetectResponse
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
 
 class Wanted(TypedDict, total=False):

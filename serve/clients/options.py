@@ -12,8 +12,8 @@ from typing import ClassVar
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from serve.clients.channel import DEFAULTS, ClientSettings
-from serve.host.files import FileError, load_key, read_certificates
+from dragoman.serve.clients.channel import DEFAULTS, ClientSettings
+from dragoman.serve.host.files import FileError, load_key, read_certificates
 
 API_KEY, TLS = "api-key", "tls"
 CA, CERTIFICATE, KEY = "tls-ca-file", "tls-certificate-file", "tls-key-file"

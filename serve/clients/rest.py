@@ -14,10 +14,10 @@ from typing import Any, Required, Self, TypedDict, TypeVar, Unpack
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from serve.clients.channel import DEFAULTS, ClientSettings
-from serve.clients.errors import NotTranslatedError
-from serve.clients.messages import Wanted, request_fields
-from serve.translation.response import TranslationResponse
+from dragoman.serve.clients.channel import DEFAULTS, ClientSettings
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.clients.messages import Wanted, request_fields
+from dragoman.serve.translation.response import TranslationResponse
 
 TRANSLATE_PATH = "/v1/translate"
 DOCUMENTS_PATH = "/v1/documents"

@@ -17,21 +17,27 @@ from pydantic import ConfigDict, Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
 from tqdm import tqdm
 
-from serve.bundle.bundle import BundleError
-from serve.clients.aio import AsyncTranslationClient
-from serve.clients.errors import NotTranslatedError
-from serve.clients.local import LocalTranslator
-from serve.clients.messages import Wanted
-from serve.clients.options import ConnectionOptions, check_address
-from serve.clients.translate_files import DocumentFileError, output_paths, read_document, read_terms, translate_document
-from serve.documents.document import DocumentRequest, Segment
-from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
-from serve.documents.kept import kept_placeholders
-from serve.host.files import FileError
-from serve.languages.names import language_tag
-from serve.translation.blank import is_blank
-from serve.translation.fields import SearchFields
-from serve.translation.response import Translation, TranslationDelta, TranslationResponse
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.clients.aio import AsyncTranslationClient
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.clients.local import LocalTranslator
+from dragoman.serve.clients.messages import Wanted
+from dragoman.serve.clients.options import ConnectionOptions, check_address
+from dragoman.serve.clients.translate_files import (
+    DocumentFileError,
+    output_paths,
+    read_document,
+    read_terms,
+    translate_document,
+)
+from dragoman.serve.documents.document import DocumentRequest, Segment
+from dragoman.serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
+from dragoman.serve.documents.kept import kept_placeholders
+from dragoman.serve.host.files import FileError
+from dragoman.serve.languages.names import language_tag
+from dragoman.serve.translation.blank import is_blank
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.response import Translation, TranslationDelta, TranslationResponse
 
 MAX_LINE_BYTES = 1 << 20
 # gRPC takes a deadline of years as passed.

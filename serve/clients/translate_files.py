@@ -9,14 +9,14 @@ from tempfile import NamedTemporaryFile
 
 from tqdm import tqdm
 
-from model.errors import describe_os_error
-from serve.clients.errors import NotTranslatedError
-from serve.documents.distinct import DistinctSegments
-from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
-from serve.documents.translation import translate_segments
-from serve.glossaries.local_file import read_file
-from serve.host.files import FileError
-from serve.protect.terms.entry import Entry
+from dragoman.model.errors import describe_os_error
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.documents.distinct import DistinctSegments
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.translation import translate_segments
+from dragoman.serve.glossaries.local_file import read_file
+from dragoman.serve.host.files import FileError
+from dragoman.serve.protect.terms.entry import Entry
 
 
 class DocumentFileError(Exception):
@@ -53,7 +53,7 @@ def read_document(file: Path, request: DocumentRequest) -> Document:
     Raises:
         DocumentFileError: if it cannot be read.
     """
-    from serve.documents.formats import parse_document  # noqa: PLC0415 - keeps --help quick
+    from dragoman.serve.documents.formats import parse_document  # noqa: PLC0415 - keeps --help quick
 
     with _named_errors(file):
         return parse_document(file.name, file.read_bytes(), request)

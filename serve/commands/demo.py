@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from model.errors import reason_of
-from serve.clients.aio import AsyncTranslationClient
-from serve.clients.errors import NotTranslatedError
-from serve.clients.rest import RestClient
-from serve.host.server_process import HOST, ServerProcess, ServerProcessError, reserve_ports, server_command
+from dragoman.model.errors import reason_of
+from dragoman.serve.clients.aio import AsyncTranslationClient
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.clients.rest import RestClient
+from dragoman.serve.host.server_process import HOST, ServerProcess, ServerProcessError, reserve_ports, server_command
 
 INTERRUPTED = 130
 

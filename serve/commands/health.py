@@ -1,4 +1,4 @@
-"""Asks a server of this container whether it is live, for an image's health check: `python -m serve.commands.health`.
+"""Asks a server of this container whether it is live: `python -m dragoman.serve.commands.health`.
 
 It asks every TCP address on which a process of the container listens. So it needs neither flags nor environment nor
 file of the server, and process 1 may be another program. The certificate is not verified, because the request does not

@@ -6,15 +6,15 @@ from typing import Any
 from pydantic import Field
 from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
-from model.text_table import format_table
-from serve.commands.state import StateCommand
-from serve.errors import StorageFullError
-from serve.host.state import StateError
-from serve.keys.description import describe_key, describe_usage
-from serve.keys.key import Key
-from serve.keys.limits import KeyLimits
-from serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
-from serve.keys.usage import UsageStore
+from dragoman.model.text_table import format_table
+from dragoman.serve.commands.state import StateCommand
+from dragoman.serve.errors import StorageFullError
+from dragoman.serve.host.state import StateError
+from dragoman.serve.keys.description import describe_key, describe_usage
+from dragoman.serve.keys.key import Key
+from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
+from dragoman.serve.keys.usage import UsageStore
 
 
 class _KeysCommand(StateCommand):

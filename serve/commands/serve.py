@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from serve.host.config_file import write_config
-from serve.settings import ServeSettings
+from dragoman.serve.host.config_file import write_config
+from dragoman.serve.settings import ServeSettings
 
 
 class ServeCommand(ServeSettings):
@@ -50,13 +50,13 @@ class ServeCommand(ServeSettings):
         # The first process of a container ignores signals without a handler; the import takes about a second.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         if self.process_count > 1:
-            from serve.supervisor.supervisor import supervise  # noqa: PLC0415 - keeps --help quick
+            from dragoman.serve.supervisor.supervisor import supervise  # noqa: PLC0415 - keeps --help quick
 
             supervise(self)
             return
         # An import makes no garbage that is worth the collections.
         gc.disable()
-        from serve.app import serve  # noqa: PLC0415 - keeps --help quick
+        from dragoman.serve.app import serve  # noqa: PLC0415 - keeps --help quick
 
         gc.enable()
         serve(self)

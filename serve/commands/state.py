@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from model.errors import first_problem
-from serve.errors import StorageFullError
-from serve.host.state import State, StateError
-from serve.settings import StateSettings
+from dragoman.model.errors import first_problem
+from dragoman.serve.errors import StorageFullError
+from dragoman.serve.host.state import State, StateError
+from dragoman.serve.settings import StateSettings
 
 ENVIRONMENT = "DRAGOMAN_"
 

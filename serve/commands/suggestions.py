@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 from pydantic import Field
 
-from serve.commands.state import StateCommand
-from serve.compat.libretranslate.suggestions import SuggestionStore
+from dragoman.serve.commands.state import StateCommand
+from dragoman.serve.compat.libretranslate.suggestions import SuggestionStore
 
 
 class SuggestionsCommand(StateCommand):

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from serve.registry.registry import ModelRegistry
-from serve.registry.route import Offers, served_code
-from serve.translation.detection import DetectedLanguage, best_guess, detect_languages
-from serve.translation.request import AUTO
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.registry.route import Offers, served_code
+from dragoman.serve.translation.detection import DetectedLanguage, best_guess, detect_languages
+from dragoman.serve.translation.request import AUTO
 
 
 class ServedLanguages:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from serve.documents.document import Document, Segment
-from serve.documents.translation import count_parts
+from dragoman.serve.documents.document import Document, Segment
+from dragoman.serve.documents.translation import count_parts
 
 
 class DistinctSegments:

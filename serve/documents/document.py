@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from serve.protect.placeholders.patterns import Finder
+from dragoman.serve.protect.placeholders.patterns import Finder
 
 _TAG = re.compile(r"<[^<>]*>")
 _ADDRESSES = Finder(("url", "email"))
@@ -48,7 +48,7 @@ class Segment:
     """A text that is translated on its own.
 
     Attributes:
-        format: of the text. In `xml`, the tags are those of `serve.documents.inline`.
+        format: of the text. In `xml`, the tags are those of `dragoman.serve.documents.inline`.
     """
 
     text: str

@@ -2,7 +2,7 @@
 
 import re
 
-from serve.documents.splice import Span
+from dragoman.serve.documents.splice import Span
 
 # Each takes the time to read the text once. Elements with more names have no end.
 MAX_NAMES = 20

@@ -2,17 +2,17 @@
 
 from pathlib import PurePath
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, Parse
-from serve.documents.gettext import parse_po
-from serve.documents.html import parse_html
-from serve.documents.json import parse_arb, parse_json
-from serve.documents.markdown import parse_markdown
-from serve.documents.office import parse_office
-from serve.documents.opendocument import parse_opendocument
-from serve.documents.plain import parse_plain
-from serve.documents.subtitles import parse_srt, parse_vtt
-from serve.documents.xliff import parse_xliff
-from serve.documents.yaml import parse_yaml
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Parse
+from dragoman.serve.documents.gettext import parse_po
+from dragoman.serve.documents.html import parse_html
+from dragoman.serve.documents.json import parse_arb, parse_json
+from dragoman.serve.documents.markdown import parse_markdown
+from dragoman.serve.documents.office import parse_office
+from dragoman.serve.documents.opendocument import parse_opendocument
+from dragoman.serve.documents.plain import parse_plain
+from dragoman.serve.documents.subtitles import parse_srt, parse_vtt
+from dragoman.serve.documents.xliff import parse_xliff
+from dragoman.serve.documents.yaml import parse_yaml
 
 FORMATS: dict[str, Parse] = {
     ".txt": parse_plain,

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
-from serve.documents.encodings import encoding_of
-from serve.documents.locales import is_of_source, needs_target
-from serve.documents.splice import Edit, Part, Span, SplicedDocument, decode, decode_as
-from serve.documents.tagged import value_part
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
+from dragoman.serve.documents.encodings import encoding_of
+from dragoman.serve.documents.locales import is_of_source, needs_target
+from dragoman.serve.documents.splice import Edit, Part, Span, SplicedDocument, decode, decode_as
+from dragoman.serve.documents.tagged import value_part
 
 # The name of the charset in the header, which is the first message.
 _CHARSET = re.compile(

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
-from serve.documents.encodings import encoding_of
-from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
-from serve.protect.markup.blocks import SPACES, Block, BlockReader, MarkKind
-from serve.protect.markup.elements import Element, MarkupOptions, build_tree
-from serve.protect.markup.html import scan_html
-from serve.protect.markup.tokens import MarkupError, Token, names
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment, is_translatable
+from dragoman.serve.documents.encodings import encoding_of
+from dragoman.serve.documents.inline import Inline, Item, ItemKind
+from dragoman.serve.documents.splice import Part, Span, SplicedDocument, decode, decode_as
+from dragoman.serve.protect.markup.blocks import SPACES, Block, BlockReader, MarkKind
+from dragoman.serve.protect.markup.elements import Element, MarkupOptions, build_tree
+from dragoman.serve.protect.markup.html import scan_html
+from dragoman.serve.protect.markup.tokens import MarkupError, Token, names
 
 # Each takes about 300 bytes.
 MAX_TOKENS = 1_000_000

@@ -13,8 +13,8 @@ from html import unescape
 from itertools import chain
 from typing import NamedTuple
 
-from serve.documents.document import Segment, is_translatable
-from serve.documents.xml import INVALID, escape
+from dragoman.serve.documents.document import Segment, is_translatable
+from dragoman.serve.documents.xml import INVALID, escape
 
 # The tags that end a sentence, those that end none, and those with text that is not translated.
 SPLITTING_TAGS = ("b",)

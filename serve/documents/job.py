@@ -6,7 +6,7 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import Field
 
-from serve.translation.fields import Fields
+from dragoman.serve.translation.fields import Fields
 
 
 class JobStatus(StrEnum):

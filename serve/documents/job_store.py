@@ -34,10 +34,10 @@ from sqlalchemy import (
     update,
 )
 
-from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
-from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
-from serve.host.fair_share import largest_share
-from serve.host.state import Identifier, State, storing
+from dragoman.serve.documents.job import Job, JobLimits, JobOptions, JobStatus
+from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
+from dragoman.serve.host.fair_share import largest_share
+from dragoman.serve.host.state import Identifier, State, storing
 
 # A worker extends its claim about every second.
 CLAIM_SECONDS = 30.0

@@ -8,16 +8,16 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from serve.documents.document import DocumentError, DocumentRequest, Segment
-from serve.documents.job import Job, JobStatus
-from serve.documents.job_store import Claim, JobStore, Progress
-from serve.documents.jobs import DocumentJobs
-from serve.documents.reader import DocumentReader, DocumentText
-from serve.documents.translation import translate_segments
-from serve.errors import DrainingError, RateLimitedError, ServiceError
-from serve.host.fair_share import largest_share
-from serve.host.threads import DOCUMENTS
-from serve.sandbox.sandbox import ParserUnavailableError
+from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.job import Job, JobStatus
+from dragoman.serve.documents.job_store import Claim, JobStore, Progress
+from dragoman.serve.documents.jobs import DocumentJobs
+from dragoman.serve.documents.reader import DocumentReader, DocumentText
+from dragoman.serve.documents.translation import translate_segments
+from dragoman.serve.errors import DrainingError, RateLimitedError, ServiceError
+from dragoman.serve.host.fair_share import largest_share
+from dragoman.serve.host.threads import DOCUMENTS
+from dragoman.serve.sandbox.sandbox import ParserUnavailableError
 
 # Jobs of one process that are translated at once: small documents pass a large one.
 MAX_RUNNING = 4

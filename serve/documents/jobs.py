@@ -6,14 +6,14 @@ import re
 from hmac import compare_digest
 from pathlib import PurePath
 
-from serve.documents.formats import FORMATS
-from serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
-from serve.documents.job_store import JobStore
-from serve.documents.kept import kept_placeholders
-from serve.documents.reader import DocumentReader
-from serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooLargeError
-from serve.host.threads import DOCUMENTS
-from serve.languages.names import language_tag
+from dragoman.serve.documents.formats import FORMATS
+from dragoman.serve.documents.job import Job, JobLimits, JobOptions, TranslatedDocument
+from dragoman.serve.documents.job_store import JobStore
+from dragoman.serve.documents.kept import kept_placeholders
+from dragoman.serve.documents.reader import DocumentReader
+from dragoman.serve.errors import DocumentNotFoundError, InvalidRequestError, RequestTooLargeError
+from dragoman.serve.host.threads import DOCUMENTS
+from dragoman.serve.languages.names import language_tag
 
 MAX_NAME_CHARACTERS = 200
 JOB_ID_DIGITS = 32

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
-from serve.documents.locales import needs_target
-from serve.documents.splice import Part, Span, SplicedDocument, decode
-from serve.documents.tagged import value_part
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
+from dragoman.serve.documents.locales import needs_target
+from dragoman.serve.documents.splice import Part, Span, SplicedDocument, decode
+from dragoman.serve.documents.tagged import value_part
 
 # Each takes about 100 bytes while the file is checked. Brackets inside of texts count too.
 MAX_COLLECTIONS = 1_000_000

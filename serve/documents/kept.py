@@ -2,7 +2,7 @@
 
 from pathlib import PurePath
 
-from serve.translation.markup import AUTO
+from dragoman.serve.translation.markup import AUTO
 
 # Their texts are messages of programs, which have placeholders.
 _MESSAGES = frozenset({".po", ".pot", ".json", ".arb", ".yaml", ".yml", ".xlf", ".xliff"})

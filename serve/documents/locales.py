@@ -2,8 +2,8 @@
 
 import re
 
-from serve.documents.document import DocumentRequest
-from serve.languages.names import language_name
+from dragoman.serve.documents.document import DocumentRequest
+from dragoman.serve.languages.names import language_name
 
 # What requests state if the language is to be detected.
 _UNKNOWN = ("", "auto")

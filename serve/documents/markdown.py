@@ -11,12 +11,12 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from serve.documents.document import Document, DocumentRequest
-from serve.documents.html import html_parts, ignored_tags
-from serve.documents.inline import Inline
-from serve.documents.markdown_blocks import add_blocks
-from serve.documents.markdown_inline import EMPHASIS, InlineReader, InlineSyntax, write_block, write_text
-from serve.documents.splice import Part, Span, SplicedDocument, decode
+from dragoman.serve.documents.document import Document, DocumentRequest
+from dragoman.serve.documents.html import html_parts, ignored_tags
+from dragoman.serve.documents.inline import Inline
+from dragoman.serve.documents.markdown_blocks import add_blocks
+from dragoman.serve.documents.markdown_inline import EMPHASIS, InlineReader, InlineSyntax, write_block, write_text
+from dragoman.serve.documents.splice import Part, Span, SplicedDocument, decode
 
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 _LINE_END = re.compile(r"\r\n|\r|\n")

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from markdown_it.common.utils import normalizeReference
 
-from serve.documents.document import DocumentError
-from serve.documents.element_ends import ElementEnds
-from serve.documents.inline import Item, ItemKind
-from serve.protect.markup.html import VOID, read_translate
+from dragoman.serve.documents.document import DocumentError
+from dragoman.serve.documents.element_ends import ElementEnds
+from dragoman.serve.documents.inline import Item, ItemKind
+from dragoman.serve.protect.markup.html import VOID, read_translate
 
 # The first form that matches at an index wins. Repetitions are possessive, or as good as that.
 _FORMS = {

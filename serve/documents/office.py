@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, Segment
-from serve.documents.office_charts import chart_parts
-from serve.documents.office_paragraphs import DRAWING, WORD, paragraph_parts
-from serve.documents.package import Package
-from serve.documents.splice import Part, Parts, splice
-from serve.documents.xml import XmlText, decode_xml
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.office_charts import chart_parts
+from dragoman.serve.documents.office_paragraphs import DRAWING, WORD, paragraph_parts
+from dragoman.serve.documents.package import Package
+from dragoman.serve.documents.splice import Part, Parts, splice
+from dragoman.serve.documents.xml import XmlText, decode_xml
 
 # A character of its text may take four bytes, and its translation as many.
 MAX_MEMBER_BYTES = 16 << 20

@@ -5,10 +5,10 @@ A chart shows copies of the cells of its workbook. The copies are translated; th
 
 from collections.abc import Iterator
 
-from serve.documents.document import Segment, is_translatable
-from serve.documents.splice import Part
-from serve.documents.xml import XmlText, escape, local
-from serve.protect.markup.tokens import Kind, names
+from dragoman.serve.documents.document import Segment, is_translatable
+from dragoman.serve.documents.splice import Part
+from dragoman.serve.documents.xml import XmlText, escape, local
+from dragoman.serve.protect.markup.tokens import Kind, names
 
 # Elements with copies of strings, in both kinds of charts. Numbers and formulas have others.
 _STRINGS = names("strCache strLit multiLvlStrCache strDim")

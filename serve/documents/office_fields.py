@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from serve.documents.office_runs import RunTags, write_pieces
-from serve.documents.stretches import Piece, Role
+from dragoman.serve.documents.office_runs import RunTags, write_pieces
+from dragoman.serve.documents.stretches import Piece, Role
 
 _LINK = re.compile(r"\s*HYPERLINK\b", re.IGNORECASE)
 _PARTS = (Role.FIELD_BEGIN, Role.FIELD_SEPARATE, Role.FIELD_END, Role.INSTRUCTION)

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from serve.documents.office_fields import resolve_fields
-from serve.documents.office_runs import RunTags, stretch_part
-from serve.documents.splice import Part
-from serve.documents.stretches import Piece, Role, stretches
-from serve.documents.xml import XmlText, any_inside, local
-from serve.protect.markup.tokens import Kind, names
+from dragoman.serve.documents.office_fields import resolve_fields
+from dragoman.serve.documents.office_runs import RunTags, stretch_part
+from dragoman.serve.documents.splice import Part
+from dragoman.serve.documents.stretches import Piece, Role, stretches
+from dragoman.serve.documents.xml import XmlText, any_inside, local
+from dragoman.serve.protect.markup.tokens import Kind, names
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from serve.documents.document import DocumentError
-from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.splice import Part
-from serve.documents.stretches import Piece, Role
-from serve.documents.xml import escape
+from dragoman.serve.documents.document import DocumentError
+from dragoman.serve.documents.inline import Inline, Item, ItemKind
+from dragoman.serve.documents.splice import Part
+from dragoman.serve.documents.stretches import Piece, Role
+from dragoman.serve.documents.xml import escape
 
 # Start tags and properties of one stretch. A translation may move text between others that are longer than it.
 MAX_PROPERTIES_CHARACTERS = 8 << 20

@@ -6,15 +6,15 @@ A tab, a line break, a note or a frame divides a paragraph. Comments and deleted
 import re
 from collections.abc import Iterator
 
-from serve.documents.document import Document, DocumentError, DocumentRequest
-from serve.documents.foreign import ENCRYPTED
-from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.office import PackedDocument, read_members
-from serve.documents.package import Package
-from serve.documents.splice import Part
-from serve.documents.stretches import Piece, Role, stretches
-from serve.documents.xml import XmlText, any_inside, escape
-from serve.protect.markup.tokens import Kind, names
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
+from dragoman.serve.documents.foreign import ENCRYPTED
+from dragoman.serve.documents.inline import Inline, Item, ItemKind
+from dragoman.serve.documents.office import PackedDocument, read_members
+from dragoman.serve.documents.package import Package
+from dragoman.serve.documents.splice import Part
+from dragoman.serve.documents.stretches import Piece, Role, stretches
+from dragoman.serve.documents.xml import XmlText, any_inside, escape
+from dragoman.serve.protect.markup.tokens import Kind, names
 
 _CONTENT = "content.xml"
 # Headers and footers are in the styles.

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from serve.documents.document import UNLIMITED, DocumentError
-from serve.documents.foreign import ENCRYPTED, describe_foreign
+from dragoman.serve.documents.document import UNLIMITED, DocumentError
+from dragoman.serve.documents.foreign import ENCRYPTED, describe_foreign
 
 MAX_MEMBERS = 5000
 # Deflate reaches 1,032 for the same byte over and over; XML of real documents stays below 100.

@@ -6,11 +6,11 @@ To write a translation, a document is parsed again, unless it is small and the p
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from serve.documents.distinct import DistinctSegments
-from serve.documents.document import DocumentError, DocumentRequest
-from serve.documents.formats import parse_document
-from serve.sandbox.frames import Item
-from serve.sandbox.worker import MAX_SMALL_INPUT_BYTES, Parser, Refusal
+from dragoman.serve.documents.distinct import DistinctSegments
+from dragoman.serve.documents.document import DocumentError, DocumentRequest
+from dragoman.serve.documents.formats import parse_document
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.worker import MAX_SMALL_INPUT_BYTES, Parser, Refusal
 
 PARSE, WRITE = "documents.parse", "documents.write"
 # Small documents that wait for their translations: those that a process of the server translates at once.

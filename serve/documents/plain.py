@@ -6,8 +6,8 @@ Marks of lists and symbols around a text stay, and so do white space and byte or
 import re
 from collections.abc import Iterator
 
-from serve.documents.document import Document, DocumentRequest, Segment, is_translatable
-from serve.documents.splice import Part, Span, SplicedDocument, decode, unchanged
+from dragoman.serve.documents.document import Document, DocumentRequest, Segment, is_translatable
+from dragoman.serve.documents.splice import Part, Span, SplicedDocument, decode, unchanged
 
 # Line ends, and what stands between the columns of a table.
 _SEPARATOR = re.compile(r"[\r\n\t]|[ ]{3,}+|[ ]\|(?=[ ])|\Z")

@@ -2,8 +2,8 @@
 
 import re
 
-from serve.documents.document import is_translatable, without
-from serve.protect.placeholders.patterns import Finder
+from dragoman.serve.documents.document import is_translatable, without
+from dragoman.serve.protect.placeholders.patterns import Finder
 
 _PLACEHOLDERS = Finder(("url", "email", "mustache", "interpolation", "brace", "printf"))
 _FIELD = r"(?:y{2,4}|M{1,4}|d{1,2}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,3}|E{1,4}|a)"

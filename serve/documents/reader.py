@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from serve.documents.document import DocumentError, DocumentRequest, Segment, SegmentFormat
-from serve.documents.job import JobLimits
-from serve.documents.parsers import PARSE, WRITE
-from serve.sandbox.frames import Item
-from serve.sandbox.limits import MEBIBYTE, Limits
-from serve.sandbox.sandbox import Sandbox
-from serve.sandbox.worker import Refusal
+from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment, SegmentFormat
+from dragoman.serve.documents.job import JobLimits
+from dragoman.serve.documents.parsers import PARSE, WRITE
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
+from dragoman.serve.sandbox.sandbox import Sandbox
+from dragoman.serve.sandbox.worker import Refusal
 
 # Per byte of the largest document. Writing takes the memory of parsing, and that of the translations. With the default
 # size, a hostile document costs the whole service less than 300 MiB while it is parsed.

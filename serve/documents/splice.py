@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
-from serve.documents.document import DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
 
 Span = tuple[int, int]
 # Characters and what replaces them.

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
-from serve.documents.document import Document, DocumentRequest
-from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.splice import Part, Span, SplicedDocument, decode
-from serve.protect.markup.references import decode_references
+from dragoman.serve.documents.document import Document, DocumentRequest
+from dragoman.serve.documents.inline import Inline, Item, ItemKind
+from dragoman.serve.documents.splice import Part, Span, SplicedDocument, decode
+from dragoman.serve.protect.markup.references import decode_references
 
 # The usual longest line, and the longest pause inside of a sentence.
 LINE_CHARACTERS = 42

@@ -12,16 +12,16 @@ from html import unescape
 from html.entities import html5
 from itertools import islice
 
-from serve.documents.document import DocumentError, Segment
-from serve.documents.element_ends import ElementEnds
-from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.program_text import is_code
-from serve.documents.splice import Part, Span
-from serve.protect.markup.elements import BLOCKS
-from serve.protect.markup.html import VOID, read_translate
-from serve.protect.markup.tokens import names
-from serve.protect.placeholders.icu import find_texts
-from serve.protect.placeholders.patterns import Finder
+from dragoman.serve.documents.document import DocumentError, Segment
+from dragoman.serve.documents.element_ends import ElementEnds
+from dragoman.serve.documents.inline import Inline, Item, ItemKind
+from dragoman.serve.documents.program_text import is_code
+from dragoman.serve.documents.splice import Part, Span
+from dragoman.serve.protect.markup.elements import BLOCKS
+from dragoman.serve.protect.markup.html import VOID, read_translate
+from dragoman.serve.protect.markup.tokens import names
+from dragoman.serve.protect.placeholders.icu import find_texts
+from dragoman.serve.protect.placeholders.patterns import Finder
 
 # Each takes about 300 bytes.
 MAX_ITEMS = 100_000

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import chain
 
-from serve.documents.document import Segment, is_translatable
+from dragoman.serve.documents.document import Segment, is_translatable
 
 # The size of a part of a segment. A sentence is cut only if it is longer.
 PART_CHARACTERS = 1000

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from serve.documents.document import Document, DocumentError, DocumentRequest
-from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.splice import Part, Span, SplicedDocument
-from serve.documents.xml import XmlText, decode_xml, escape, local
-from serve.protect.markup.tokens import Kind, names
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
+from dragoman.serve.documents.inline import Inline, Item, ItemKind
+from dragoman.serve.documents.splice import Part, Span, SplicedDocument
+from dragoman.serve.documents.xml import XmlText, decode_xml, escape, local
+from dragoman.serve.protect.markup.tokens import Kind, names
 
 # Pairs of tags, pairs of elements, and elements without text of the document. Content of `bpt` and others is code.
 _PAIRS = names("g pc mrk")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import overload
 
-from serve.documents.document import DocumentError
-from serve.documents.splice import decode, decode_as
-from serve.protect.markup.tokens import Kind, MarkupError, Token
-from serve.protect.markup.xml import check_xml, xml_tokens
+from dragoman.serve.documents.document import DocumentError
+from dragoman.serve.documents.splice import decode, decode_as
+from dragoman.serve.protect.markup.tokens import Kind, MarkupError, Token
+from dragoman.serve.protect.markup.xml import check_xml, xml_tokens
 
 MAX_TOKENS = 1_000_000
 MAX_LEVELS = 200

@@ -11,10 +11,10 @@ from itertools import islice
 
 import yaml
 
-from serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
-from serve.documents.locales import is_of_source, needs_target
-from serve.documents.splice import Edit, Part, Span, SplicedDocument, decode
-from serve.documents.tagged import value_part
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest, is_translatable
+from dragoman.serve.documents.locales import is_of_source, needs_target
+from dragoman.serve.documents.splice import Edit, Part, Span, SplicedDocument, decode
+from dragoman.serve.documents.tagged import value_part
 
 _TEXT = "tag:yaml.org,2002:str"
 MAX_LEVELS = 200

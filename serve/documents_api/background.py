@@ -3,16 +3,16 @@
 import asyncio
 from contextlib import suppress
 
-from serve.documents.job import JobLimits
-from serve.documents.job_store import JobStore
-from serve.documents.job_worker import JobWorker
-from serve.documents.jobs import DocumentJobs
-from serve.documents.reader import DocumentReader
-from serve.documents_api.translator import SegmentTranslator
-from serve.host.state import State
-from serve.observability.metrics import ServiceMetrics
-from serve.sandbox.sandbox import Sandbox
-from serve.settings import ServeSettings
+from dragoman.serve.documents.job import JobLimits
+from dragoman.serve.documents.job_store import JobStore
+from dragoman.serve.documents.job_worker import JobWorker
+from dragoman.serve.documents.jobs import DocumentJobs
+from dragoman.serve.documents.reader import DocumentReader
+from dragoman.serve.documents_api.translator import SegmentTranslator
+from dragoman.serve.host.state import State
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.sandbox.sandbox import Sandbox
+from dragoman.serve.settings import ServeSettings
 
 
 class BackgroundDocuments:

@@ -3,8 +3,8 @@
 from http import HTTPStatus
 from typing import Any
 
-from serve.edge.bodies import TIMEOUT_PARAMETER, inlined_schema
-from serve.translation.fields import Fields
+from dragoman.serve.edge.bodies import TIMEOUT_PARAMETER, inlined_schema
+from dragoman.serve.translation.fields import Fields
 
 _BINARY = {"type": "string", "format": "binary"}
 _TEXTS = {

@@ -10,23 +10,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serve.documents.formats import FORMATS
-from serve.documents.job import Job, JobOptions, JobStatus
-from serve.documents.jobs import DocumentJobs
-from serve.documents_api.documentation import create_documentation, result_documentation
-from serve.documents_api.result import DocumentAnswer
-from serve.documents_api.translator import SegmentTranslator, request_for
-from serve.edge.parameters import ParameterReader, Parameters
-from serve.edge.problems import problem_documentation
-from serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
-from serve.errors import (
+from dragoman.serve.documents.formats import FORMATS
+from dragoman.serve.documents.job import Job, JobOptions, JobStatus
+from dragoman.serve.documents.jobs import DocumentJobs
+from dragoman.serve.documents_api.documentation import create_documentation, result_documentation
+from dragoman.serve.documents_api.result import DocumentAnswer
+from dragoman.serve.documents_api.translator import SegmentTranslator, request_for
+from dragoman.serve.edge.parameters import ParameterReader, Parameters
+from dragoman.serve.edge.problems import problem_documentation
+from dragoman.serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
+from dragoman.serve.errors import (
     DocumentNotFoundError,
     DocumentNotReadyError,
     InvalidRequestError,
 )
-from serve.observability.logs import RequestRecord
-from serve.translation.fields import refusal
-from serve.translation.markup import read_markup
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.translation.fields import refusal
+from dragoman.serve.translation.markup import read_markup
 
 DOCUMENTS_PATH = "/v1/documents"
 DISABLED = "documents: requires a server with --state-dir"

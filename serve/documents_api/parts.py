@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from serve.documents.jobs import DocumentJobs
-from serve.documents_api.translator import SegmentTranslator
-from serve.edge.parameters import ParameterReader
+from dragoman.serve.documents.jobs import DocumentJobs
+from dragoman.serve.documents_api.translator import SegmentTranslator
+from dragoman.serve.edge.parameters import ParameterReader
 
 
 @dataclass(frozen=True, slots=True)

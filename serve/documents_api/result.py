@@ -8,9 +8,9 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from serve.documents.job import TranslatedDocument
-from serve.host.threads import DOCUMENTS
-from serve.http.connection import FLOW, TRANSPORT
+from dragoman.serve.documents.job import TranslatedDocument
+from dragoman.serve.host.threads import DOCUMENTS
+from dragoman.serve.http.connection import FLOW, TRANSPORT
 
 PIECE_BYTES = 128 << 10
 

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from serve.documents.document import Segment
-from serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
-from serve.documents.job import Job, JobOptions
-from serve.documents.reader import DocumentText
-from serve.edge.auth import Authenticator
-from serve.errors import (
+from dragoman.serve.documents.document import Segment
+from dragoman.serve.documents.inline import IGNORE_TAGS, NON_SPLITTING_TAGS, SPLITTING_TAGS
+from dragoman.serve.documents.job import Job, JobOptions
+from dragoman.serve.documents.reader import DocumentText
+from dragoman.serve.edge.auth import Authenticator
+from dragoman.serve.errors import (
     DeadlineExceededError,
     DeadlineUnmeetableError,
     DrainingError,
@@ -24,15 +24,15 @@ from serve.errors import (
     QueueFullError,
     QueueTimeoutError,
 )
-from serve.languages.detector import MAX_CHARACTERS
-from serve.observability.logs import RequestRecord
-from serve.registry.dispatcher import Dispatcher
-from serve.registry.registry import ModelRegistry
-from serve.registry.route import equal_languages
-from serve.scheduler.sequence import FairnessKey
-from serve.translation.detection import best_guess, detect_languages
-from serve.translation.fields import shown
-from serve.translation.request import AUTO, TranslateRequest
+from dragoman.serve.languages.detector import MAX_CHARACTERS
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.registry.route import equal_languages
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.translation.detection import best_guess, detect_languages
+from dragoman.serve.translation.fields import shown
+from dragoman.serve.translation.request import AUTO, TranslateRequest
 
 # Lower than that of every request, whose key has a priority of at least -1,000; a key of 1,000 adds to it.
 PRIORITY = -2001

@@ -12,14 +12,14 @@ from typing import Any, Self
 
 import grpc
 
-from serve.errors import UnauthorizedError
-from serve.host.files import FileError, ReloadedValue, load_key, read_certificates
-from serve.host.state import State
-from serve.keys.account import Account
-from serve.keys.accounts import Accounts
-from serve.keys.ring import KeyRing, check_form
-from serve.keys.store import KeyStore
-from serve.settings import ServeSettings
+from dragoman.serve.errors import UnauthorizedError
+from dragoman.serve.host.files import FileError, ReloadedValue, load_key, read_certificates
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.account import Account
+from dragoman.serve.keys.accounts import Accounts
+from dragoman.serve.keys.ring import KeyRing, check_form
+from dragoman.serve.keys.store import KeyStore
+from dragoman.serve.settings import ServeSettings
 
 CERTIFICATE, KEY, CLIENT_CA = "tls-certificate-file", "tls-key-file", "tls-client-ca-file"
 

@@ -12,12 +12,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from serve.bundle.manifest import BundleDirection
-from serve.edge.reader import MAX_TIMEOUT_MS, TIMEOUT_HEADER
-from serve.errors import InvalidRequestError
-from serve.protect.terms.entry import Entry
-from serve.translation.fields import DEFAULT_SEARCH, Fields, SearchFields, refusal
-from serve.translation.markup import PLAIN
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.edge.reader import MAX_TIMEOUT_MS, TIMEOUT_HEADER
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.translation.fields import DEFAULT_SEARCH, Fields, SearchFields, refusal
+from dragoman.serve.translation.markup import PLAIN
 
 Body = TypeVar("Body", bound=Fields)
 

@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 
-from serve.errors import InvalidRequestError, RequestTooLargeError
-from serve.translation.large_work import run_part
+from dragoman.serve.errors import InvalidRequestError, RequestTooLargeError
+from dragoman.serve.translation.large_work import run_part
 
 # The `wbits` argument of zlib: 16 is added for a gzip header.
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}

@@ -1,8 +1,8 @@
 """Parses JSON bodies without blocking the event loop for long."""
 
-from serve.edge.bodies import Body, parse_body
-from serve.edge.value_limit import check_json
-from serve.translation.large_work import run_part
+from dragoman.serve.edge.bodies import Body, parse_body
+from dragoman.serve.edge.value_limit import check_json
+from dragoman.serve.translation.large_work import run_part
 
 # Is parsed in less than a millisecond.
 SMALL_BODY_BYTES = 1 << 16

@@ -16,14 +16,14 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from serve.edge.large_answers import write_json
-from serve.edge.load_shedding import IN_FLIGHT
-from serve.edge.problems import service_problem
-from serve.edge.reader import unless_disconnected
-from serve.errors import CancelledError, ServiceError
-from serve.http.connection import FLOW, TRANSPORT
-from serve.observability.logs import HiddenErrors, RequestRecord
-from serve.translation.response import TranslationDelta, TranslationResponse
+from dragoman.serve.edge.large_answers import write_json
+from dragoman.serve.edge.load_shedding import IN_FLIGHT
+from dragoman.serve.edge.problems import service_problem
+from dragoman.serve.edge.reader import unless_disconnected
+from dragoman.serve.errors import CancelledError, ServiceError
+from dragoman.serve.http.connection import FLOW, TRANSPORT
+from dragoman.serve.observability.logs import HiddenErrors, RequestRecord
+from dragoman.serve.translation.response import TranslationDelta, TranslationResponse
 
 MEDIA_TYPE = "text/event-stream"
 # Proxies close connections that are idle for much longer, usually a minute.

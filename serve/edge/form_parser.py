@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, FormParser, parse_options_header
 
-from serve.errors import InvalidRequestError
-from serve.sandbox.frames import Item
-from serve.sandbox.worker import Parser, Refusal
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.worker import Parser, Refusal
 
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 PARSE_FORM = "form"

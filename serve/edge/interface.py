@@ -8,8 +8,8 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from serve.errors import ServiceError
-from serve.observability.request_metrics import Method
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.observability.request_metrics import Method
 
 _STATUSES: Mapping[int, str] = {
     HTTPStatus.REQUEST_TIMEOUT: "The body did not arrive in time.",

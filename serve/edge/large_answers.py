@@ -11,10 +11,10 @@ from typing import TypeVar
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from serve.protect.alignment import Alignment
-from serve.translation.attention import AttentionResponse, PairAttention
-from serve.translation.large_work import Pace
-from serve.translation.response import Alternative, ScoreResponse, TranslationResponse, TranslationScore
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.translation.attention import AttentionResponse, PairAttention
+from dragoman.serve.translation.large_work import Pace
+from dragoman.serve.translation.response import Alternative, ScoreResponse, TranslationResponse, TranslationScore
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, AttentionResponse)
 

@@ -15,12 +15,12 @@ from typing import Self
 
 import structlog
 
-from serve.edge.caller_shares import CallerShares
-from serve.errors import DeadlineExceededError, QueueFullError
-from serve.host.system import available_cpus
-from serve.observability.logs import RequestRecord
-from serve.observability.request_metrics import Method
-from serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.edge.caller_shares import CallerShares
+from dragoman.serve.errors import DeadlineExceededError, QueueFullError
+from dragoman.serve.host.system import available_cpus
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.observability.request_metrics import Method
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler
 
 
 class Processor:

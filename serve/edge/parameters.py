@@ -9,16 +9,25 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from serve.edge.body_parser import SMALL_BODY_BYTES
-from serve.edge.form_parser import FORM, MULTIPART, PARSE_FORM, Form, Upload, media_type_of, parse_form, parse_pairs
-from serve.edge.reader import RequestReader
-from serve.edge.value_limit import check_json
-from serve.errors import InvalidRequestError
-from serve.sandbox.frames import Item
-from serve.sandbox.limits import MEBIBYTE, Limits
-from serve.sandbox.sandbox import Sandbox
-from serve.sandbox.worker import Refusal
-from serve.translation.large_work import run_part
+from dragoman.serve.edge.body_parser import SMALL_BODY_BYTES
+from dragoman.serve.edge.form_parser import (
+    FORM,
+    MULTIPART,
+    PARSE_FORM,
+    Form,
+    Upload,
+    media_type_of,
+    parse_form,
+    parse_pairs,
+)
+from dragoman.serve.edge.reader import RequestReader
+from dragoman.serve.edge.value_limit import check_json
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
+from dragoman.serve.sandbox.sandbox import Sandbox
+from dragoman.serve.sandbox.worker import Refusal
+from dragoman.serve.translation.large_work import run_part
 
 JSON = "application/json"
 # A form is in memory as the body, as frames and as values.

@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from serve.edge.retry_after import retry_after_headers
-from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, ServiceError, UnauthorizedError
-from serve.http.problem import MEDIA_TYPE, problem, title_of
-from serve.observability.usage import Timings
+from dragoman.serve.edge.retry_after import retry_after_headers
+from dragoman.serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, ServiceError, UnauthorizedError
+from dragoman.serve.http.problem import MEDIA_TYPE, problem, title_of
+from dragoman.serve.observability.usage import Timings
 
 TIMINGS_HEADER = "server-timing"
 _TIMINGS_NAME = TIMINGS_HEADER.encode()

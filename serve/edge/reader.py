@@ -16,13 +16,13 @@ from typing import TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from serve.edge.arrivals import Arrivals
-from serve.edge.body_coding import SMALL_CONTENT_BYTES, check_coding, decompress, too_large
-from serve.edge.load_shedding import IN_FLIGHT, REFUSAL, InFlight
-from serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, QueueFullError
-from serve.http.exchange import EXCHANGE, Exchange
-from serve.http.limits import HttpLimits
-from serve.observability.connections import ConnectionMetrics
+from dragoman.serve.edge.arrivals import Arrivals
+from dragoman.serve.edge.body_coding import SMALL_CONTENT_BYTES, check_coding, decompress, too_large
+from dragoman.serve.edge.load_shedding import IN_FLIGHT, REFUSAL, InFlight
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, InvalidRequestError, QueueFullError
+from dragoman.serve.http.exchange import EXCHANGE, Exchange
+from dragoman.serve.http.limits import HttpLimits
+from dragoman.serve.observability.connections import ConnectionMetrics
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 MAX_TIMEOUT_MS = 3_600_000

@@ -7,7 +7,7 @@ own retries (gRFC A6), and as `RetryInfo` in the status details.
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 
-from serve.errors import ServiceError
+from dragoman.serve.errors import ServiceError
 
 RETRY_AFTER_HEADER = "retry-after"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"

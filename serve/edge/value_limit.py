@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from serve.errors import InvalidRequestError
+from dragoman.serve.errors import InvalidRequestError
 
 # A pair has the most: an object and two strings.
 VALUES_PER_TEXT = 4

@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from serve.bundle.manifest import Manifest
-from serve.engine.prefill import batches, pad
-from serve.engine.running import RunningSequence
-from serve.engine.selection import Step
-from serve.errors import DrainingError, InternalError, ServiceError
-from serve.observability.metrics import Metrics
-from serve.runtime.model import Model
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import FAILED, SHUT_DOWN, DecodingSequence
+from dragoman.serve.bundle.manifest import Manifest
+from dragoman.serve.engine.prefill import batches, pad
+from dragoman.serve.engine.running import RunningSequence
+from dragoman.serve.engine.selection import Step
+from dragoman.serve.errors import DrainingError, InternalError, ServiceError
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import FAILED, SHUT_DOWN, DecodingSequence
 
 # One failure may have its cause in one input; several in a row point to the model or the device.
 UNHEALTHY_FAILURES = 3

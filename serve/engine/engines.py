@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Iterable
 
-from serve.bundle.bundle import Bundle
-from serve.engine.engine import Engine
-from serve.engine.native.engine import NativeEngine
-from serve.engine.native.model import loop_config, loop_library
-from serve.engine.native.scheduler import NativeScheduler
-from serve.native.loop import LoopModel
-from serve.observability.metrics import Metrics
-from serve.runtime.model import Model
-from serve.scheduler.request_scheduler import RequestScheduler
-from serve.scheduler.scheduler import Scheduler
-from serve.settings import ServeSettings
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.engine.native.model import loop_config, loop_library
+from dragoman.serve.engine.native.scheduler import NativeScheduler
+from dragoman.serve.native.loop import LoopModel
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.settings import ServeSettings
 
 # What the engines of a bundle compute with: a model for each in Python, or the sessions that native ones share.
 Models = Iterable[Model] | LoopModel

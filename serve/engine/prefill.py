@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.running import RunningSequence
-from serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.engine.running import RunningSequence
+from dragoman.serve.scheduler.sequence import DecodingSequence
 
 # The most padding of a batch in tokens: about what a further run of the encoder costs.
 PADDING_TOKENS = 16

@@ -1,14 +1,14 @@
 """Readiness of one model: its golden sentences came out right and its engines are healthy.
 
-`serve.registry.lifecycle` holds the state of the whole service.
+`dragoman.serve.registry.lifecycle` holds the state of the whole service.
 """
 
 from collections.abc import Sequence
 
-from serve.engine.engine import Engine
-from serve.engine.native.engine import NativeEngine
-from serve.errors import NotReadyError
-from serve.observability.metrics import Metrics
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.errors import NotReadyError
+from dragoman.serve.observability.metrics import Metrics
 
 
 class Readiness:

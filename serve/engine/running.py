@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from serve.scheduler.sequence import DecodingSequence
-from serve.search import beam
-from serve.search.beam import Branch
-from serve.search.live import Attention, LiveHypothesis, Token
-from serve.search.patience import enough_hypotheses
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search import beam
+from dragoman.serve.search.beam import Branch
+from dragoman.serve.search.live import Attention, LiveHypothesis, Token
+from dragoman.serve.search.patience import enough_hypotheses
 
 
 class Choice(NamedTuple):

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.engine.running import Choice, RunningSequence
-from serve.runtime.model import Scores
-from serve.search.beam import Branch
-from serve.search.constraints import constrain
-from serve.search.live import Attention, LiveHypothesis, Token
-from serve.search.options import SearchOptions
-from serve.search.sampling import draw, uniforms
+from dragoman.serve.engine.running import Choice, RunningSequence
+from dragoman.serve.runtime.model import Scores
+from dragoman.serve.search.beam import Branch
+from dragoman.serve.search.constraints import constrain
+from dragoman.serve.search.live import Attention, LiveHypothesis, Token
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.search.sampling import draw, uniforms
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,5 +5,5 @@
     store       glossaries that outlive the process: `store`
     match       the indexes of dictionaries that are in use: `index_cache`
 
-`serve.protect.terms` has their entries, and finds them in texts.
+`dragoman.serve.protect.terms` has their entries, and finds them in texts.
 """

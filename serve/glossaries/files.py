@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
-from serve.glossaries.tbx import read_tbx, write_tbx
-from serve.protect.terms.entry import MAX_ENTRIES, Entry, EntryError, check_entries
+from dragoman.serve.glossaries.tbx import read_tbx, write_tbx
+from dragoman.serve.protect.terms.entry import MAX_ENTRIES, Entry, EntryError, check_entries
 
 EntriesFormat = Literal["tsv", "csv", "tbx"]
 FORMATS: tuple[EntriesFormat, ...] = get_args(EntriesFormat)

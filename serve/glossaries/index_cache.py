@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from serve.protect.terms.matching import TermIndex
+from dragoman.serve.protect.terms.matching import TermIndex
 
 # An index of 100,000 entries takes about 40 MB.
 MAX_INDEX_BYTES = 128 << 20

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from serve.glossaries.files import FORMATS, read_entries
-from serve.host.files import FileError
-from serve.protect.terms.entry import Entry, EntryError
+from dragoman.serve.glossaries.files import FORMATS, read_entries
+from dragoman.serve.host.files import FileError
+from dragoman.serve.protect.terms.entry import Entry, EntryError
 
 
 def read_file(file: Path, source_language: str, target_language: str) -> tuple[Entry, ...]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from serve.glossaries.files import read_entries
-from serve.protect.terms.entry import EntryError
-from serve.sandbox.frames import Item
-from serve.sandbox.worker import Parser, Refusal
+from dragoman.serve.glossaries.files import read_entries
+from dragoman.serve.protect.terms.entry import EntryError
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.worker import Parser, Refusal
 
 READ = "glossaries.read"
 

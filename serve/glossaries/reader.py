@@ -1,12 +1,12 @@
 """Reads the glossary files of clients in the sandbox."""
 
-from serve.glossaries.files import EntriesFormat
-from serve.glossaries.parsers import READ
-from serve.protect.terms.entry import Entry, EntryError
-from serve.sandbox.frames import Item
-from serve.sandbox.limits import MEBIBYTE, Limits
-from serve.sandbox.sandbox import Sandbox
-from serve.sandbox.worker import Refusal
+from dragoman.serve.glossaries.files import EntriesFormat
+from dragoman.serve.glossaries.parsers import READ
+from dragoman.serve.protect.terms.entry import Entry, EntryError
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
+from dragoman.serve.sandbox.sandbox import Sandbox
+from dragoman.serve.sandbox.worker import Refusal
 
 # The most entries of the longest terms are one part of the memory, the text is the other.
 _BASE_BYTES = 28 * MEBIBYTE
@@ -32,7 +32,7 @@ class GlossaryReader:
         *,
         first_targets: bool = False,
     ) -> tuple[Entry, ...]:
-        """Returns the entries of a file, as `serve.glossaries.files.read_entries` does.
+        """Returns the entries of a file, as `dragoman.serve.glossaries.files.read_entries` does.
 
         Args:
             source_language: ISO 639-1 code.

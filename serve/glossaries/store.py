@@ -33,12 +33,12 @@ from sqlalchemy import (
     update,
 )
 
-from serve.errors import ForbiddenError, GlossaryNotFoundError, GlossaryStoreFullError, InvalidRequestError
-from serve.glossaries.index_cache import IndexCache
-from serve.host.fair_share import largest_share
-from serve.host.state import Identifier, State
-from serve.protect.terms.entry import Entry, check_entries
-from serve.protect.terms.matching import TermIndex
+from dragoman.serve.errors import ForbiddenError, GlossaryNotFoundError, GlossaryStoreFullError, InvalidRequestError
+from dragoman.serve.glossaries.index_cache import IndexCache
+from dragoman.serve.host.fair_share import largest_share
+from dragoman.serve.host.state import Identifier, State
+from dragoman.serve.protect.terms.entry import Entry, check_entries
+from dragoman.serve.protect.terms.matching import TermIndex
 
 MAX_GLOSSARIES = 1000
 MAX_DICTIONARIES = 100

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from serve.protect.terms.entry import MAX_ENTRIES, MAX_TARGETS, Entry, EntryError
+from dragoman.serve.protect.terms.entry import MAX_ENTRIES, MAX_TARGETS, Entry, EntryError
 
 _CONCEPTS = frozenset({"termEntry", "conceptEntry"})
 _LANGUAGES = frozenset({"langSet", "langSec"})

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from protos import translation_pb2
-from serve.edge.large_answers import LARGE_VALUES, count_values
-from serve.grpc.messages import (
+from dragoman.protos import translation_pb2
+from dragoman.serve.edge.large_answers import LARGE_VALUES, count_values
+from dragoman.serve.grpc.messages import (
     alternative_message,
     delta_message,
     score_message,
@@ -12,8 +12,8 @@ from serve.grpc.messages import (
     translate_response,
     translation_message,
 )
-from serve.translation.large_work import Pace
-from serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
+from dragoman.serve.translation.large_work import Pace
+from dragoman.serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
 
 async def write_translation_message(response: TranslationResponse) -> translation_pb2.TranslateResponse:

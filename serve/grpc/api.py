@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_reflection.v1alpha import reflection
 
-from protos.translation_pb2 import (
+from dragoman.protos.translation_pb2 import (
     DESCRIPTOR,
     DetectRequest,
     GetModelRequest,
@@ -18,17 +18,17 @@ from protos.translation_pb2 import (
     ScoreRequest,
     TranslateRequest,
 )
-from serve.edge.arrivals import GRPC_ITERATIONS, Arrivals
-from serve.edge.auth import Security
-from serve.edge.load_shedding import LoadShedder
-from serve.errors import InvalidRequestError, ServiceError
-from serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
-from serve.grpc.call import Context, RecordedCall, answer, call_headers, send
-from serve.grpc.connections import Connections
-from serve.grpc.guard import RequestGuard
-from serve.grpc.health import Health
-from serve.grpc.many import ManyStream
-from serve.grpc.messages import (
+from dragoman.serve.edge.arrivals import GRPC_ITERATIONS, Arrivals
+from dragoman.serve.edge.auth import Security
+from dragoman.serve.edge.load_shedding import LoadShedder
+from dragoman.serve.errors import InvalidRequestError, ServiceError
+from dragoman.serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
+from dragoman.serve.grpc.call import Context, RecordedCall, answer, call_headers, send
+from dragoman.serve.grpc.connections import Connections
+from dragoman.serve.grpc.guard import RequestGuard
+from dragoman.serve.grpc.health import Health
+from dragoman.serve.grpc.many import ManyStream
+from dragoman.serve.grpc.messages import (
     ItemParser,
     RequestParser,
     detect_response,
@@ -37,19 +37,19 @@ from serve.grpc.messages import (
     read_score_request,
     read_translate_request,
 )
-from serve.grpc.options import ChannelOptions, max_idle_connections
-from serve.grpc.reflection import Reflection
-from serve.grpc.server import GrpcServer
-from serve.grpc.service import GrpcService
-from serve.grpc.waits import idle_streams
-from serve.http.server import ListenError
-from serve.observability.logs import RequestRecord
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.request_metrics import Method
-from serve.registry.dispatcher import Dispatcher
-from serve.registry.registry import ModelRegistry
-from serve.scheduler.sequence import FairnessKey
-from serve.translation.response import TranslationResponse
+from dragoman.serve.grpc.options import ChannelOptions, max_idle_connections
+from dragoman.serve.grpc.reflection import Reflection
+from dragoman.serve.grpc.server import GrpcServer
+from dragoman.serve.grpc.service import GrpcService
+from dragoman.serve.grpc.waits import idle_streams
+from dragoman.serve.http.server import ListenError
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.request_metrics import Method
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.translation.response import TranslationResponse
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"].full_name
 METHODS: dict[str, Method] = {

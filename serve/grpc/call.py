@@ -1,7 +1,7 @@
 """One gRPC call: its record, its deadline and its status.
 
-An error becomes a status with details (`grpc-status-details-bin`, google.rpc messages): the reason from `serve.errors`,
-the invalid field, the retry delay and the request id.
+An error becomes a status with details (`grpc-status-details-bin`, google.rpc messages): the reason from
+`dragoman.serve.errors`, the invalid field, the retry delay and the request id.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 from grpc_status.rpc_status import to_status
 
-from serve.edge.retry_after import pushback_metadata, retry_details
-from serve.errors import (
+from dragoman.serve.edge.retry_after import pushback_metadata, retry_details
+from dragoman.serve.errors import (
     CancelledError,
     DeadlineExceededError,
     ForbiddenError,
@@ -30,11 +30,11 @@ from serve.errors import (
     ServiceError,
     UnauthorizedError,
 )
-from serve.grpc.connections import CONNECTION
-from serve.keys.account import Account
-from serve.observability.logs import RecordedRequest, RequestRecord, caller_of, choose_request_id
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.request_metrics import Method
+from dragoman.serve.grpc.connections import CONNECTION
+from dragoman.serve.keys.account import Account
+from dragoman.serve.observability.logs import RecordedRequest, RequestRecord, caller_of, choose_request_id
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.request_metrics import Method
 
 REQUEST_ID_KEY = "x-request-id"
 # The namespace of the reasons in ErrorInfo.

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from serve.grpc.pace import RefusalPace
-from serve.host.client_address import host_of, network_of, peer_of
-from serve.host.system import return_memory, run_in_daemon_thread
-from serve.host.tcp_sockets import DROP_ALL, AcceptedSockets, filter_packets, received_bytes
+from dragoman.serve.grpc.pace import RefusalPace
+from dragoman.serve.host.client_address import host_of, network_of, peer_of
+from dragoman.serve.host.system import return_memory, run_in_daemon_thread
+from dragoman.serve.host.tcp_sockets import DROP_ALL, AcceptedSockets, filter_packets, received_bytes
 
 # What a connection may send without calls: once, more than the first 64 KiB of 100 messages, whose calls the server
 # does not see yet; and all the time, such as pings, window updates and calls of unknown methods.

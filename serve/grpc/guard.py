@@ -13,17 +13,17 @@ import grpc
 import grpc.aio
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
-from serve.edge.arrivals import Arrivals
-from serve.edge.auth import Authenticator
-from serve.edge.load_shedding import REFUSAL, LoadShedder
-from serve.errors import InvalidRequestError, QueueFullError, ServiceError, UnauthorizedError
-from serve.grpc.call import ACCOUNT, REQUEST_ID_KEY, Context, RecordedCall, abort, call_headers, error_trailers
-from serve.grpc.connections import CONNECTION, Connection, Connections
-from serve.grpc.unread import UnreadResponses
-from serve.grpc.waits import Waits
-from serve.observability.logs import caller_of, choose_request_id
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.request_metrics import NO_MODEL, Method
+from dragoman.serve.edge.arrivals import Arrivals
+from dragoman.serve.edge.auth import Authenticator
+from dragoman.serve.edge.load_shedding import REFUSAL, LoadShedder
+from dragoman.serve.errors import InvalidRequestError, QueueFullError, ServiceError, UnauthorizedError
+from dragoman.serve.grpc.call import ACCOUNT, REQUEST_ID_KEY, Context, RecordedCall, abort, call_headers, error_trailers
+from dragoman.serve.grpc.connections import CONNECTION, Connection, Connections
+from dragoman.serve.grpc.unread import UnreadResponses
+from dragoman.serve.grpc.waits import Waits
+from dragoman.serve.observability.logs import caller_of, choose_request_id
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.request_metrics import NO_MODEL, Method
 
 KEY_METADATA = "authorization"
 # A client sends the message of a unary call with its headers or right after them.

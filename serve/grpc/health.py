@@ -11,10 +11,10 @@ import grpc
 from grpc import StatusCode
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from serve.errors import InvalidRequestError
-from serve.grpc.call import Context, send
-from serve.grpc.messages import RequestParser
-from serve.grpc.waits import Waits
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.grpc.call import Context, send
+from dragoman.serve.grpc.messages import RequestParser
+from dragoman.serve.grpc.waits import Waits
 
 # One for each connection of a client that checks health.
 WATCHES = 1024

@@ -10,16 +10,26 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
-from serve.errors import CancelledError, DrainingError, InvalidRequestError, ServiceError
-from serve.grpc.answers import write_translation_message
-from serve.grpc.call import REQUEST_ID_KEY, Context, abort, answer, answering, recorded, rich_status, send, trailers
-from serve.grpc.messages import Item
-from serve.grpc.waits import Waits
-from serve.observability.logs import RequestRecord, choose_request_id
-from serve.observability.metrics import ServiceMetrics
-from serve.scheduler.sequence import FairnessKey
-from serve.translation.response import TranslationResponse
+from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from dragoman.serve.errors import CancelledError, DrainingError, InvalidRequestError, ServiceError
+from dragoman.serve.grpc.answers import write_translation_message
+from dragoman.serve.grpc.call import (
+    REQUEST_ID_KEY,
+    Context,
+    abort,
+    answer,
+    answering,
+    recorded,
+    rich_status,
+    send,
+    trailers,
+)
+from dragoman.serve.grpc.messages import Item
+from dragoman.serve.grpc.waits import Waits
+from dragoman.serve.observability.logs import RequestRecord, choose_request_id
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.translation.response import TranslationResponse
 
 # Arguments: request, deadline on the monotonic clock, record, fairness key of the stream.
 Translate = Callable[[TranslateRequest, float | None, RequestRecord, FairnessKey], Awaitable[TranslationResponse]]

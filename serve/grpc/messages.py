@@ -15,16 +15,16 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from protos import translation_pb2
-from protos.translation_pb2 import TranslateManyRequest
-from serve.edge.value_limit import check_message, read_fields
-from serve.errors import InvalidRequestError
-from serve.grpc.message_mapper import message_writer, set_fields
-from serve.protect.terms.entry import Entry
-from serve.registry.registry import ModelDescription
-from serve.scheduler.sequence import FairnessKey
-from serve.translation.fields import SearchFields
-from serve.translation.request import ScoreRequest, TranslateRequest
+from dragoman.protos import translation_pb2
+from dragoman.protos.translation_pb2 import TranslateManyRequest
+from dragoman.serve.edge.value_limit import check_message, read_fields
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.grpc.message_mapper import message_writer, set_fields
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.registry.registry import ModelDescription
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
 
 AnyRequest = TypeVar("AnyRequest", bound=Message)
 

@@ -2,8 +2,8 @@
 
 import math
 
-from serve.host.system import max_open_files
-from serve.settings import ServeSettings
+from dragoman.serve.host.system import max_open_files
+from dragoman.serve.settings import ServeSettings
 
 # Concurrent calls of a connection; clients queue more. A call without a message takes 15 to 25 kB. A call of another
 # connection may wait for all of them. RFC 9113 advises at least 100.
@@ -16,7 +16,7 @@ MAX_UNRELEASED_CALLS = MAX_STREAMS
 MAX_PENDING_CALLS = 1024
 # Calls for each row that runs or waits.
 PENDING_CALLS_PER_ROW = 2
-# Idle connections; beyond, some are closed (`serve.grpc.connections`).
+# Idle connections; beyond, some are closed (`dragoman.serve.grpc.connections`).
 MAX_IDLE_CONNECTIONS = 1024
 # gRPC closes further connections at once. The room for those that are busy, and for idle ones until they are closed.
 MAX_CONNECTIONS = 4 * MAX_IDLE_CONNECTIONS

@@ -9,10 +9,10 @@ import grpc.aio
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
-from serve.errors import InvalidRequestError, RequestTooLargeError
-from serve.grpc.call import Context, send
-from serve.grpc.messages import RequestParser
-from serve.grpc.waits import Waits
+from dragoman.serve.errors import InvalidRequestError, RequestTooLargeError
+from dragoman.serve.grpc.call import Context, send
+from dragoman.serve.grpc.messages import RequestParser
+from dragoman.serve.grpc.waits import Waits
 
 # Tools list a few services and close the stream.
 STREAMS = 64

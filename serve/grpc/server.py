@@ -19,7 +19,7 @@ from grpc._cython.cygrpc import (  # type: ignore[import-not-found]
     _schedule_rpc_coro,
 )
 
-from serve.grpc.options import ChannelOptions
+from dragoman.serve.grpc.options import ChannelOptions
 
 # The path of a call without a method.
 UNKNOWN = ""

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
-from serve.observability.request_metrics import Method
+from dragoman.serve.observability.request_metrics import Method
 
 # Makes the handler of a unary method from its label in the metrics, the class of its requests, and the function that
 # serves a request with its deadline and its record.

@@ -8,12 +8,12 @@ from collections import Counter
 
 from google.protobuf.message import Message
 
-from serve.edge.load_shedding import REFUSAL
-from serve.errors import QueueFullError
-from serve.grpc.call import ACCOUNT, Context, abort, error_trailers
-from serve.grpc.connections import Connection
-from serve.host.fair_share import largest_share
-from serve.observability.logs import caller_of
+from dragoman.serve.edge.load_shedding import REFUSAL
+from dragoman.serve.errors import QueueFullError
+from dragoman.serve.grpc.call import ACCOUNT, Context, abort, error_trailers
+from dragoman.serve.grpc.connections import Connection
+from dragoman.serve.host.fair_share import largest_share
+from dragoman.serve.observability.logs import caller_of
 
 UNREAD_BYTES = 64 << 20
 # Every connection may have one response of this size: all connections together, a quarter of the bound.

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from serve.edge.load_shedding import REFUSAL
-from serve.errors import DeadlineExceededError, QueueFullError, ServiceError
-from serve.grpc.connections import CONNECTION
+from dragoman.serve.edge.load_shedding import REFUSAL
+from dragoman.serve.errors import DeadlineExceededError, QueueFullError, ServiceError
+from dragoman.serve.grpc.connections import CONNECTION
 
 # Streams of requests that wait for their next message.
 IDLE_STREAMS = 1024

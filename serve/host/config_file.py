@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from model.errors import reason_of
+from dragoman.model.errors import reason_of
 
 TOML_SUFFIX = ".toml"
 # Names in TOML without quotes: no setting needs any. Quoted names are read, but their lines are not known.

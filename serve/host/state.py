@@ -28,7 +28,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn
 
-from serve.errors import StorageFullError
+from dragoman.serve.errors import StorageFullError
 
 DATABASE = "dragoman.db"
 POSTGRESQL = "postgresql"

@@ -12,7 +12,7 @@ import termios
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 
-from serve.host.client_address import SocketAddress
+from dragoman.serve.host.client_address import SocketAddress
 
 # Constants of Linux.
 _SO_ATTACH_FILTER = 26

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from serve.http.limits import HttpLimits
-from serve.http.parser import Part
-from serve.observability.connections import CloseReason
+from dragoman.serve.http.limits import HttpLimits
+from dragoman.serve.http.parser import Part
+from dragoman.serve.observability.connections import CloseReason
 
 # A client that reads less than this in one sweep does not read.
 MIN_READ_BYTES = 1 << 10

@@ -9,14 +9,14 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from serve.host.tcp_sockets import count_unread_bytes
-from serve.http.clock import Clock
-from serve.http.limits import Connections, Wait
-from serve.http.output import Output
-from serve.http.parser import HttpRefusalError, Part
-from serve.http.pipeline import Pipeline
-from serve.http.tls import ANY_TLS_WRITE, ANY_WRITE, TlsLayer
-from serve.observability.connections import CloseReason
+from dragoman.serve.host.tcp_sockets import count_unread_bytes
+from dragoman.serve.http.clock import Clock
+from dragoman.serve.http.limits import Connections, Wait
+from dragoman.serve.http.output import Output
+from dragoman.serve.http.parser import HttpRefusalError, Part
+from dragoman.serve.http.pipeline import Pipeline
+from dragoman.serve.http.tls import ANY_TLS_WRITE, ANY_WRITE, TlsLayer
+from dragoman.serve.observability.connections import CloseReason
 
 # Keys of the request state: whether the client presented a certificate of a trusted authority, the `Output`, and the
 # transport.

@@ -17,7 +17,7 @@ import httptools
 import structlog
 from starlette.types import ASGIApp, Message
 
-from serve.http.output import PIECE_BYTES
+from dragoman.serve.http.output import PIECE_BYTES
 
 # Key of the request state: the `Exchange`.
 EXCHANGE = "exchange"

@@ -14,10 +14,10 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Any, Protocol
 
-from serve.host.client_address import network_of
-from serve.host.system import max_open_files
-from serve.http.step_queue import StepQueue
-from serve.observability.connections import CloseReason, ConnectionMetrics
+from dragoman.serve.host.client_address import network_of
+from dragoman.serve.host.system import max_open_files
+from dragoman.serve.http.step_queue import StepQueue
+from dragoman.serve.observability.connections import CloseReason, ConnectionMetrics
 
 MAX_CONNECTIONS = 4096
 # Answers that their clients have not read yet, requests that wait for them, and incomplete headers, of all connections.

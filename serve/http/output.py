@@ -7,8 +7,8 @@ and nothing else if the server keeps the answer anyway. Until its last piece, th
 import asyncio
 from collections import deque
 
-from serve.http.kept_bytes import KeptBytes
-from serve.http.tls import TlsLayer
+from dragoman.serve.http.kept_bytes import KeptBytes
+from dragoman.serve.http.tls import TlsLayer
 
 # The part of a large answer that the transport gets at once.
 PIECE_BYTES = 32 << 10

@@ -13,7 +13,7 @@ from itertools import chain
 
 import httptools
 
-from serve.observability.connections import CloseReason
+from dragoman.serve.observability.connections import CloseReason
 
 MAX_TARGET_BYTES = 8 << 10
 MAX_HEADER_FIELDS = 100

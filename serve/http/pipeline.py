@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp
 
-from serve.http.clock import Clock
-from serve.http.exchange import Exchange, make_scope
-from serve.http.limits import Connections, LimitedConnection, Wait
-from serve.http.output import Output
-from serve.http.parser import MAX_PIPELINED, BoundedParser, HttpRefusalError, Part
-from serve.http.problem import raw_problem
+from dragoman.serve.http.clock import Clock
+from dragoman.serve.http.exchange import Exchange, make_scope
+from dragoman.serve.http.limits import Connections, LimitedConnection, Wait
+from dragoman.serve.http.output import Output
+from dragoman.serve.http.parser import MAX_PIPELINED, BoundedParser, HttpRefusalError, Part
+from dragoman.serve.http.problem import raw_problem
 
 # Memory of a request that waits for the answer to an earlier one, besides its body.
 REQUEST_BYTES = 8 << 10

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from serve.errors import CLIENT_CLOSED_REQUEST
-from serve.observability.logs import choose_request_id
+from dragoman.serve.errors import CLIENT_CLOSED_REQUEST
+from dragoman.serve.observability.logs import choose_request_id
 
 REQUEST_ID_HEADER = "x-request-id"
 MEDIA_TYPE = "application/problem+json"

@@ -14,12 +14,12 @@ from http import HTTPStatus
 import structlog
 from starlette.types import ASGIApp
 
-from serve.host.system import return_memory, run_in_daemon_thread
-from serve.host.tcp_sockets import begin_no_connection
-from serve.http.connection import Connection
-from serve.http.limits import Connections, HttpLimits
-from serve.http.problem import raw_problem
-from serve.observability.connections import ConnectionMetrics
+from dragoman.serve.host.system import return_memory, run_in_daemon_thread
+from dragoman.serve.host.tcp_sockets import begin_no_connection
+from dragoman.serve.http.connection import Connection
+from dragoman.serve.http.limits import Connections, HttpLimits
+from dragoman.serve.http.problem import raw_problem
+from dragoman.serve.observability.connections import ConnectionMetrics
 
 # Connections that the system completes before they are accepted.
 BACKLOG = 512

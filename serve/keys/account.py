@@ -10,10 +10,10 @@ from typing import ParamSpec, TypeVar
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from serve.errors import ForbiddenError, NotReadyError, QuotaExceededError, RateLimitedError
-from serve.keys.key import Key
-from serve.keys.limits import period_end, period_start
-from serve.keys.usage import Counted, UsageStore
+from dragoman.serve.errors import ForbiddenError, NotReadyError, QuotaExceededError, RateLimitedError
+from dragoman.serve.keys.key import Key
+from dragoman.serve.keys.limits import period_end, period_start
+from dragoman.serve.keys.usage import Counted, UsageStore
 
 # Characters of a lease. After a SIGKILL, at most as many count as used.
 PORTION = 10_000

@@ -9,11 +9,11 @@ import structlog
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from serve.errors import NotReadyError
-from serve.host.state import State
-from serve.keys.account import Account, ask
-from serve.keys.key import Key
-from serve.keys.usage import UsageStore
+from dragoman.serve.errors import NotReadyError
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.account import Account, ask
+from dragoman.serve.keys.key import Key
+from dragoman.serve.keys.usage import UsageStore
 
 _log = structlog.get_logger("dragoman")
 

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from serve.keys.key import Key
-from serve.keys.limits import period_end, period_start
-from serve.keys.usage import UsageStore
+from dragoman.serve.keys.key import Key
+from dragoman.serve.keys.limits import period_end, period_start
+from dragoman.serve.keys.usage import UsageStore
 
 
 def describe_key(key: Key) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 
-from serve.keys.limits import KeyLimits
+from dragoman.serve.keys.limits import KeyLimits
 
 PREFIX = "dragoman"
 _ID_BYTES = 6

@@ -11,13 +11,13 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from model.errors import first_problem
-from serve.host.files import FileError, ReloadedValue, read_file
-from serve.keys.account import Account, ask
-from serve.keys.accounts import Accounts
-from serve.keys.key import Key, digest_of, id_of
-from serve.keys.limits import KeyLimits, is_name
-from serve.keys.store import KeyStore
+from dragoman.model.errors import first_problem
+from dragoman.serve.host.files import FileError, ReloadedValue, read_file
+from dragoman.serve.keys.account import Account, ask
+from dragoman.serve.keys.accounts import Accounts
+from dragoman.serve.keys.key import Key, digest_of, id_of
+from dragoman.serve.keys.limits import KeyLimits, is_name
+from dragoman.serve.keys.store import KeyStore
 
 FILE = "api-keys-file"
 # A header can carry only visible ASCII characters; white space separates scheme and key.

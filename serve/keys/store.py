@@ -22,9 +22,9 @@ from sqlalchemy import (
     update,
 )
 
-from serve.host.state import State
-from serve.keys.key import Key, digest_of, new_secret
-from serve.keys.limits import KeyLimits, is_name
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.key import Key, digest_of, new_secret
+from dragoman.serve.keys.limits import KeyLimits, is_name
 
 TABLES = MetaData()
 _KEYS = Table(

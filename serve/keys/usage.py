@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from serve.host.state import State
+from dragoman.serve.host.state import State
 
 TABLES = MetaData()
 _USAGE = Table(

@@ -1,4 +1,4 @@
-"""Compiles the native library: `python -m serve.native.build`. Needs nothing but a C++ compiler.
+"""Compiles the native library: `python -m dragoman.serve.native.build`. Needs nothing but a C++ compiler.
 
 The kernels are compiled once for each instruction set of the processor's family, with options of their own. The
 library chooses among them when it is loaded, so that a build runs on every processor of the family.
@@ -20,7 +20,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "src"
 LIBRARY = Path(__file__).parent / "libdragoman.so"
 # Compiled objects by the hash of all that they depend on.
-OBJECTS = Path(__file__).parents[2] / "build" / "native"
+OBJECTS = Path(__file__).resolve().parents[2] / "build" / "native"
 OPTIONS = ["-std=c++17", "-O3", "-fPIC", "-pthread", "-ffp-contract=off", "-fvisibility=hidden"]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion"]
 # The file that is compiled for each instruction set; DRAGOMAN_SET names its namespace.
@@ -158,4 +158,4 @@ if __name__ == "__main__":
     try:
         print(build())
     except BuildError as error:
-        raise SystemExit(f"serve.native.build: {error}") from error
+        raise SystemExit(f"dragoman.serve.native.build: {error}") from error

@@ -8,7 +8,7 @@ from functools import partial
 from prometheus_client import Histogram
 from prometheus_client.samples import Sample
 
-from serve.observability.batch import Pending
+from dragoman.serve.observability.batch import Pending
 
 
 class BatchedHistogram(Histogram):

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 import structlog
 from pydantic_core import PydanticSerializationError, to_json
 
-from serve.errors import CancelledError, InternalError, ServiceError
-from serve.observability.log_writer import LOG_WRITER, RepetitionFilter
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.request_metrics import NO_MODEL, OK, Method, Protocol
-from serve.observability.traces import Trace, begin_trace
-from serve.observability.usage import RequestUsage
+from dragoman.serve.errors import CancelledError, InternalError, ServiceError
+from dragoman.serve.observability.log_writer import LOG_WRITER, RepetitionFilter
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.request_metrics import NO_MODEL, OK, Method, Protocol
+from dragoman.serve.observability.traces import Trace, begin_trace
+from dragoman.serve.observability.usage import RequestUsage
 
 if TYPE_CHECKING:
-    from serve.keys.account import Account, Charge
+    from dragoman.serve.keys.account import Account, Charge
 
 LogFormat = Literal["json", "console"]
 

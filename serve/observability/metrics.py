@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_c
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
-from serve.observability.batch import Batch
-from serve.observability.connections import ConnectionMetrics
-from serve.observability.histogram import BatchedHistogram
-from serve.observability.request_metrics import LATENCY_BUCKETS, NO_MODEL, Method, Protocol, RequestMetrics
-from serve.observability.usage import RequestUsage
-from serve.search.hypothesis import FinishReason
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueTimeoutError
+from dragoman.serve.observability.batch import Batch
+from dragoman.serve.observability.connections import ConnectionMetrics
+from dragoman.serve.observability.histogram import BatchedHistogram
+from dragoman.serve.observability.request_metrics import LATENCY_BUCKETS, NO_MODEL, Method, Protocol, RequestMetrics
+from dragoman.serve.observability.usage import RequestUsage
+from dragoman.serve.search.hypothesis import FinishReason
 
 DOCUMENT_STATUSES = ("done", "failed")
 

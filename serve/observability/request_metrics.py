@@ -7,9 +7,9 @@ from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter
 
-from serve.errors import ERRORS
-from serve.observability.batch import Batch
-from serve.observability.histogram import BatchedHistogram
+from dragoman.serve.errors import ERRORS
+from dragoman.serve.observability.batch import Batch
+from dragoman.serve.observability.histogram import BatchedHistogram
 
 Protocol = Literal["grpc", "rest"]
 Method = Literal[

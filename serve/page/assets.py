@@ -15,8 +15,8 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serve.http.compression import compressed_from
-from serve.http.kept_bytes import KeptBytes
+from dragoman.serve.http.compression import compressed_from
+from dragoman.serve.http.kept_bytes import KeptBytes
 
 # Only files of this origin; no inline scripts or styles, no frames around the page (CSP Level 3).
 CONTENT_SECURITY_POLICY = (

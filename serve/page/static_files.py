@@ -5,7 +5,7 @@ No file comes from elsewhere, so both pages work without a network.
 
 from dataclasses import dataclass
 
-from serve.page.assets import Asset, find_assets
+from dragoman.serve.page.assets import Asset, find_assets
 
 ROOT = "/"
 DOCS_PATH = "/docs"
@@ -23,9 +23,9 @@ class StaticFiles:
 def build_static(*, page: bool) -> StaticFiles:
     """Returns the files of the documentation and, if `page`, of the page."""
     assets = {f"{DOCS_PATH}/{name}": asset for name, asset in find_assets("fastapi_swagger", "resources").items()}
-    assets |= {f"{DOCS_PATH}/{name}": asset for name, asset in find_assets("serve.page", "docs").items()}
+    assets |= {f"{DOCS_PATH}/{name}": asset for name, asset in find_assets("dragoman.serve.page", "docs").items()}
     if page:
-        assets |= {f"/page/{name}": asset for name, asset in find_assets("serve.page", "static").items()}
+        assets |= {f"/page/{name}": asset for name, asset in find_assets("dragoman.serve.page", "static").items()}
         assets[ROOT] = assets.pop(f"/page/{_INDEX}")
     # The documentation is as open as the document that it shows.
     documentation = assets.pop(f"{DOCS_PATH}/{_INDEX}")

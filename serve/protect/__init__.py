@@ -2,5 +2,5 @@
 
 `alignment` has which characters of a translation come from which characters of its text; all else stands on it.
 `markup` takes tags out and puts them back in, `placeholders` checks and repairs variables and formatting, `terms` finds
-the terms of glossaries and places their translations. `serve.translation` calls them.
+the terms of glossaries and places their translations. `dragoman.serve.translation` calls them.
 """

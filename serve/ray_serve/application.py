@@ -1,12 +1,12 @@
-"""The application of Ray Serve: `serve run serve.ray_serve.application:build`.
+"""The application of Ray Serve: `serve run dragoman.serve.ray_serve.application:build`.
 
 Only `build` imports Ray, so that the package can be imported without the extra.
 """
 
 from typing import Any
 
-from serve.ray_serve.replica import Replica
-from serve.ray_serve.settings import RaySettings, count_replicas
+from dragoman.serve.ray_serve.replica import Replica
+from dragoman.serve.ray_serve.settings import RaySettings, count_replicas
 
 # More than the slots and queue of a replica hold: the replica rejects the excess at once with a time to retry. In Ray
 # Serve's own queue it would wait unseen.

@@ -1,14 +1,14 @@
 """The gRPC methods that Ray Serve's proxy forwards to replicas, as bytes.
 
 The replica parses them, so that invalid bytes get the usual response and count as usual. Ray Serve's configuration
-names `serve.ray_serve.proxy_methods.add_translation_service`, which the proxy imports.
+names `dragoman.serve.ray_serve.proxy_methods.add_translation_service`, which the proxy imports.
 """
 
 from typing import Any
 
 import grpc
 
-from protos.translation_pb2 import DESCRIPTOR
+from dragoman.protos.translation_pb2 import DESCRIPTOR
 
 SERVICE = DESCRIPTOR.services_by_name["TranslationService"]
 # No streams of requests: their clients wait for metadata of the server, which the proxy sends with the first response.

@@ -1,8 +1,8 @@
 """A replica under Ray Serve: the service of `dragoman serve` without ports.
 
 Ray Serve awaits the ASGI application, which is complete when the models are ready, and calls the methods that have the
-names of the gRPC methods. `ProxyCall` adapts a call of Ray Serve's proxy to the handlers of `serve.grpc.api`: the
-proxy passes metadata, takes status, details and trailers, and cancels the call if the client does. It passes no
+names of the gRPC methods. `ProxyCall` adapts a call of Ray Serve's proxy to the handlers of `dragoman.serve.grpc.api`:
+the proxy passes metadata, takes status, details and trailers, and cancels the call if the client does. It passes no
 deadline.
 """
 
@@ -17,11 +17,11 @@ from grpc import StatusCode
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
-from serve.app import configure_logs_and_traces, open_service
-from serve.grpc.guard import KEY_METADATA
-from serve.http.problem import REQUEST_ID_HEADER
-from serve.ray_serve.settings import ROWS_RUNNING, SEQUENCES_WAITING, SLOTS, RaySettings
-from serve.service import Service
+from dragoman.serve.app import configure_logs_and_traces, open_service
+from dragoman.serve.grpc.guard import KEY_METADATA
+from dragoman.serve.http.problem import REQUEST_ID_HEADER
+from dragoman.serve.ray_serve.settings import ROWS_RUNNING, SEQUENCES_WAITING, SLOTS, RaySettings
+from dragoman.serve.service import Service
 
 
 class ReplicaApp:
@@ -162,7 +162,7 @@ class Replica:
             raise RuntimeError(str(reason))
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Returns the load for the autoscaler; see `serve.ray_serve.settings`."""
+        """Returns the load for the autoscaler; see `dragoman.serve.ray_serve.settings`."""
         pipelines = [each.pipeline for each in self._service.models]
         return {
             ROWS_RUNNING: sum(each.scheduler.running_rows for each in pipelines),

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from serve.settings import ServeSettings
+from dragoman.serve.settings import ServeSettings
 
 # Names of the reported values, as of the gauges.
 ROWS_RUNNING = "rows_running"

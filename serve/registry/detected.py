@@ -7,12 +7,19 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from serve.observability.usage import Timings
-from serve.registry.mixed_texts import Parts, SourceText, Stream, renumbered_errors, split_languages, translate_texts
-from serve.search.hypothesis import FinishReason
-from serve.translation.detection import DetectedLanguage
-from serve.translation.request import TranslateRequest
-from serve.translation.response import Translation, TranslationDelta, TranslationResponse
+from dragoman.serve.observability.usage import Timings
+from dragoman.serve.registry.mixed_texts import (
+    Parts,
+    SourceText,
+    Stream,
+    renumbered_errors,
+    split_languages,
+    translate_texts,
+)
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.translation.detection import DetectedLanguage
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import Translation, TranslationDelta, TranslationResponse
 
 
 @dataclass(frozen=True, slots=True)

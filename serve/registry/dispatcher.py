@@ -10,27 +10,27 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from serve.errors import ForbiddenError
-from serve.glossaries.store import GlossaryStore
-from serve.keys.account import Account
-from serve.observability.logs import RequestRecord
-from serve.observability.request_metrics import NO_MODEL
-from serve.protect.terms.matching import TermIndex
-from serve.protect.terms.sentence_terms import TextTerms, follow_terms
-from serve.registry.detected import DetectedTexts
-from serve.registry.glossaries import find_indexes
-from serve.registry.lifecycle import Lifecycle
-from serve.registry.mixed_texts import Parts
-from serve.registry.registry import ModelRegistry, ServedModel
-from serve.registry.route import Hop, Offers, find_hop, find_route, find_sources, has_several_sources
-from serve.scheduler.admission import Reservation
-from serve.translation import pivot
-from serve.translation.attention import AttentionRequest, AttentionResponse
-from serve.translation.detection import DetectResponse, best_guess, detect_languages
-from serve.translation.markup import PLAIN
-from serve.translation.request import AUTO, ModelRequest, RequestLimits, ScoreRequest, TranslateRequest
-from serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.translator import Translator
+from dragoman.serve.errors import ForbiddenError
+from dragoman.serve.glossaries.store import GlossaryStore
+from dragoman.serve.keys.account import Account
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.observability.request_metrics import NO_MODEL
+from dragoman.serve.protect.terms.matching import TermIndex
+from dragoman.serve.protect.terms.sentence_terms import TextTerms, follow_terms
+from dragoman.serve.registry.detected import DetectedTexts
+from dragoman.serve.registry.glossaries import find_indexes
+from dragoman.serve.registry.lifecycle import Lifecycle
+from dragoman.serve.registry.mixed_texts import Parts
+from dragoman.serve.registry.registry import ModelRegistry, ServedModel
+from dragoman.serve.registry.route import Hop, Offers, find_hop, find_route, find_sources, has_several_sources
+from dragoman.serve.scheduler.admission import Reservation
+from dragoman.serve.translation import pivot
+from dragoman.serve.translation.attention import AttentionRequest, AttentionResponse
+from dragoman.serve.translation.detection import DetectResponse, best_guess, detect_languages
+from dragoman.serve.translation.markup import PLAIN
+from dragoman.serve.translation.request import AUTO, ModelRequest, RequestLimits, ScoreRequest, TranslateRequest
+from dragoman.serve.translation.response import Pivot, ScoreResponse, TranslationDelta, TranslationResponse
+from dragoman.serve.translation.translator import Translator
 
 ReadResponse = TypeVar("ReadResponse", ScoreResponse, AttentionResponse)
 

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from itertools import cycle
 
-from serve.bundle.bundle import Bundle, BundleError
-from serve.engine.engines import Models
-from serve.engine.native.model import open_model, runs_natively
-from serve.runtime.cuda.device import Device
-from serve.runtime.cuda.driver import gpus
-from serve.runtime.cuda.runtime import DeviceSessions
-from serve.runtime.host import HostSessions
-from serve.runtime.model import Model
-from serve.runtime.sessions import load_sessions
-from serve.settings import ServeSettings
+from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.engine.engines import Models
+from dragoman.serve.engine.native.model import open_model, runs_natively
+from dragoman.serve.runtime.cuda.device import Device
+from dragoman.serve.runtime.cuda.driver import gpus
+from dragoman.serve.runtime.cuda.runtime import DeviceSessions
+from dragoman.serve.runtime.host import HostSessions
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.settings import ServeSettings
 
 
 def load_engines(settings: ServeSettings, bundle: Bundle) -> Models:
@@ -34,7 +34,7 @@ def load_models(
     """Returns a model for each engine in Python; on the CPU they share the sessions.
 
     Args:
-        settings: with device, engines and slots resolved by `serve.registry.loader`.
+        settings: with device, engines and slots resolved by `dragoman.serve.registry.loader`.
         change: wraps the sessions without changing their results; CPU only.
 
     Raises:

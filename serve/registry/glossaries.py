@@ -1,12 +1,12 @@
 """The terms of a request: its own, and those of stored glossaries."""
 
-from serve.errors import InvalidRequestError
-from serve.glossaries.store import Glossaries
-from serve.host.threads import TERMS
-from serve.protect.terms.entry import EntryError, check_entries
-from serve.protect.terms.matching import TermIndex
-from serve.translation.fields import shown
-from serve.translation.request import TranslateRequest
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.glossaries.store import Glossaries
+from dragoman.serve.host.threads import TERMS
+from dragoman.serve.protect.terms.entry import EntryError, check_entries
+from dragoman.serve.protect.terms.matching import TermIndex
+from dragoman.serve.translation.fields import shown
+from dragoman.serve.translation.request import TranslateRequest
 
 MAX_TERMS = 1000
 MAX_GLOSSARIES = 5

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 import structlog
 
-from serve.registry.lifecycle import Lifecycle, Stage
+from dragoman.serve.registry.lifecycle import Lifecycle, Stage
 
 _log = structlog.get_logger("dragoman")
 

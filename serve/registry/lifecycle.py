@@ -1,17 +1,17 @@
 """The stages of the service, shared by probes, requests and gauges.
 
-A lame duck fails its probes but still serves (`serve.registry.lame_duck`). A process that retires serves what it has
-and passes its probes, because other processes of the service take over. `serve.engine.readiness` decides the readiness
-of a single model.
+A lame duck fails its probes but still serves (`dragoman.serve.registry.lame_duck`). A process that retires serves what
+it has and passes its probes, because other processes of the service take over. `dragoman.serve.engine.readiness`
+decides the readiness of a single model.
 """
 
 from collections.abc import Callable
 from enum import Enum, auto
 
-from serve.errors import DrainingError, NotReadyError, ServiceError
-from serve.observability.metrics import ServiceMetrics
-from serve.registry.registry import ModelRegistry
-from serve.registry.uses import Uses
+from dragoman.serve.errors import DrainingError, NotReadyError, ServiceError
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.registry.uses import Uses
 
 
 class Stage(Enum):

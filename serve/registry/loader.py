@@ -17,20 +17,20 @@ from typing import TypeVar
 
 import structlog
 
-from model.tokenizer.tokenizer import TokenizerError
-from serve.bundle.bundle import MANIFEST_FILE, MAX_MANIFEST_BYTES, Bundle, BundleError
-from serve.bundle.files import read_json, sha256_of
-from serve.bundle.manifest import MODEL_NAMES, is_model_name
-from serve.engine.engine import ENGINE_THREAD
-from serve.engine.engines import Models
-from serve.engine.native.model import runs_natively
-from serve.errors import ServiceError
-from serve.host.system import SIDE_THREAD, run_in_daemon_thread
-from serve.observability.metrics import ServiceMetrics
-from serve.registry.pipeline import GoldenMismatchError, Pipeline
-from serve.registry.registry import ServedModel
-from serve.runtime.placement import place
-from serve.settings import ServeSettings
+from dragoman.model.tokenizer.tokenizer import TokenizerError
+from dragoman.serve.bundle.bundle import MANIFEST_FILE, MAX_MANIFEST_BYTES, Bundle, BundleError
+from dragoman.serve.bundle.files import read_json, sha256_of
+from dragoman.serve.bundle.manifest import MODEL_NAMES, is_model_name
+from dragoman.serve.engine.engine import ENGINE_THREAD
+from dragoman.serve.engine.engines import Models
+from dragoman.serve.engine.native.model import runs_natively
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.host.system import SIDE_THREAD, run_in_daemon_thread
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.registry.pipeline import GoldenMismatchError, Pipeline
+from dragoman.serve.registry.registry import ServedModel
+from dragoman.serve.runtime.placement import place
+from dragoman.serve.settings import ServeSettings
 
 T = TypeVar("T")
 # The name of a single bundle whose manifest has no valid one; opening the bundle then reports the problem.

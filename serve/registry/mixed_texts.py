@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 
-from serve.errors import InvalidRequestError
-from serve.observability.logs import RequestRecord
-from serve.observability.usage import RequestUsage
-from serve.translation.blank import has_letter
-from serve.translation.request import TranslateRequest
-from serve.translation.response import Translation, TranslationDelta, TranslationResponse
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.observability.usage import RequestUsage
+from dragoman.serve.translation.blank import has_letter
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import Translation, TranslationDelta, TranslationResponse
 
 Translate = Callable[[TranslateRequest, RequestRecord], Awaitable[TranslationResponse]]
 Stream = Callable[[TranslateRequest, RequestRecord], AsyncGenerator[TranslationDelta | TranslationResponse]]

@@ -8,27 +8,27 @@ tests batching too.
 import time
 from collections.abc import Sequence
 
-from model.tokenizer.tokenizer import TextTokenizer
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from serve.bundle.directions import Directions, directions_of, start_tokens
-from serve.bundle.files import one_line
-from serve.bundle.manifest import GoldenSentence
-from serve.bundle.tokenizer import load_tokenizer
-from serve.engine.engines import Models, NativeEngines, PythonEngines
-from serve.engine.readiness import Readiness
-from serve.observability.metrics import Metrics
-from serve.runtime.attention import HeadAttention
-from serve.scheduler.request_scheduler import RequestScheduler
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
-from serve.settings import ServeSettings
-from serve.translation.cache import ResultCache
-from serve.translation.request import RequestLimits
-from serve.translation.search_plan import SearchLimits, TargetVocabulary
-from serve.translation.submission import run_sequences
-from serve.translation.text_model import TextModel
-from serve.translation.translator import Translator
-from serve.translation.word_pieces import continuing_ids
+from dragoman.model.tokenizer.tokenizer import TextTokenizer
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.serve.bundle.directions import Directions, directions_of, start_tokens
+from dragoman.serve.bundle.files import one_line
+from dragoman.serve.bundle.manifest import GoldenSentence
+from dragoman.serve.bundle.tokenizer import load_tokenizer
+from dragoman.serve.engine.engines import Models, NativeEngines, PythonEngines
+from dragoman.serve.engine.readiness import Readiness
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.runtime.attention import HeadAttention
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.translation.cache import ResultCache
+from dragoman.serve.translation.request import RequestLimits
+from dragoman.serve.translation.search_plan import SearchLimits, TargetVocabulary
+from dragoman.serve.translation.submission import run_sequences
+from dragoman.serve.translation.text_model import TextModel
+from dragoman.serve.translation.translator import Translator
+from dragoman.serve.translation.word_pieces import continuing_ids
 
 
 class GoldenMismatchError(Exception):

@@ -1,4 +1,4 @@
-"""The served models by name: their start, description and end. `serve.registry.route` chooses among them.
+"""The served models by name: their start, description and end. `dragoman.serve.registry.route` chooses among them.
 
 Models are tried in a fixed order: fewest directions first, then by name, so that a bilingual model precedes a
 multilingual one. A replaced model runs until its requests are answered, so two versions may coexist.
@@ -11,13 +11,13 @@ from enum import StrEnum
 
 import structlog
 
-from serve.bundle.directions import start_tokens
-from serve.engine.engines import Models
-from serve.errors import NotReadyError, ServiceError
-from serve.host.system import run_in_daemon_thread
-from serve.registry.pipeline import GoldenMismatchError, Pipeline
-from serve.registry.route import Offers, check_model
-from serve.registry.uses import Uses
+from dragoman.serve.bundle.directions import start_tokens
+from dragoman.serve.engine.engines import Models
+from dragoman.serve.errors import NotReadyError, ServiceError
+from dragoman.serve.host.system import run_in_daemon_thread
+from dragoman.serve.registry.pipeline import GoldenMismatchError, Pipeline
+from dragoman.serve.registry.route import Offers, check_model
+from dragoman.serve.registry.uses import Uses
 
 
 class ModelState(StrEnum):

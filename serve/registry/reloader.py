@@ -15,13 +15,13 @@ from threading import Thread
 
 import structlog
 
-from serve.bundle.bundle import BundleError
-from serve.errors import DrainingError
-from serve.host.system import run_in_daemon_thread, trim_memory
-from serve.observability.metrics import ServiceMetrics
-from serve.registry.lifecycle import Lifecycle, Stage
-from serve.registry.loader import FoundBundle, ModelLoader, load_threads
-from serve.registry.registry import ModelRegistry
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.errors import DrainingError
+from dragoman.serve.host.system import run_in_daemon_thread, trim_memory
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.registry.lifecycle import Lifecycle, Stage
+from dragoman.serve.registry.loader import FoundBundle, ModelLoader, load_threads
+from dragoman.serve.registry.registry import ModelRegistry
 
 # Stuck loads at which no further load starts.
 MAX_STUCK_LOADS = 2

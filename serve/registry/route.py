@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import NamedTuple
 
-from serve.bundle.directions import Directions
-from serve.bundle.language_codes import language_code
-from serve.bundle.manifest import BundleDirection
-from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.languages.names import served_codes
-from serve.translation.fields import shown
-from serve.translation.request import ScoreRequest, TranslateRequest
+from dragoman.serve.bundle.directions import Directions
+from dragoman.serve.bundle.language_codes import language_code
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError
+from dragoman.serve.languages.names import served_codes
+from dragoman.serve.translation.fields import shown
+from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
 
 # Directions that a message lists one by one; a model with more has its languages named instead.
 MAX_LISTED = 1000

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from serve.edge.interface import Interface
-from serve.edge.problems import TIMINGS_HEADER
-from serve.edge.reader import TIMEOUT_HEADER
-from serve.edge.retry_after import RETRY_AFTER_HEADER
-from serve.edge.route_table import RouteGroup
-from serve.http.problem import REQUEST_ID_HEADER
-from serve.rest.recorder import Guard, RequestRecorder, answer_http_exception
-from serve.rest.routes import Routes
+from dragoman.serve.edge.interface import Interface
+from dragoman.serve.edge.problems import TIMINGS_HEADER
+from dragoman.serve.edge.reader import TIMEOUT_HEADER
+from dragoman.serve.edge.retry_after import RETRY_AFTER_HEADER
+from dragoman.serve.edge.route_table import RouteGroup
+from dragoman.serve.http.problem import REQUEST_ID_HEADER
+from dragoman.serve.rest.recorder import Guard, RequestRecorder, answer_http_exception
+from dragoman.serve.rest.routes import Routes
 
 # Headers that browsers may send and read, in addition to those named elsewhere.
 CORS_REQUEST_HEADERS = ("authorization", "content-type", "traceparent")

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from starlette.datastructures import Headers
 
-from serve.errors import ForbiddenError
+from dragoman.serve.errors import ForbiddenError
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})

@@ -4,21 +4,21 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, StreamingResponse
 
-from serve.bundle.manifest import BundleDirection
-from serve.edge.bodies import (
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.edge.bodies import (
     attention_documentation,
     detect_documentation,
     score_documentation,
     stream_documentation,
     translate_documentation,
 )
-from serve.edge.problems import problem_documentation
-from serve.errors import InvalidRequestError, ModelNotFoundError, UnauthorizedError
-from serve.registry.registry import ModelDescription
-from serve.registry.reloader import ReloadReport
-from serve.translation.attention import AttentionResponse
-from serve.translation.detection import DetectResponse
-from serve.translation.response import ScoreResponse, TranslationResponse
+from dragoman.serve.edge.problems import problem_documentation
+from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError, UnauthorizedError
+from dragoman.serve.registry.registry import ModelDescription
+from dragoman.serve.registry.reloader import ReloadReport
+from dragoman.serve.translation.attention import AttentionResponse
+from dragoman.serve.translation.detection import DetectResponse
+from dragoman.serve.translation.response import ScoreResponse, TranslationResponse
 
 
 def describe_texts(direction: BundleDirection) -> dict[str, dict[str, Any]]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from serve.edge.route_table import HIDDEN, Route, RouteGroup
-from serve.host.system import run_in_daemon_thread
-from serve.http.kept_bytes import KeptBytes
+from dragoman.serve.edge.route_table import HIDDEN, Route, RouteGroup
+from dragoman.serve.host.system import run_in_daemon_thread
+from dragoman.serve.http.kept_bytes import KeptBytes
 
 OPENAPI_PATH = "/openapi.json"
 
@@ -40,7 +40,7 @@ class Documentation:
         return await asyncio.shield(self._writing)
 
     def _write(self) -> tuple[dict[str, Any], KeptBytes]:
-        from serve.rest.openapi import write_openapi  # noqa: PLC0415 - takes time and memory
+        from dragoman.serve.rest.openapi import write_openapi  # noqa: PLC0415 - takes time and memory
 
         document = write_openapi(self._groups())
         return document, KeptBytes(JSONResponse(document).body)

@@ -9,19 +9,19 @@ from pydantic import FailFast, Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serve.edge.bodies import TermBody, inlined_schema
-from serve.edge.body_parser import BodyParser
-from serve.edge.problems import problem_documentation
-from serve.edge.reader import RequestReader
-from serve.edge.route_table import GLOSSARIES, Route, RouteGroup, described_by_name
-from serve.errors import GlossaryNotFoundError, InvalidRequestError
-from serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, write_entries
-from serve.glossaries.reader import GlossaryReader
-from serve.glossaries.store import Dictionary, Glossaries, Glossary, GlossaryStore, check_dictionary_count
-from serve.host.threads import GLOSSARIES as GLOSSARY_THREADS
-from serve.observability.logs import RequestRecord
-from serve.protect.terms.entry import Entry, EntryError, check_entries
-from serve.translation.fields import Fields, shown
+from dragoman.serve.edge.bodies import TermBody, inlined_schema
+from dragoman.serve.edge.body_parser import BodyParser
+from dragoman.serve.edge.problems import problem_documentation
+from dragoman.serve.edge.reader import RequestReader
+from dragoman.serve.edge.route_table import GLOSSARIES, Route, RouteGroup, described_by_name
+from dragoman.serve.errors import GlossaryNotFoundError, InvalidRequestError
+from dragoman.serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, write_entries
+from dragoman.serve.glossaries.reader import GlossaryReader
+from dragoman.serve.glossaries.store import Dictionary, Glossaries, Glossary, GlossaryStore, check_dictionary_count
+from dragoman.serve.host.threads import GLOSSARIES as GLOSSARY_THREADS
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.protect.terms.entry import Entry, EntryError, check_entries
+from dragoman.serve.translation.fields import Fields, shown
 
 GLOSSARIES_PATH = "/v1/glossaries"
 JSON = "json"

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from serve.edge.problems import service_problem
-from serve.errors import ServiceError
-from serve.http.problem import http_problem
-from serve.observability.request_metrics import Method
+from dragoman.serve.edge.problems import service_problem
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.http.problem import http_problem
+from dragoman.serve.observability.request_metrics import Method
 
 TRANSLATE_PATH = "/v1/translate"
 STREAM_PATH = "/v1/translate/stream"

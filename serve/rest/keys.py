@@ -9,15 +9,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serve.edge.auth import Security
-from serve.edge.problems import problem_documentation
-from serve.edge.reader import RequestReader
-from serve.edge.route_table import KEYS, Route, RouteGroup, described_by_name
-from serve.errors import InvalidRequestError, UnauthorizedError
-from serve.keys.account import ask
-from serve.keys.description import describe_key, time_text
-from serve.keys.limits import KeyLimits, KeyName
-from serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
+from dragoman.serve.edge.auth import Security
+from dragoman.serve.edge.problems import problem_documentation
+from dragoman.serve.edge.reader import RequestReader
+from dragoman.serve.edge.route_table import KEYS, Route, RouteGroup, described_by_name
+from dragoman.serve.errors import InvalidRequestError, UnauthorizedError
+from dragoman.serve.keys.account import ask
+from dragoman.serve.keys.description import describe_key, time_text
+from dragoman.serve.keys.limits import KeyLimits, KeyName
+from dragoman.serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
 
 KEYS_PATH = "/v1/keys"
 _ADMIN = "; requires the header `Authorization: Bearer KEY` of the admin"

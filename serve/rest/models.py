@@ -6,10 +6,10 @@ from http import HTTPStatus
 from pydantic import TypeAdapter
 from starlette.responses import Response
 
-from serve.edge.route_table import MODELS, Route, RouteGroup, described_by_name
-from serve.registry.registry import ModelDescription, ModelRegistry
-from serve.registry.reloader import ReloadReport
-from serve.rest.description import describe_models
+from dragoman.serve.edge.route_table import MODELS, Route, RouteGroup, described_by_name
+from dragoman.serve.registry.registry import ModelDescription, ModelRegistry
+from dragoman.serve.registry.reloader import ReloadReport
+from dragoman.serve.rest.description import describe_models
 
 MODELS_PATH = "/v1/models"
 RELOAD_PATH = "/v1/admin/reload"

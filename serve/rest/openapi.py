@@ -5,14 +5,14 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
-from serve.edge.route_table import TAGS, RouteGroup
+from dragoman.serve.edge.route_table import TAGS, RouteGroup
 
 
 def write_openapi(groups: Iterable[RouteGroup]) -> dict[str, Any]:
     """Returns the document of all routes."""
     groups = tuple(groups)
     tags = {group.tag for group in groups}
-    # FastAPI's telemetry would duplicate `serve.observability.traces`.
+    # FastAPI's telemetry would duplicate `dragoman.serve.observability.traces`.
     app = FastAPI(
         title="Dragoman",
         description="Translates text with one or more models.",

@@ -7,13 +7,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serve.edge.problems import service_problem
-from serve.edge.route_table import OPERATION, Route, RouteGroup, described_by_name
-from serve.errors import ServiceError
-from serve.http.problem import REQUEST_ID_HEADER
-from serve.observability.logs import choose_request_id
-from serve.registry.lifecycle import Lifecycle
-from serve.rest.description import describe_probes
+from dragoman.serve.edge.problems import service_problem
+from dragoman.serve.edge.route_table import OPERATION, Route, RouteGroup, described_by_name
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.http.problem import REQUEST_ID_HEADER
+from dragoman.serve.observability.logs import choose_request_id
+from dragoman.serve.registry.lifecycle import Lifecycle
+from dragoman.serve.rest.description import describe_probes
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"

@@ -10,22 +10,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.edge.auth import Authenticator
-from serve.edge.interface import Interface
-from serve.edge.load_shedding import IN_FLIGHT, LoadShedder
-from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
-from serve.host.client_address import network_of
-from serve.http.connection import CERTIFIED
-from serve.http.problem import REQUEST_ID_HEADER
-from serve.keys.account import Account
-from serve.observability.logs import RecordedRequest, RequestRecord, choose_request_id
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.request_metrics import Method
-from serve.registry.lifecycle import Lifecycle
-from serve.rest.cross_site import CrossSiteGuard
-from serve.rest.headers import headers_of
-from serve.rest.keys import KEYS_PATH
-from serve.rest.models import RELOAD_PATH
+from dragoman.serve.edge.auth import Authenticator
+from dragoman.serve.edge.interface import Interface
+from dragoman.serve.edge.load_shedding import IN_FLIGHT, LoadShedder
+from dragoman.serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
+from dragoman.serve.host.client_address import network_of
+from dragoman.serve.http.connection import CERTIFIED
+from dragoman.serve.http.problem import REQUEST_ID_HEADER
+from dragoman.serve.keys.account import Account
+from dragoman.serve.observability.logs import RecordedRequest, RequestRecord, choose_request_id
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.request_metrics import Method
+from dragoman.serve.registry.lifecycle import Lifecycle
+from dragoman.serve.rest.cross_site import CrossSiteGuard
+from dragoman.serve.rest.headers import headers_of
+from dragoman.serve.rest.keys import KEYS_PATH
+from dragoman.serve.rest.models import RELOAD_PATH
 
 # Key of the request state: the `Interface` of the request.
 INTERFACE = "interface"

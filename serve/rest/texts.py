@@ -10,23 +10,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serve.bundle.manifest import BundleDirection
-from serve.edge.bodies import AttentionBody, Body, DetectBody, ScoreBody, TranslateBody
-from serve.edge.body_parser import BodyParser
-from serve.edge.events import TRANSLATION_EVENTS, EventStream
-from serve.edge.form_parser import media_type_of
-from serve.edge.large_answers import write_json
-from serve.edge.problems import TimedResponse
-from serve.edge.reader import RequestReader, unless_disconnected
-from serve.edge.route_table import Route, RouteGroup, described_by_name
-from serve.registry.dispatcher import Dispatcher
-from serve.rest.description import describe_texts
-from serve.rest.interface import ATTENTION_PATH, DETECT_PATH, SCORE_PATH, STREAM_PATH, TRANSLATE_PATH
-from serve.rest.recorder import record_of
-from serve.translation.attention import AttentionRequest, AttentionResponse
-from serve.translation.detection import DetectResponse
-from serve.translation.request import ScoreRequest, TranslateRequest
-from serve.translation.response import ScoreResponse, TranslationResponse
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.edge.bodies import AttentionBody, Body, DetectBody, ScoreBody, TranslateBody
+from dragoman.serve.edge.body_parser import BodyParser
+from dragoman.serve.edge.events import TRANSLATION_EVENTS, EventStream
+from dragoman.serve.edge.form_parser import media_type_of
+from dragoman.serve.edge.large_answers import write_json
+from dragoman.serve.edge.problems import TimedResponse
+from dragoman.serve.edge.reader import RequestReader, unless_disconnected
+from dragoman.serve.edge.route_table import Route, RouteGroup, described_by_name
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.rest.description import describe_texts
+from dragoman.serve.rest.interface import ATTENTION_PATH, DETECT_PATH, SCORE_PATH, STREAM_PATH, TRANSLATE_PATH
+from dragoman.serve.rest.recorder import record_of
+from dragoman.serve.translation.attention import AttentionRequest, AttentionResponse
+from dragoman.serve.translation.detection import DetectResponse
+from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
+from dragoman.serve.translation.response import ScoreResponse, TranslationResponse
 
 AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, AttentionResponse)
 

@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import Bundle, BundleError
-from serve.runtime.model import Model
+from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.runtime.model import Model
 
 
 class HeadAttention:
@@ -33,7 +33,7 @@ class HeadAttention:
     @cached_property
     def _runtime(self) -> Model:
         # Processes that serve fake models do without ONNX Runtime.
-        from serve.runtime.native import NativeRuntime, NativeSessions  # noqa: PLC0415
+        from dragoman.serve.runtime.native import NativeRuntime, NativeSessions  # noqa: PLC0415
 
         sessions = NativeSessions.load(self._bundle, threads=1, aligned=True)
         return NativeRuntime(sessions, slots=1, every_head=True)

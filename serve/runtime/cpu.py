@@ -2,7 +2,8 @@
 
 A decoder step binds the first R rows of preallocated arrays; a row that no hypothesis has computes the first step of a
 source of one token. Rows are the outermost axis, so a smaller R copies nothing. Binding takes longer than the rest of a
-step's Python code, therefore the binding for each R is made once. `serve.runtime.cuda.runtime` does the same on a GPU.
+step's Python code, therefore the binding for each R is made once. `dragoman.serve.runtime.cuda.runtime` does the same
+on a GPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import (
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import (
     ALIGNMENTS,
     DECODER_INPUTS,
     ENCODER_INPUTS,
@@ -23,10 +24,10 @@ from serve.bundle.manifest import (
     TOPK_INPUTS,
     TOPK_OUTPUTS,
 )
-from serve.runtime.host import HostRuntime, HostSessions, SharedWeights
-from serve.runtime.kv_cache import DecoderState
-from serve.runtime.model import NO_ROWS, HostScores
-from serve.runtime.onnx_runtime import open_session, session_options, shared_options
+from dragoman.serve.runtime.host import HostRuntime, HostSessions, SharedWeights
+from dragoman.serve.runtime.kv_cache import DecoderState
+from dragoman.serve.runtime.model import NO_ROWS, HostScores
+from dragoman.serve.runtime.onnx_runtime import open_session, session_options, shared_options
 
 
 class BoundArray(NamedTuple):

@@ -1,7 +1,7 @@
 """What runs on the CPU have in common: sessions that all engines share, and one runtime with its own state per engine.
 
-`serve.runtime.native` runs native graphs, `serve.runtime.cpu` graphs with states. Weights that several graphs read are
-mapped into memory once.
+`dragoman.serve.runtime.native` runs native graphs, `dragoman.serve.runtime.cpu` graphs with states. Weights that
+several graphs read are mapped into memory once.
 """
 
 import math
@@ -14,10 +14,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from serve.bundle.manifest import Manifest
-from serve.runtime.model import Model
-from serve.runtime.onnx_runtime import open_session, shared_options, value_on
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.serve.bundle.manifest import Manifest
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.runtime.onnx_runtime import open_session, shared_options, value_on
 
 # The activations of more source tokens do not fit into CPU caches: in one run 2,560 tokens took 15 % longer, and memory
 # for all of them.
@@ -69,7 +69,7 @@ class HostSessions(ABC):
 
     @classmethod
     def load(cls, bundle: Bundle, threads: int, *, aligned: bool = False, profile_prefix: Path | None = None) -> Self:
-        """Opens the graphs of a bundle; see `serve.runtime.sessions.load_sessions`.
+        """Opens the graphs of a bundle; see `dragoman.serve.runtime.sessions.load_sessions`.
 
         Raises:
             BundleError: if the graphs need a GPU, or ONNX Runtime rejects one.

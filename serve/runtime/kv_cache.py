@@ -1,8 +1,8 @@
 """The decoder state of one engine for graphs with states, in slot-major arrays that ONNX Runtime reads and writes.
 
-Each tensor of the bundle (`serve.bundle.manifest.StateSpec`) is one array [slots, *shape]. Slots are the outermost
-axis, so that a step binds the first R slots as a view. Tensors of one shape are contiguous, and one copy moves a slot
-in all. Every slot has room for the longest source and target; only written pages take memory.
+Each tensor of the bundle (`dragoman.serve.bundle.manifest.StateSpec`) is one array [slots, *shape]. Slots are the
+outermost axis, so that a step binds the first R slots as a view. Tensors of one shape are contiguous, and one copy
+moves a slot in all. Every slot has room for the longest source and target; only written pages take memory.
 """
 
 from collections import defaultdict
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.manifest import Element, Length, StateSpec
-from serve.runtime.lazy_memory import lazy_zeros
+from dragoman.serve.bundle.manifest import Element, Length, StateSpec
+from dragoman.serve.runtime.lazy_memory import lazy_zeros
 
 Array = NDArray[np.float32] | NDArray[np.int8]
 DTYPES: dict[Element, type[np.float32 | np.int8]] = {"float": np.float32, "int8": np.int8}

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import (
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import (
     ALIGNMENTS,
     CACHE_BLOCK_TOKENS,
     CHOICE,
@@ -27,10 +27,10 @@ from serve.bundle.manifest import (
     Manifest,
     present,
 )
-from serve.runtime.host import HostRuntime, HostSessions, SharedWeights
-from serve.runtime.lazy_memory import lazy_zeros
-from serve.runtime.model import NO_ROWS
-from serve.runtime.onnx_runtime import open_session, shared_options
+from dragoman.serve.runtime.host import HostRuntime, HostSessions, SharedWeights
+from dragoman.serve.runtime.lazy_memory import lazy_zeros
+from dragoman.serve.runtime.model import NO_ROWS
+from dragoman.serve.runtime.onnx_runtime import open_session, shared_options
 
 Array = NDArray[Any]
 # Most bindings that a runtime keeps; there may be one for each number of rows, of scored rows and of best tokens.
@@ -70,7 +70,7 @@ class Best(NamedTuple):
 
 
 class NativeScores:
-    """`serve.runtime.model.Scores` of one step. Logits are known of the rows that the step requested."""
+    """`dragoman.serve.runtime.model.Scores` of one step. Logits are known of the rows that the step requested."""
 
     def __init__(
         self,

@@ -9,8 +9,8 @@ from typing import Any
 import structlog
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import BundleError
-from serve.native.library import library_path, why_no_library
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.native.library import library_path, why_no_library
 
 # ONNX Runtime sends telemetry unless this is set before its import. A translation server must not send any.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -1,7 +1,7 @@
 """Decides where a bundle is computed and how large: device, engines, and slots that fit into device memory.
 
-The decision is made before anything is loaded. It counts the memory that `serve.runtime.cuda.kv_cache` allocates;
-`docs/gpu.md` has the formula. `open_sessions` opens the graphs on the CPU or on the first GPU.
+The decision is made before anything is loaded. It counts the memory that `dragoman.serve.runtime.cuda.kv_cache`
+allocates; `docs/gpu.md` has the formula. `open_sessions` opens the graphs on the CPU or on the first GPU.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from serve.bundle.manifest import Manifest, StateSpec
-from serve.host.system import DeviceChoice
-from serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
-from serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
-from serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
-from serve.runtime.model import Model
-from serve.runtime.sessions import load_sessions
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.serve.bundle.manifest import Manifest, StateSpec
+from dragoman.serve.host.system import DeviceChoice
+from dragoman.serve.runtime.cuda.device import ELEMENT_BYTES, FLOAT, Device, DeviceKind
+from dragoman.serve.runtime.cuda.driver import Gpu, gpus, why_no_cuda
+from dragoman.serve.runtime.cuda.runtime import ENCODER_ROWS, STATE_ELEMENTS, DeviceSessions
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.runtime.sessions import load_sessions
 
 FLOAT_BYTES = ELEMENT_BYTES[FLOAT]
 # Encoder and decoder each hold their weights. Tied embeddings are in both, and once more transposed.

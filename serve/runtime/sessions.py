@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from serve.bundle.bundle import Bundle, BundleError
-from serve.runtime.cpu import Sessions
-from serve.runtime.host import HostSessions
-from serve.runtime.native import NativeSessions
+from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.runtime.cpu import Sessions
+from dragoman.serve.runtime.host import HostSessions
+from dragoman.serve.runtime.native import NativeSessions
 
 
 def load_sessions(

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import structlog
 
-from serve.sandbox.worker import MAX_REQUEST_BYTES
+from dragoman.serve.sandbox.worker import MAX_REQUEST_BYTES
 
 # Without `site`: the template has the paths of the server.
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from serve.sandbox.template import main; main()"
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from dragoman.serve.sandbox.template import main; main()"
+)
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c", _BOOT)
 
 log = structlog.get_logger("dragoman")

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import structlog
 
-from serve.errors import DeadlineExceededError, InternalError, NotReadyError, RequestTooLargeError
-from serve.host.system import without_full_collections
-from serve.sandbox.frames import (
+from dragoman.serve.errors import DeadlineExceededError, InternalError, NotReadyError, RequestTooLargeError
+from dragoman.serve.host.system import without_full_collections
+from dragoman.serve.sandbox.frames import (
     END,
     FAILURE,
     HEADER_BYTES,
@@ -26,9 +26,9 @@ from serve.sandbox.frames import (
     encode,
     read_header,
 )
-from serve.sandbox.host import ParserHost
-from serve.sandbox.limits import MEBIBYTE, Limits, Purpose
-from serve.sandbox.worker import MEMORY_STATUS, PROBE, Refusal
+from dragoman.serve.sandbox.host import ParserHost
+from dragoman.serve.sandbox.limits import MEBIBYTE, Limits, Purpose
+from dragoman.serve.sandbox.worker import MEMORY_STATUS, PROBE, Refusal
 
 # Attempts of a call whose worker dies for a reason that is none of the limits.
 MAX_TRIES = 3

@@ -22,11 +22,15 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
-from serve.sandbox.limits import Limits
-from serve.sandbox.worker import MAX_REQUEST_BYTES, PROBE, READY, Parser, confine, end_with_parent, work
+from dragoman.serve.sandbox.limits import Limits
+from dragoman.serve.sandbox.worker import MAX_REQUEST_BYTES, PROBE, READY, Parser, confine, end_with_parent, work
 
 # Each has a dictionary PARSERS. Names, because this package imports nothing above it.
-PARSER_MODULES = ("serve.documents.parsers", "serve.glossaries.parsers", "serve.edge.form_parser")
+PARSER_MODULES = (
+    "dragoman.serve.documents.parsers",
+    "dragoman.serve.glossaries.parsers",
+    "dragoman.serve.edge.form_parser",
+)
 # A worker is forked in advance when no call has run for this time: a fork takes the CPU of a worker that runs.
 IDLE_SECONDS = 0.02
 MAX_CALLS_PER_WORKER = 100

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from serve.sandbox.frames import (
+from dragoman.serve.sandbox.frames import (
     END,
     FAILURE,
     HEADER_BYTES,
@@ -29,7 +29,7 @@ from serve.sandbox.frames import (
     frame,
     read_header,
 )
-from serve.sandbox.limits import MEBIBYTE, Limits
+from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
 
 # Takes the items of the call, and yields those of the result.
 Parser = Callable[[list[Item]], Iterable[Item]]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from serve.errors import DrainingError, QueueFullError
-from serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.errors import DrainingError, QueueFullError
+from dragoman.serve.scheduler.sequence import DecodingSequence
 
 
 class Reservation:

@@ -1,12 +1,12 @@
 """Refuses requests that the queue would start or finish too late.
 
 The estimate is the rate at which rows become free while other sequences wait; it is unknown while nothing waits. Not
-thread-safe: `serve.scheduler.scheduler` holds its lock around every call.
+thread-safe: `dragoman.serve.scheduler.scheduler` holds its lock around every call.
 """
 
 from collections import deque
 
-from serve.errors import DeadlineExceededError, DeadlineUnmeetableError, QueueTimeoutError
+from dragoman.serve.errors import DeadlineExceededError, DeadlineUnmeetableError, QueueTimeoutError
 
 # Number of recent runs in the estimate of a run's duration, which is their 90th percentile.
 RUNS = 64

@@ -1,8 +1,8 @@
 """The end of a sequence: its metrics, its state and its callback."""
 
-from serve.errors import CancelledError, DeadlineExceededError, ServiceError
-from serve.observability.metrics import Metrics
-from serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, ServiceError
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.sequence import DecodingSequence
 
 
 def end_sequence(sequence: DecodingSequence, error: ServiceError | None, metrics: Metrics, now_seconds: float) -> None:

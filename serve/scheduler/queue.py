@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import count
 
-from serve.errors import ServiceError
-from serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.scheduler.sequence import DecodingSequence
 
 # Negative priority, round, deadline, number of the submission: the smallest is first.
 Order = tuple[int, int, float, int]

@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
-from serve.observability.metrics import Metrics
-from serve.scheduler.admission import Admission, Reservation
-from serve.scheduler.deadline_refusal import check_wait
-from serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.admission import Admission, Reservation
+from dragoman.serve.scheduler.deadline_refusal import check_wait
+from dragoman.serve.scheduler.sequence import DecodingSequence
 
 # Pause between wake-ups of the event loop for tokens of streams; imperceptible for readers.
 PACE_SECONDS = 0.01

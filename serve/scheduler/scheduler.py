@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
-from serve.errors import ServiceError
-from serve.observability.metrics import Metrics
-from serve.scheduler.admission import Running
-from serve.scheduler.deadline_refusal import ThroughputEstimate
-from serve.scheduler.end import end_sequence
-from serve.scheduler.queue import FairQueue
-from serve.scheduler.request_scheduler import RequestScheduler
-from serve.scheduler.sequence import DecodingSequence, SequenceState
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.admission import Running
+from dragoman.serve.scheduler.deadline_refusal import ThroughputEstimate
+from dragoman.serve.scheduler.end import end_sequence
+from dragoman.serve.scheduler.queue import FairQueue
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
 
 
 class Scheduler(RequestScheduler):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from serve.errors import CancelledError, DeadlineExceededError, QueueTimeoutError, ServiceError
-from serve.search.hypothesis import Hypothesis
-from serve.search.options import SearchOptions
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, QueueTimeoutError, ServiceError
+from dragoman.serve.search.hypothesis import Hypothesis
+from dragoman.serve.search.options import SearchOptions
 
 # Why a sequence ended without a translation, for the client.
 CANCELLED = "the client disconnected"

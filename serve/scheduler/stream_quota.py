@@ -9,10 +9,10 @@ import asyncio
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from serve.errors import DeadlineExceededError, QueueFullError
-from serve.scheduler.admission import Reservation
-from serve.scheduler.request_scheduler import RequestScheduler
-from serve.scheduler.sequence import FairnessKey
+from dragoman.serve.errors import DeadlineExceededError, QueueFullError
+from dragoman.serve.scheduler.admission import Reservation
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.sequence import FairnessKey
 
 # About the duration of a few steps; finished sequences make room.
 PAUSE_SECONDS = 0.01

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from serve.search.live import LiveHypothesis, Token
+from dragoman.serve.search.live import LiveHypothesis, Token
 
 
 class Candidate(NamedTuple):

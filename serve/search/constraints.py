@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.search.options import SearchOptions
+from dragoman.serve.search.options import SearchOptions
 
 INFINITY = np.float32(np.inf)
 

@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.search.hypothesis import FinishReason, Hypothesis, coverage, normalized_score
-from serve.search.options import SearchOptions
+from dragoman.serve.search.hypothesis import FinishReason, Hypothesis, coverage, normalized_score
+from dragoman.serve.search.options import SearchOptions
 
 # Attention of a token to the source, float32 [S].
 Attention = NDArray[np.float32]

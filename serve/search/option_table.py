@@ -2,13 +2,13 @@
 
 All else derives from a row:
 
-- the fields of REST, of the command line and of load scenarios (`serve.translation.fields.SearchFields`)
-- the options of the first of two translations through a third language (`serve.translation.pivot`)
-- the numbers of the native record (`serve.engine.native.records`); the limits that C++ checks
+- the fields of REST, of the command line and of load scenarios (`dragoman.serve.translation.fields.SearchFields`)
+- the options of the first of two translations through a third language (`dragoman.serve.translation.pivot`)
+- the numbers of the native record (`dragoman.serve.engine.native.records`); the limits that C++ checks
 - the C++ header of this record, the message `SearchOptions` of gRPC, and the table of docs/api.md: `make tables`
   writes them
 
-The search reads `serve.search.options.SearchOptions`, whose fields have the names and defaults of the table.
+The search reads `dragoman.serve.search.options.SearchOptions`, whose fields have the names and defaults of the table.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from serve.search.options import MAX_SUPPRESSED_IDS
+from dragoman.serve.search.options import MAX_SUPPRESSED_IDS
 
 AlignmentUnit = Literal["words", "tokens"]
 NativeType = Literal["double", "float", "int32_t", "int64_t", "uint32_t", "uint64_t"]

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 
-from serve.host.system import available_cpus
+from dragoman.serve.host.system import available_cpus
 
 
 def divide(cpus: Sequence[int], count: int) -> list[frozenset[int]]:

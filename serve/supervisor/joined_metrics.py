@@ -8,9 +8,9 @@ from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
 
-from serve.host.process_link import LinkClosedError
-from serve.observability.merged_metrics import SUPERVISOR, Family, MergedMetrics, snapshot
-from serve.supervisor.worker_process import WorkerProcess
+from dragoman.serve.host.process_link import LinkClosedError
+from dragoman.serve.observability.merged_metrics import SUPERVISOR, Family, MergedMetrics, snapshot
+from dragoman.serve.supervisor.worker_process import WorkerProcess
 
 # A worker that takes longer is shown with the values that it sent before.
 ANSWER_SECONDS = 2.0

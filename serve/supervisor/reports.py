@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from serve.registry.reloader import ReloadReport
+from dragoman.serve.registry.reloader import ReloadReport
 
 NO_PROCESS = "no process serves; reload when the service is ready"
 

@@ -15,20 +15,20 @@ from typing import Any
 
 import structlog
 
-from serve.app import configure_logs_and_traces, serve_in_place
-from serve.host.process_link import LinkClosedError
-from serve.host.system import open_standard_descriptors, raise_most_open_files, trim_memory
-from serve.http.server import ListenError, open_port, reserve_shared_port
-from serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER
-from serve.registry.loader import LoadModels
-from serve.registry.reloader import ReloadReport
-from serve.sandbox.host import ParserHost
-from serve.settings import ServeSettings
-from serve.supervisor.cpus import share_of
-from serve.supervisor.joined_metrics import JoinedMetrics
-from serve.supervisor.reports import join_reports
-from serve.supervisor.worker_process import WorkerProcess, fork_worker
-from serve.worker import WorkerPlace, WorkerState
+from dragoman.serve.app import configure_logs_and_traces, serve_in_place
+from dragoman.serve.host.process_link import LinkClosedError
+from dragoman.serve.host.system import open_standard_descriptors, raise_most_open_files, trim_memory
+from dragoman.serve.http.server import ListenError, open_port, reserve_shared_port
+from dragoman.serve.observability.log_writer import EXIT_SECONDS, LOG_WRITER
+from dragoman.serve.registry.loader import LoadModels
+from dragoman.serve.registry.reloader import ReloadReport
+from dragoman.serve.sandbox.host import ParserHost
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.supervisor.cpus import share_of
+from dragoman.serve.supervisor.joined_metrics import JoinedMetrics
+from dragoman.serve.supervisor.reports import join_reports
+from dragoman.serve.supervisor.worker_process import WorkerProcess, fork_worker
+from dragoman.serve.worker import WorkerPlace, WorkerState
 
 # Pause before a worker that ended is replaced: the first, doubled with each further end, and the longest.
 FIRST_PAUSE_SECONDS = 0.1
@@ -53,7 +53,7 @@ def supervise(settings: ServeSettings, load: LoadModels | None = None) -> None:
     """Serves with several processes until a signal.
 
     Args:
-        load: as of `serve.app.serve`.
+        load: as of `dragoman.serve.app.serve`.
 
     Raises:
         SystemExit: with one line, if the service cannot start.

@@ -11,10 +11,10 @@ from typing import Any
 
 import structlog
 
-from serve.host.process_link import ProcessLink
-from serve.host.system import use_cpus
-from serve.observability.log_writer import LOG_WRITER
-from serve.worker import WorkerPlace, WorkerState
+from dragoman.serve.host.process_link import ProcessLink
+from dragoman.serve.host.system import use_cpus
+from dragoman.serve.observability.log_writer import LOG_WRITER
+from dragoman.serve.worker import WorkerPlace, WorkerState
 
 # Signals with handlers in the supervisor.
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)

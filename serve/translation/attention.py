@@ -7,16 +7,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.errors import InvalidRequestError
-from serve.observability.usage import RequestUsage, Timings
-from serve.protect.alignment import Alignment
-from serve.translation.request import ScoreRequest
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.observability.usage import RequestUsage, Timings
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.translation.request import ScoreRequest
 
 NO_HEADS = "expected a model that runs on native CPU operators, on a server without --no-alignments"
 
 
 class AttentionReader(Protocol):
-    """Reads the attention of a model; see `serve.runtime.attention`."""
+    """Reads the attention of a model; see `dragoman.serve.runtime.attention`."""
 
     layers: int
     heads: int

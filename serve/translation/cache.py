@@ -9,11 +9,11 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from serve.observability.metrics import Metrics
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.hypothesis import Hypothesis
-from serve.translation.request import ModelRequest
-from serve.translation.response import Translation
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.hypothesis import Hypothesis
+from dragoman.serve.translation.request import ModelRequest
+from dragoman.serve.translation.response import Translation
 
 # Sizes in 64-bit CPython, rounded up: a number in a tuple, an array, a hypothesis, and an entry with its options, key
 # and table slots.

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from serve.languages import detector
-from serve.languages.detector import MAX_CHARACTERS, detect_language
-from serve.translation.large_work import SMALL_TEXT_BYTES, run_part
+from dragoman.serve.languages import detector
+from dragoman.serve.languages.detector import MAX_CHARACTERS, detect_language
+from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, run_part
 
 _TAG = re.compile("<[^<>]*>")
 # Characters of markup that are searched for text.

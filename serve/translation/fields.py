@@ -1,7 +1,8 @@
-"""Validates client fields for all interfaces, and the search options of `serve.search.option_table`.
+"""Validates client fields for all interfaces, and the search options of `dragoman.serve.search.option_table`.
 
 All interfaces and the command line parse options into `SearchFields`: they accept the same values and report errors in
-the same words, with field, value and expectation. `serve.translation.request` checks limits of the served model.
+the same words, with field, value and expectation. `dragoman.serve.translation.request` checks limits of the served
+model.
 """
 
 import json
@@ -18,10 +19,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from serve.errors import InvalidRequestError
-from serve.search.option_table import OptionTable
-from serve.search.options import MAX_SUPPRESSED_IDS
-from serve.search.patience import enough_hypotheses
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.search.option_table import OptionTable
+from dragoman.serve.search.options import MAX_SUPPRESSED_IDS
+from dragoman.serve.search.patience import enough_hypotheses
 
 MAX_SHOWN_CHARACTERS = 64
 # A character has at most two escapes of six characters; a number may have any number of digits.

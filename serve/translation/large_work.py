@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from serve.errors import DeadlineExceededError
-from serve.translation.markup import SMALL_MARKUP_BYTES
-from serve.translation.request import ModelRequest, TextRequest
+from dragoman.serve.errors import DeadlineExceededError
+from dragoman.serve.translation.markup import SMALL_MARKUP_BYTES
+from dragoman.serve.translation.request import ModelRequest, TextRequest
 
 # Takes less than about a millisecond in the event loop; more is worth the switch to the thread.
 SMALL_TEXT_BYTES = 4096

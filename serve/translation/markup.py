@@ -5,19 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 
-from serve.errors import InvalidRequestError
-from serve.protect.alignment import Alignment, is_word
-from serve.protect.markup.elements import MarkupFormat, MarkupOptions
-from serve.protect.markup.references import Escaper
-from serve.protect.markup.sentences import MarkedSentence, has_letter_outside
-from serve.protect.placeholders.bare import without_placeholders
-from serve.protect.placeholders.check import Repair, forced_prefix, lost_nodes
-from serve.protect.placeholders.icu import MessageEscaper, is_message
-from serve.protect.placeholders.marks import Marker
-from serve.protect.placeholders.patterns import KINDS, Finder, PlaceholderKind
-from serve.protect.placeholders.render import Rendering
-from serve.protect.terms.sentence_terms import AppliedTerm, Prefix, term_places
-from serve.translation.fields import shown
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.protect.alignment import Alignment, is_word
+from dragoman.serve.protect.markup.elements import MarkupFormat, MarkupOptions
+from dragoman.serve.protect.markup.references import Escaper
+from dragoman.serve.protect.markup.sentences import MarkedSentence, has_letter_outside
+from dragoman.serve.protect.placeholders.bare import without_placeholders
+from dragoman.serve.protect.placeholders.check import Repair, forced_prefix, lost_nodes
+from dragoman.serve.protect.placeholders.icu import MessageEscaper, is_message
+from dragoman.serve.protect.placeholders.marks import Marker
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder, PlaceholderKind
+from dragoman.serve.protect.placeholders.render import Rendering
+from dragoman.serve.protect.terms.sentence_terms import AppliedTerm, Prefix, term_places
+from dragoman.serve.translation.fields import shown
 
 PLAIN = "text"
 MAX_TAGS = 64

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from serve.errors import InvalidRequestError
-from serve.observability.usage import Timings
-from serve.protect.alignment import Alignment, compose
-from serve.search.hypothesis import FinishReason
-from serve.search.option_table import ROWS
-from serve.translation.fields import SearchFields
-from serve.translation.request import TranslateRequest
-from serve.translation.response import Alternative, Pivot, Translation, TranslationResponse
-from serve.translation.search_plan import SEED_BITS
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.observability.usage import Timings
+from dragoman.serve.protect.alignment import Alignment, compose
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.search.option_table import ROWS
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import Alternative, Pivot, Translation, TranslationResponse
+from dragoman.serve.translation.search_plan import SEED_BITS
 
 LAST_OPTIONS = tuple(name for name, option in ROWS.items() if option.last_hop)
 

@@ -1,6 +1,6 @@
 """Requests: of clients, and of the served model.
 
-Interfaces fill a `TranslateRequest` or `ScoreRequest` with fields validated by `serve.translation.fields`.
+Interfaces fill a `TranslateRequest` or `ScoreRequest` with fields validated by `dragoman.serve.translation.fields`.
 `RequestLimits` checks what depends on the model and returns a `ModelRequest`. Later code checks only limits in tokens
 (`SearchPlan.options_for`). All values are frozen and independent of the protocol.
 """
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from serve.bundle.manifest import BundleDirection
-from serve.errors import InvalidRequestError
-from serve.protect.placeholders.patterns import Finder
-from serve.protect.placeholders.render import Rendering
-from serve.protect.terms.entry import Entry
-from serve.protect.terms.sentence_terms import SentenceTerms, TextTerms
-from serve.scheduler.sequence import FairnessKey
-from serve.translation.blank import is_blank
-from serve.translation.fields import DEFAULT_SEARCH, SearchFields, shown
-from serve.translation.markup import PLAIN, TAG_FIELDS, Reading, SentenceMarkup, read_markup, read_placeholders
-from serve.translation.search_plan import ALIGNED, SearchLimits, SearchPlan, invalid_option
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.protect.placeholders.patterns import Finder
+from dragoman.serve.protect.placeholders.render import Rendering
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.protect.terms.sentence_terms import SentenceTerms, TextTerms
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.translation.blank import is_blank
+from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields, shown
+from dragoman.serve.translation.markup import PLAIN, TAG_FIELDS, Reading, SentenceMarkup, read_markup, read_placeholders
+from dragoman.serve.translation.search_plan import ALIGNED, SearchLimits, SearchPlan, invalid_option
 
 # The source language of a request whose texts each have their own, to be detected.
 AUTO = "auto"

@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.observability.usage import RequestUsage, Timings
-from serve.protect.alignment import ALIGN, Alignment
-from serve.protect.placeholders.check import Repair
-from serve.protect.terms.sentence_terms import AppliedTerm
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.hypothesis import FinishReason, Hypothesis
-from serve.search.option_table import AlignmentUnit
-from serve.translation.attention import PairAttention
-from serve.translation.detection import DetectedLanguage
-from serve.translation.request import TextRequest
-from serve.translation.search_plan import SearchPlan
-from serve.translation.text_model import TextModel
+from dragoman.serve.observability.usage import RequestUsage, Timings
+from dragoman.serve.protect.alignment import ALIGN, Alignment
+from dragoman.serve.protect.placeholders.check import Repair
+from dragoman.serve.protect.terms.sentence_terms import AppliedTerm
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
+from dragoman.serve.search.option_table import AlignmentUnit
+from dragoman.serve.translation.attention import PairAttention
+from dragoman.serve.translation.detection import DetectedLanguage
+from dragoman.serve.translation.request import TextRequest
+from dragoman.serve.translation.search_plan import SearchPlan
+from dragoman.serve.translation.text_model import TextModel
 
 
 @dataclass(frozen=True, slots=True)

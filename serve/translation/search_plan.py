@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from serve.errors import InvalidRequestError
-from serve.search.option_table import ROWS, AlignmentUnit
-from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
-from serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFields, shown
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.search.option_table import ROWS, AlignmentUnit
+from dragoman.serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
+from dragoman.serve.translation.fields import DEFAULT_SEARCH, OPTIONS, SearchFields, shown
 
 # What a server without alignments expects.
 ALIGNED = "{}: serve a bundle of `dragoman export --align LAYER:HEAD`, without --no-alignments"

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from model.tokenizer.tokenizer import TextTokenizer
-from serve.errors import InvalidRequestError, QueueFullError
-from serve.protect.placeholders.check import Repair, RepairWay
-from serve.protect.terms.sentence_terms import Prefix
-from serve.scheduler.request_scheduler import RequestScheduler
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
-from serve.search.hypothesis import Hypothesis
-from serve.translation.large_work import Steps
-from serve.translation.request import ModelRequest, TextRequest
-from serve.translation.response import Found, ResponseBuilder
-from serve.translation.submission import Submission
+from dragoman.model.tokenizer.tokenizer import TextTokenizer
+from dragoman.serve.errors import InvalidRequestError, QueueFullError
+from dragoman.serve.protect.placeholders.check import Repair, RepairWay
+from dragoman.serve.protect.terms.sentence_terms import Prefix
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.search.hypothesis import Hypothesis
+from dragoman.serve.translation.large_work import Steps
+from dragoman.serve.translation.request import ModelRequest, TextRequest
+from dragoman.serve.translation.response import Found, ResponseBuilder
+from dragoman.serve.translation.submission import Submission
 
 MAX_ROUNDS = 6
 # Stands for the placeholders of a sentence, beside the indices of its terms.

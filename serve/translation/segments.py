@@ -21,19 +21,19 @@ from typing import Any, NamedTuple
 
 from sentencex import segment
 
-from serve.errors import InvalidRequestError
-from serve.protect.alignment import Alignment
-from serve.protect.markup.sentences import read_document
-from serve.protect.markup.tokens import MarkupError
-from serve.protect.placeholders.check import Repair, joined_repairs
-from serve.protect.terms.sentence_terms import join_terms
-from serve.search.hypothesis import FinishReason
-from serve.translation.blank import BLANK_CHARACTERS, has_letter, is_blank
-from serve.translation.fields import OPTIONS
-from serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, SentenceMarkup
-from serve.translation.request import ModelRequest, TextRequest
-from serve.translation.response import Alternative, Translation, TranslationDelta, TranslationResponse
-from serve.translation.search_plan import SearchPlan
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.sentences import read_document
+from dragoman.serve.protect.markup.tokens import MarkupError
+from dragoman.serve.protect.placeholders.check import Repair, joined_repairs
+from dragoman.serve.protect.terms.sentence_terms import join_terms
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.translation.blank import BLANK_CHARACTERS, has_letter, is_blank
+from dragoman.serve.translation.fields import OPTIONS
+from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES, SMALL_MARKUP_BYTES, SentenceMarkup
+from dragoman.serve.translation.request import ModelRequest, TextRequest
+from dragoman.serve.translation.response import Alternative, Translation, TranslationDelta, TranslationResponse
+from dragoman.serve.translation.search_plan import SearchPlan
 
 # Blank lines, or a line.
 LINE = re.compile(rf"[{BLANK_CHARACTERS}]*[\r\n]|[^\r\n]+")

@@ -13,12 +13,12 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from serve.engine.prefill import longest_first
-from serve.errors import DeadlineExceededError, ServiceError
-from serve.observability.traces import Trace, current_trace
-from serve.scheduler.admission import Reservation
-from serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
-from serve.scheduler.sequence import EXPIRED, DecodingSequence, SequenceSpec
+from dragoman.serve.engine.prefill import longest_first
+from dragoman.serve.errors import DeadlineExceededError, ServiceError
+from dragoman.serve.observability.traces import Trace, current_trace
+from dragoman.serve.scheduler.admission import Reservation
+from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
+from dragoman.serve.scheduler.sequence import EXPIRED, DecodingSequence, SequenceSpec
 
 
 class LoopNotifier:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from model.tokenizer.tokenizer import TextTokenizer
-from serve.translation.large_work import normalized_bytes
-from serve.translation.search_plan import TargetVocabulary
+from dragoman.model.tokenizer.tokenizer import TextTokenizer
+from dragoman.serve.translation.large_work import normalized_bytes
+from dragoman.serve.translation.search_plan import TargetVocabulary
 
 
 @dataclass(frozen=True, slots=True)

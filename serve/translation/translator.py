@@ -1,8 +1,8 @@
 """The translator: tokenizes, reserves, submits, awaits and times a request for one model.
 
-Runs in the event loop; `serve.translation.submission` connects it with the threads of the engines. A text may have
-several sentences, each a sequence; all sequences of a request run concurrently. Independent of protocols and of the
-runtime.
+Runs in the event loop; `dragoman.serve.translation.submission` connects it with the threads of the engines. A text may
+have several sentences, each a sequence; all sequences of a request run concurrently. Independent of protocols and of
+the runtime.
 """
 
 import time
@@ -11,27 +11,33 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from model.tokenizer.tokenizer import TextTokenizer
-from serve.engine.readiness import Readiness
-from serve.errors import InvalidRequestError
-from serve.observability.metrics import Metrics
-from serve.observability.traces import current_trace
-from serve.observability.usage import Timings
-from serve.scheduler.admission import Reservation
-from serve.scheduler.request_scheduler import RequestScheduler
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
-from serve.scheduler.stream_quota import StreamQuota
-from serve.search.hypothesis import Hypothesis
-from serve.translation.attention import NO_HEADS, AttentionReader, AttentionResponse, PairAttention, check_head
-from serve.translation.cache import Hypotheses, ResultCache
-from serve.translation.large_work import SMALL_TEXT_BYTES, Pace, Steps, map_texts, run_part
-from serve.translation.markup import SMALL_MARKUP_BYTES
-from serve.translation.request import ModelRequest, TextRequest
-from serve.translation.response import Found, ResponseBuilder, ScoreResponse, TranslationDelta, TranslationResponse
-from serve.translation.second_pass import SecondPass
-from serve.translation.segments import SegmentedRequest, TextSplitter
-from serve.translation.submission import LoopNotifier, Submission
-from serve.translation.text_model import TextModel
+from dragoman.model.tokenizer.tokenizer import TextTokenizer
+from dragoman.serve.engine.readiness import Readiness
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.observability.traces import current_trace
+from dragoman.serve.observability.usage import Timings
+from dragoman.serve.scheduler.admission import Reservation
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.scheduler.stream_quota import StreamQuota
+from dragoman.serve.search.hypothesis import Hypothesis
+from dragoman.serve.translation.attention import NO_HEADS, AttentionReader, AttentionResponse, PairAttention, check_head
+from dragoman.serve.translation.cache import Hypotheses, ResultCache
+from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, Pace, Steps, map_texts, run_part
+from dragoman.serve.translation.markup import SMALL_MARKUP_BYTES
+from dragoman.serve.translation.request import ModelRequest, TextRequest
+from dragoman.serve.translation.response import (
+    Found,
+    ResponseBuilder,
+    ScoreResponse,
+    TranslationDelta,
+    TranslationResponse,
+)
+from dragoman.serve.translation.second_pass import SecondPass
+from dragoman.serve.translation.segments import SegmentedRequest, TextSplitter
+from dragoman.serve.translation.submission import LoopNotifier, Submission
+from dragoman.serve.translation.text_model import TextModel
 
 # The decoded form of an incomplete character in byte tokens; the next token may complete it.
 INCOMPLETE = "\ufffd"

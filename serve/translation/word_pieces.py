@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from model.tokenizer.tokenizer import WORD_START
-from serve.protect.alignment import SENTENCE_MARKS, UNSPACED
+from dragoman.model.tokenizer.tokenizer import WORD_START
+from dragoman.serve.protect.alignment import SENTENCE_MARKS, UNSPACED
 
 # Punctuation that may stand directly behind a word, and end there. A hyphen or an apostrophe joins words.
 _CLOSING = f'{SENTENCE_MARKS})]}}"\u201c\u201d\u00bb\u203a'

@@ -8,8 +8,8 @@ import yaml
 
 from benchmarks.command import BenchCommand
 from dragoman import command_line
-from serve.bundle.bundle import Bundle
-from serve.native.library import library_path
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.native.library import library_path
 from tests.support.paths import ROOT
 
 QUESTIONS = ("offline", "online", "service", "replicas", "scheduling", "profile", "training")

@@ -21,8 +21,8 @@ from benchmarks.offline import (
     same_of,
     tables_of,
 )
-from model.data.corpus import CorpusError
-from model.run import RunFolder
+from dragoman.model.data.corpus import CorpusError
+from dragoman.model.run import RunFolder
 
 SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1}
 QUICK = {"rounds": 1, "alone": 2, "alone_threads": [1], "engines": 1, "sentences": 6, "vocabulary_size": 100}

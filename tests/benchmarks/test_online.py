@@ -21,13 +21,13 @@ from benchmarks.harness.report import Report
 from benchmarks.online import Comparison, OnlinePlan, Setting, best_setting, tables_of
 from benchmarks.systems.compared_model import lengths_of, trained_model
 from benchmarks.systems.translating import Batching, SourceSentence, Translator
-from loadtest.clients import OK, Targets, open_clients
-from loadtest.results import CapacityResult, RunResult
-from loadtest.scenario import LoadRequest, RequestKind, SearchOptions
-from loadtest.session import LiveView
-from model.data.corpus import CorpusError, read_corpus
-from model.run import RunFolder
-from model.tokenizer.tokenizer import EOS_ID, Tokenizer
+from dragoman.loadtest.clients import OK, Targets, open_clients
+from dragoman.loadtest.results import CapacityResult, RunResult
+from dragoman.loadtest.scenario import LoadRequest, RequestKind, SearchOptions
+from dragoman.loadtest.session import LiveView
+from dragoman.model.data.corpus import CorpusError, read_corpus
+from dragoman.model.run import RunFolder
+from dragoman.model.tokenizer.tokenizer import EOS_ID, Tokenizer
 
 CPUS = sorted(os.sched_getaffinity(0))
 # No test reads the figures: a trial shows little more than that servers answer.

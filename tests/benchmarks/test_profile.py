@@ -7,8 +7,8 @@ import pytest
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Table
 from benchmarks.profile import ProfilePlan
-from serve.bundle.bundle import Bundle, BundleError
-from serve.native.library import library_path
+from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.native.library import library_path
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="needs the native library")
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from benchmarks.harness.report import Report
 from benchmarks.replicas import Layout, ReplicasPlan, million_cost
 from benchmarks.served import Reading, figures_between
-from loadtest.server_metrics import ServerState, together
+from dragoman.loadtest.server_metrics import ServerState, together
 
 CPU = min(os.sched_getaffinity(0))
 QUICK = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "replicas": (1, 2)}

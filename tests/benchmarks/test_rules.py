@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.rules.__main__ import read_structures
 from benchmarks.rules.texts import MessageGrammar, bounded_cases, short_texts
-from serve.protect.placeholders.icu import find_texts
-from serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.protect.placeholders.icu import find_texts
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 from tests.support.paths import ROOT
 
 CLIENTS = ROOT / ".clients"

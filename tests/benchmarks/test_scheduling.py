@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.harness.report import Report
 from benchmarks.scheduling import SchedulingPlan
-from model.run import RunFolder
+from dragoman.model.run import RunFolder
 from tests.support.toy import toy_test_sentences, write_pairs
 
 SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1, "max_target_tokens": 24}

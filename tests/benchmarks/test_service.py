@@ -16,8 +16,8 @@ from benchmarks.service import (
     ServicePlan,
     measure_lone,
 )
-from model.data.corpus import CorpusError
-from serve.bundle.bundle import Bundle
+from dragoman.model.data.corpus import CorpusError
+from dragoman.serve.bundle.bundle import Bundle
 
 CPU = min(os.sched_getaffinity(0))
 QUICK: dict[str, Any] = {"rounds": 1, "seconds": 0.3, "warm_up_seconds": 0.1, "clients": 4, "slots": 4, "sentences": 4}

@@ -18,8 +18,8 @@ from benchmarks.training import (
     read_config,
     shape_of,
 )
-from model.config import RunConfig
-from model.run import build_model
+from dragoman.model.config import RunConfig
+from dragoman.model.run import build_model
 
 VOCABULARY = 300
 RECIPE = """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serve.bundle.bundle import Bundle
-from serve.runtime.sessions import load_sessions
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.conformance.train import make_config, train_bundle
 from tests.support.live import run_service
 

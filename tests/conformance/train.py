@@ -8,14 +8,14 @@ few sentences of `sentences.tsv`.
 import sys
 from pathlib import Path
 
-from export.make_bundle import BundleOptions, make_bundle
-from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
-from model.data.cleaning import CleanedCorpus, Reason, TrainingData
-from model.data.corpus import Corpus
-from model.run import RunFolder
-from model.samples import Sample
-from model.training.train import train
-from serve.bundle.manifest import AttentionHead
+from dragoman.export.make_bundle import BundleOptions, make_bundle
+from dragoman.model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
+from dragoman.model.data.cleaning import CleanedCorpus, Reason, TrainingData
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.run import RunFolder
+from dragoman.model.samples import Sample
+from dragoman.model.training.train import train
+from dragoman.serve.bundle.manifest import AttentionHead
 
 SENTENCES = Path(__file__).parent / "sentences.tsv"
 ENGLISH = "en"

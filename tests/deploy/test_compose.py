@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from serve.settings import ServeSettings
+from dragoman.serve.settings import ServeSettings
 from tests.support.paths import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.settings import ServeSettings
+from dragoman.serve.settings import ServeSettings
 from tests.support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -208,7 +208,7 @@ def test_documented_containers_have_time_to_drain() -> None:
 def test_the_health_check_runs_a_module_of_the_image() -> None:
     (check,) = arguments_of(STAGES["serving"], "HEALTHCHECK")
     command = json.loads(check[check.index("[") :])
-    assert command == ["python", "-m", "serve.commands.health"]
+    assert command == ["python", "-m", "dragoman.serve.commands.health"]
     assert f'exec "$container" {" ".join(command)} ' in (ROOT / "deploy" / "container_test.sh").read_text()
 
 

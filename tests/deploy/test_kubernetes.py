@@ -9,7 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from serve.settings import ServeSettings
+from dragoman.serve.settings import ServeSettings
 from tests.support.paths import ROOT
 from tests.support.shapes import assert_shape
 

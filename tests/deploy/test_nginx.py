@@ -14,14 +14,14 @@ import grpc
 import httpx
 import pytest
 
-from loadtest.reliability.replicas import Replicas, ServedProcess, behind_nginx, find_nginx
-from protos.translation_pb2 import TranslateRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.clients.channel import ClientSettings
-from serve.clients.client import TranslationClient
-from serve.host.server_process import is_ready, reserve_ports
-from serve.http.limits import HttpLimits
-from serve.settings import ServeSettings
+from dragoman.loadtest.reliability.replicas import Replicas, ServedProcess, behind_nginx, find_nginx
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
+from dragoman.serve.clients.channel import ClientSettings
+from dragoman.serve.clients.client import TranslationClient
+from dragoman.serve.host.server_process import is_ready, reserve_ports
+from dragoman.serve.http.limits import HttpLimits
+from dragoman.serve.settings import ServeSettings
 from tests.serve.edge.test_events import read_events
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import NO_TLS, WAIT_SECONDS, GatedModel, LiveService, eventually

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from serve.native.build import find_compiler
+from dragoman.serve.native.build import find_compiler
 from tests.support.paths import ROOT
 
 
@@ -21,21 +21,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
 
 
 def test_every_module_of_the_packages_is_in_the_wheel(wheel: ZipFile) -> None:
-    packages = ("dragoman", "model", "export", "hub", "serve", "protos", "loadtest")
-    modules = {path.relative_to(ROOT).as_posix() for package in packages for path in (ROOT / package).rglob("*.py")}
+    folders = (ROOT / "dragoman", *(path for path in (ROOT / "dragoman").iterdir() if path.is_dir()))
+    modules = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.rglob("*.py")}
     assert modules == {name for name in wheel.namelist() if name.endswith(".py")}
 
 
 def test_data_of_the_packages_are_in_the_wheel(wheel: ZipFile) -> None:
-    folders = (ROOT / "model" / "recipes", ROOT / "loadtest" / "scenarios", ROOT / "export" / "imports" / "sentences")
+    package = ROOT / "dragoman"
+    folders = (package / "model/recipes", package / "loadtest/scenarios", package / "export/imports/sentences")
     files = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.iterdir() if path.is_file()}
     assert files
     single = {
-        "hub/catalog.json",
-        "protos/translation.proto",
-        "loadtest/protocols.yaml",
-        "model/demo/lexicon.yaml",
-        "model/demo/sentences.yaml",
+        "dragoman/hub/catalog.json",
+        "dragoman/protos/translation.proto",
+        "dragoman/loadtest/protocols.yaml",
+        "dragoman/model/demo/lexicon.yaml",
+        "dragoman/model/demo/sentences.yaml",
     }
     assert {*files, *single} <= set(wheel.namelist())
 
@@ -54,7 +55,7 @@ def test_the_wheel_holds_the_license(wheel: ZipFile) -> None:
 
 @pytest.mark.skipif(find_compiler() is None, reason="needs a C++ compiler")
 def test_the_wheel_holds_the_native_library_for_this_platform_and_any_python(wheel: ZipFile) -> None:
-    assert "serve/native/libdragoman.so" in wheel.namelist()
+    assert "dragoman/serve/native/libdragoman.so" in wheel.namelist()
     assert not [name for name in wheel.namelist() if name.endswith((".cpp", ".hpp", ".o"))]
     assert wheel.filename is not None
     python, abi, platform = wheel.filename.removesuffix(".whl").split("-")[-3:]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from model.alignment.links import format_links, parse_links
-from model.data.corpus import read_corpus, read_links
-from model.run import RunFolder
+from dragoman.model.alignment.links import format_links, parse_links
+from dragoman.model.data.corpus import read_corpus, read_links
+from dragoman.model.run import RunFolder
 from tests.support.paths import ROOT
 from tests.support.toy import toy_test_sentences, write_pairs
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from export.alignment import HeadMeasure
-from export.teacher_forcing import Pair, read_translations
-from export.torch_weights import to_weights
-from model.network.transformer import Transformer
-from serve.bundle.manifest import AttentionHead
+from dragoman.export.alignment import HeadMeasure
+from dragoman.export.teacher_forcing import Pair, read_translations
+from dragoman.export.torch_weights import to_weights
+from dragoman.model.network.transformer import Transformer
+from dragoman.serve.bundle.manifest import AttentionHead
 from tests.support.toy import OPTIONS, random_model
 
 TOKENS = 4

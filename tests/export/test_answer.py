@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from export.answer import Answer, Labeled, Sentence, describe_difference, first_difference
+from dragoman.export.answer import Answer, Labeled, Sentence, describe_difference, first_difference
 
 SENTENCE = Sentence("a b c", (8, 9, 2))
 EXPECTED = Answer((5, 6, 7), -1.5, (-0.5, -0.25, -0.5, -0.25))

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from dragoman import command_line
-from export.graphs.native.models import read_native
-from export.graphs.to_onnx import TRANSPOSED
-from export.origin import read_bundle
-from export.verify.reference import rounded
-from model.errors import RunError
-from model.network.transformer import Transformer
-from serve.bundle.bundle import (
+from dragoman.export.graphs.native.models import read_native
+from dragoman.export.graphs.to_onnx import TRANSPOSED
+from dragoman.export.origin import read_bundle
+from dragoman.export.verify.reference import rounded
+from dragoman.model.errors import RunError
+from dragoman.model.network.transformer import Transformer
+from dragoman.serve.bundle.bundle import (
     DECODER_FILE,
     ENCODER_FILE,
     MANIFEST_FILE,

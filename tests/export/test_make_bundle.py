@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dragoman import command_line
-from export import make_bundle as module
-from export.make_bundle import (
+from dragoman.export import make_bundle as module
+from dragoman.export.make_bundle import (
     MIN_GOLDEN,
     BundleOptions,
     Candidate,
@@ -21,15 +21,15 @@ from export.make_bundle import (
     translated,
     write_bundle,
 )
-from export.source_model import Exportable
-from model.config import Direction
-from model.data.corpus import CorpusError
-from model.errors import RunError
-from model.run import RunFolder, TrainedModel
-from model.samples import Sample, read_samples
-from model.search import generate_greedy
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
-from serve.bundle.bundle import (
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import Direction
+from dragoman.model.data.corpus import CorpusError
+from dragoman.model.errors import RunError
+from dragoman.model.run import RunFolder, TrainedModel
+from dragoman.model.samples import Sample, read_samples
+from dragoman.model.search import generate_greedy
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerError
+from dragoman.serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     ENCODER_FILE,
     WEIGHTS_FILE,
@@ -37,9 +37,9 @@ from serve.bundle.bundle import (
     BundleError,
     write_manifest,
 )
-from serve.bundle.manifest import BundleDirection, CacheSpec, GoldenSentence
-from serve.bundle.tokenizer import TOKENIZER_FILE
-from serve.runtime.placement import open_sessions
+from dragoman.serve.bundle.manifest import BundleDirection, CacheSpec, GoldenSentence
+from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE
+from dragoman.serve.runtime.placement import open_sessions
 from tests.support.toy import (
     TOY_CONFIG,
     TWO_WAYS,

@@ -7,15 +7,15 @@ import pytest
 from torch import Tensor
 
 from dragoman import command_line
-from export.source_model import Exportable
-from model.config import RunConfig
-from model.network import recurrent
-from model.network.alignment import most_probable
-from model.network.recurrent import Recurrent
-from model.run import TrainedModel
-from model.search import generate_greedy
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import Bundle
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import RunConfig
+from dragoman.model.network import recurrent
+from dragoman.model.network.alignment import most_probable
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.run import TrainedModel
+from dragoman.model.search import generate_greedy
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import Bundle
 from tests.support.comparisons import compare
 from tests.support.recurrent_models import BAHDANAU, LUONG, Kind, RecurrentBundles, name_kind
 from tests.support.toy import (

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from export import teacher_forcing
-from export.teacher_forcing import Pair, read_translations
-from export.torch_weights import to_weights
-from model.search import Generated, generate_greedy
-from model.weights import TransformerWeights
+from dragoman.export import teacher_forcing
+from dragoman.export.teacher_forcing import Pair, read_translations
+from dragoman.export.torch_weights import to_weights
+from dragoman.model.search import Generated, generate_greedy
+from dragoman.model.weights import TransformerWeights
 from tests.support.toy import OPTIONS, random_model, random_sources
 
 VOCABULARY = 50

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from export.torch_weights import to_torch, to_weights
-from model.weights import parameter_shapes
+from dragoman.export.torch_weights import to_torch, to_weights
+from dragoman.model.weights import parameter_shapes
 from tests.support.toy import OPTIONS, random_model
 
 VOCABULARY = 50

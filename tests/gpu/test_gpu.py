@@ -10,15 +10,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from export.make_bundle import BundleOptions
-from model.network.transformer import Transformer
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from serve.bundle.bundle import Bundle, BundleError
-from serve.registry.engine_models import load_on_gpus
-from serve.runtime.cuda.device import FLOAT16, Device
-from serve.runtime.cuda.driver import why_no_cuda
-from serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions
-from serve.settings import ServeSettings
+from dragoman.export.make_bundle import BundleOptions
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.registry.engine_models import load_on_gpus
+from dragoman.serve.runtime.cuda.device import FLOAT16, Device
+from dragoman.serve.runtime.cuda.driver import why_no_cuda
+from dragoman.serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions
+from dragoman.serve.settings import ServeSettings
 from tests.support.served import serve
 from tests.support.toy import export_model, random_model
 

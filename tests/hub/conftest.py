@@ -6,10 +6,10 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from hub import connection
-from hub.install import install
-from hub.names import HubError
-from hub.store import Store
+from dragoman.hub import connection
+from dragoman.hub.install import install
+from dragoman.hub.names import HubError
+from dragoman.hub.store import Store
 from tests.support.fake_hub import FakeHub, Repository, run_hub
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
 

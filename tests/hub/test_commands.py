@@ -15,11 +15,11 @@ import yaml
 from safetensors.torch import load_file
 
 from dragoman.command_line import main
-from hub.install import find_bundle, install
-from hub.names import HubError
-from hub.repository import Snapshot
-from hub.store import Installed, Store
-from serve.bundle.bundle import Bundle
+from dragoman.hub.install import find_bundle, install
+from dragoman.hub.names import HubError
+from dragoman.hub.repository import Snapshot
+from dragoman.hub.store import Installed, Store
+from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME
 from tests.support.fake_hub import FakeHub
 from tests.support.paths import ROOT
@@ -153,7 +153,7 @@ def test_a_record_without_its_bundle_or_of_another_version_is_not_installed(stor
 
 
 def test_several_processes_convert_a_model_once(hub: FakeHub, store: Store) -> None:
-    program = f"from hub.install import find_bundle; print(find_bundle(['{NAME}']))"
+    program = f"from dragoman.hub.install import find_bundle; print(find_bundle(['{NAME}']))"
     command = [sys.executable, "-c", program]
     environment = {"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
     processes = [
@@ -200,7 +200,7 @@ def test_a_local_checkpoint_is_converted_once(
     for name, content in checkpoint.items():
         (folder / name).write_bytes(content)
     bundle = find_bundle([str(folder)])
-    monkeypatch.setattr("hub.convert._write", None)
+    monkeypatch.setattr("dragoman.hub.convert._write", None)
     assert find_bundle([str(folder)]) == bundle
     assert [each.name for each in store.installed()] == [str(folder)]
 
@@ -220,7 +220,7 @@ def test_a_checkpoint_is_converted_without_pytorch(
 import sys
 for name in ("torch", "transformers", "lightning", "onnxscript", "ctranslate2", "datasets", "pandas"):
     sys.modules[name] = None
-from hub.install import find_bundle
+from dragoman.hub.install import find_bundle
 print(find_bundle([{str(folder)!r}]))
 """
     environment = {"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(store.folder)}

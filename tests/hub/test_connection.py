@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from hub import connection
-from hub.connection import HubAccess, StatusError, TemporaryError, read_answer, read_size, retry_after_seconds
-from hub.names import HubError
+from dragoman.hub import connection
+from dragoman.hub.connection import HubAccess, StatusError, TemporaryError, read_answer, read_size, retry_after_seconds
+from dragoman.hub.names import HubError
 from tests.support.paths import ROOT
 from tests.support.scripted_server import (
     Answer,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hub import connection, download
-from hub.connection import HubAccess
-from hub.download import MAX_FILE_BYTES, RemoteFile
-from hub.names import HubError
+from dragoman.hub import connection, download
+from dragoman.hub.connection import HubAccess
+from dragoman.hub.download import MAX_FILE_BYTES, RemoteFile
+from dragoman.hub.names import HubError
 from tests.support.scripted_server import (
     Answer,
     ScriptedServer,

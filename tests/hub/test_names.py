@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.argos import find_package
-from hub.catalog import read_catalog
-from hub.licenses import describe_license, forbids_commercial_use
-from hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
+from dragoman.hub.argos import find_package
+from dragoman.hub.catalog import read_catalog
+from dragoman.hub.licenses import describe_license, forbids_commercial_use
+from dragoman.hub.names import ArgosModel, HubError, LocalModel, Reference, RepositoryModel, parse_name
 from tests.support.fake_hub import FakeHub
 
 

@@ -16,12 +16,12 @@ import pytest
 from ctranslate2.converters import TransformersConverter
 
 from benchmarks.systems import ctranslate2_system
-from hub import connection, download
-from hub.convert import Languages
-from hub.install import find_bundle, install
-from hub.store import Store
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import Bundle
+from dragoman.hub import connection, download
+from dragoman.hub.convert import Languages
+from dragoman.hub.install import find_bundle, install
+from dragoman.hub.store import Store
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, left, pulled_files, refusal
 from tests.support.ctranslate2_models import write_model, write_package
 from tests.support.fake_hub import MIN_LFS_BYTES, TOKEN, FakeHub, Repository
@@ -279,7 +279,7 @@ def test_a_conversion_that_ends_early_leaves_no_bundle(
     hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("export.make_bundle.write_tokenizer", _fail)
+        patch.setattr("dragoman.export.make_bundle.write_tokenizer", _fail)
         with pytest.raises(KeyboardInterrupt):
             install(store, NAME)
     assert not [name for name in left(store) if name.startswith(("bundles", "names"))]

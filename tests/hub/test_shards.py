@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hub.convert import Languages, ModelFiles, convert
-from hub.install import install
-from hub.names import HubError
-from hub.store import Store
-from serve.bundle.bundle import Bundle
+from dragoman.hub.convert import Languages, ModelFiles, convert
+from dragoman.hub.install import install
+from dragoman.hub.names import HubError
+from dragoman.hub.store import Store
+from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, left, pulled_files, refusal
 from tests.support.fake_hub import FakeHub
 from tests.support.shards import INDEX, PICKLED_INDEX, split_checkpoint, write_index

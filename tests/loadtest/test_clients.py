@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from google.rpc.status_pb2 import Status
 
-from loadtest.clients import (
+from dragoman.loadtest.clients import (
     DEADLINE_EXCEEDED,
     NO_RESULT,
     OK,
@@ -21,10 +21,10 @@ from loadtest.clients import (
     Targets,
     open_clients,
 )
-from loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
-from loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
-from protos import translation_pb2_grpc
-from protos.translation_pb2 import (
+from dragoman.loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
+from dragoman.loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
+from dragoman.protos import translation_pb2_grpc
+from dragoman.protos.translation_pb2 import (
     FINISH_REASON_EOS,
     TranslateManyRequest,
     TranslateManyResponse,

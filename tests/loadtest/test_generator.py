@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from loadtest.clients import GONE, OK, Answer, Client
-from loadtest.generator import run_closed_loop, run_open_loop
-from loadtest.plan import LoadPlan, Part
-from loadtest.results import why_void
-from loadtest.samples import Book, Percentiles, Samples, percentile
-from loadtest.scenario import Arrivals, ConstantPhase, LoadRequest, PoissonPhase
+from dragoman.loadtest.clients import GONE, OK, Answer, Client
+from dragoman.loadtest.generator import run_closed_loop, run_open_loop
+from dragoman.loadtest.plan import LoadPlan, Part
+from dragoman.loadtest.results import why_void
+from dragoman.loadtest.samples import Book, Percentiles, Samples, percentile
+from dragoman.loadtest.scenario import Arrivals, ConstantPhase, LoadRequest, PoissonPhase
 
 T = TypeVar("T")
 START_SECONDS = 5.0

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from loadtest.command import LoadCommand
-from loadtest.generator import GeneratorLostError
-from loadtest.protocols import PROTOCOLS
-from loadtest.results import DOCUMENTS, RunResult
-from loadtest.scenario import Scenario, read_scenario
-from loadtest.session import LoadSession
+from dragoman.loadtest.command import LoadCommand
+from dragoman.loadtest.generator import GeneratorLostError
+from dragoman.loadtest.protocols import PROTOCOLS
+from dragoman.loadtest.results import DOCUMENTS, RunResult
+from dragoman.loadtest.scenario import Scenario, read_scenario
+from dragoman.loadtest.session import LoadSession
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
 
@@ -76,7 +76,7 @@ def aligning() -> Iterator[LiveService]:
 def test_texts_of_every_shape_are_answered(
     aligning: LiveService, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loadtest.command.read_scenario", lambda path: never_void(read_scenario(path)))
+    monkeypatch.setattr("dragoman.loadtest.command.read_scenario", lambda path: never_void(read_scenario(path)))
     where: dict[str, Any] = {"grpc_target": aligning.grpc_target, "rest_url": aligning.http_url}
     languages: dict[str, Any] = {"source_language": "auto" if name == "lists" else "en", "target_language": "de"}
     LoadCommand(scenario=name, duration_seconds=1.0, **where, **languages).cli_cmd()
@@ -144,9 +144,9 @@ def test_a_capacity_search_reports_goodput_around_the_capacity(
     live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every rate meets a bound of 60 s."""
-    monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.session.HIGHEST", 2.0)
-    monkeypatch.setattr("loadtest.session.CURVE_SHARES", (1.0, 2.0))
+    monkeypatch.setattr("dragoman.loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr("dragoman.loadtest.session.HIGHEST", 2.0)
+    monkeypatch.setattr("dragoman.loadtest.session.CURVE_SHARES", (1.0, 2.0))
     load(live, tmp_path, "trial_seconds: 0.1", find_capacity=True).cli_cmd()
     output = capsys.readouterr().out
     capacity = json.loads(output.splitlines()[-1])["capacity"]
@@ -159,8 +159,8 @@ def test_a_capacity_that_the_generator_limits_is_void(
     live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No generator is punctual to the nanosecond, so every trial is void."""
-    monkeypatch.setattr("loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr("loadtest.session.LOWEST", 0.5)
+    monkeypatch.setattr("dragoman.loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr("dragoman.loadtest.session.LOWEST", 0.5)
     with pytest.raises(SystemExit):
         load(live, tmp_path, "trial_seconds: 0.1\nmax_lag_seconds: 1e-9", find_capacity=True).cli_cmd()
     document = document_of(capsys)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from loadtest.results import (
+from dragoman.loadtest.results import (
     DOCUMENTS,
     CapacityResult,
     LoadDocument,
@@ -19,10 +19,10 @@ from loadtest.results import (
     ServerPoint,
     ServerResult,
 )
-from loadtest.samples import PercentilePoint, Percentiles
-from loadtest.scenario import PoissonPhase, Scenario
-from loadtest.server_metrics import PhaseTime
-from model.provenance import Provenance
+from dragoman.loadtest.samples import PercentilePoint, Percentiles
+from dragoman.loadtest.scenario import PoissonPhase, Scenario
+from dragoman.loadtest.server_metrics import PhaseTime
+from dragoman.model.provenance import Provenance
 
 PERCENTILES = Percentiles(0.01, 0.02, 0.03, 0.04, 0.05)
 REQUESTS = RequestsResult(11, 10, 9, 0, {"<429> queue_full": 1}, PERCENTILES, None, PERCENTILES)

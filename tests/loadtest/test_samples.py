@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.clients import GONE, OK
-from loadtest.plan import WARM_UP, LoadPlan, Part
-from loadtest.samples import Book, Durations, Percentiles, Samples, curve, percentile
-from loadtest.scenario import LoadRequest, Objective, RequestKind
+from dragoman.loadtest.clients import GONE, OK
+from dragoman.loadtest.plan import WARM_UP, LoadPlan, Part
+from dragoman.loadtest.samples import Book, Durations, Percentiles, Samples, curve, percentile
+from dragoman.loadtest.scenario import LoadRequest, Objective, RequestKind
 
 TEXTS_OF_A_REQUEST = ("One.", "Two.")
 # Latency, outcome, time to the first part.

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from loadtest.command import _READY_MADE
-from loadtest.plan import WARM_UP, LoadPlan, draw_plan
-from loadtest.protocols import PROTOCOLS
-from loadtest.scenario import (
+from dragoman.loadtest.command import _READY_MADE
+from dragoman.loadtest.plan import WARM_UP, LoadPlan, draw_plan
+from dragoman.loadtest.protocols import PROTOCOLS
+from dragoman.loadtest.scenario import (
     Arrivals,
     BurstPhase,
     ConstantPhase,

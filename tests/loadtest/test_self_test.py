@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from loadtest.self_test import SelfTestCommand, SelfTestResult
+from dragoman.loadtest.self_test import SelfTestCommand, SelfTestResult
 
 FINE = SelfTestResult(2.0, 1.4, 1.38, 0.01, 6000, 0, None)
 

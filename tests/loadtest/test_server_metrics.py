@@ -1,6 +1,6 @@
 """The metrics of a real server."""
 
-from loadtest.server_metrics import PHASES, ServerState, phase_times, rows_per_step, together
+from dragoman.loadtest.server_metrics import PHASES, ServerState, phase_times, rows_per_step, together
 from tests.support.live import LiveService
 
 

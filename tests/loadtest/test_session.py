@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.session import find_capacity
+from dragoman.loadtest.session import find_capacity
 
 
 def search(capacity: float, first_rate: float = 20.0) -> tuple[float | None, list[float]]:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.network.translation_model import DecoderState
-from model.search import Hypothesis, beam_search, normalize
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID
+from dragoman.model.network.translation_model import DecoderState
+from dragoman.model.search import Hypothesis, beam_search, normalize
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
 
 A, B, C = 4, 5, 6
 VOCABULARY = 7

@@ -6,7 +6,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from model.scoring import RESAMPLES, Estimate, Measure, measure
+from dragoman.model.scoring import RESAMPLES, Estimate, Measure, measure
 
 WORDS = ("the", "red", "green", "old", "house", "garden", "river", "dog", "sees", "finds", "and", "under", "today")
 

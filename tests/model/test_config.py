@@ -6,8 +6,16 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from model.config import RECIPES, Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig, recipe_path
-from model.errors import RunError
+from dragoman.model.config import (
+    RECIPES,
+    Direction,
+    RunConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TransformerConfig,
+    recipe_path,
+)
+from dragoman.model.errors import RunError
 
 CONFIG = RunConfig(directions=(Direction(source="no", target="de"),), model=TransformerConfig(d_model=64, heads=2))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sacrebleu import sentence_bleu
 
 from dragoman import command_line
-from model.consensus import choose
+from dragoman.model.consensus import choose
 
 WORDS = ("ein", "Hund", "läuft", "rennt", ".")
 SENTENCES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from model.errors import describe_os_error, reason_of
+from dragoman.model.errors import describe_os_error, reason_of
 
 
 @pytest.mark.parametrize(

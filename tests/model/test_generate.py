@@ -7,10 +7,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from model.network.translation_model import TranslationModel
-from model.search import Generated, generate_beam, generate_greedy
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID
-from serve.search.options import SearchOptions
+from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.search import Generated, generate_beam, generate_greedy
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID
+from dragoman.serve.search.options import SearchOptions
 from tests.support import search_reference
 from tests.support.search_reference import Found, Tokens
 from tests.support.toy import OPTIONS, random_model, random_sources

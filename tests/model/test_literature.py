@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from model.data.corpus import read_corpus
-from model.data.multi30k import FOLDER_VARIABLE
-from model.scoring import measure, measure_as_literature, tokenize_as_literature
+from dragoman.model.data.corpus import read_corpus
+from dragoman.model.data.multi30k import FOLDER_VARIABLE
+from dragoman.model.scoring import measure, measure_as_literature, tokenize_as_literature
 from tests.support.paths import ROOT
 
 DATA = Path(os.environ.get(FOLDER_VARIABLE, ROOT.parent / "shared" / "data" / "multi30k"))

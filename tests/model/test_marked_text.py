@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.provenance import MarkError, fill
+from dragoman.model.provenance import MarkError, fill
 
 TEXT = "before\n<!-- table -->\nold\n<!-- /table -->\nafter <!-- maps --><!-- /maps -->\n"
 

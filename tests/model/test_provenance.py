@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from model.provenance import Provenance, command_line
+from dragoman.model.provenance import Provenance, command_line
 
 
 class Shape(BaseModel):

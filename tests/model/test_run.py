@@ -8,8 +8,8 @@ from shutil import copytree
 import pytest
 import torch
 
-from model.errors import RunError
-from model.run import RunFolder, whole, write_whole
+from dragoman.model.errors import RunError
+from dragoman.model.run import RunFolder, whole, write_whole
 from tests.support.toy import TOY_CONFIG
 
 

@@ -4,7 +4,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from model.scoring import bleu_metric, score
+from dragoman.model.scoring import bleu_metric, score
 
 REFERENCES = ["Two dogs run over the green field.", "A man in a red coat sings a song.", "The sea is calm today."]
 TRANSLATIONS = [REFERENCES[0], "A man in a coat sings a red song.", "the sea is calm today."]

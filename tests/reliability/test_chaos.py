@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from dragoman import command_line
-from loadtest.clients import OK
-from loadtest.reliability.chaos import FAULTS, LOST_CONNECTION, Fault, Findings, Load, run_round
-from loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, start_replicas
-from loadtest.scenario import RequestKind
-from serve.host.server_process import ServerProcessError
+from dragoman.loadtest.clients import OK
+from dragoman.loadtest.reliability.chaos import FAULTS, LOST_CONNECTION, Fault, Findings, Load, run_round
+from dragoman.loadtest.reliability.replicas import PROTOCOLS, Replicas, alone, start_replicas
+from dragoman.loadtest.scenario import RequestKind
+from dragoman.serve.host.server_process import ServerProcessError
 from tests.support import served_fakes
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from loadtest.generator import Generators
+    from dragoman.loadtest.generator import Generators
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -102,9 +102,9 @@ def test_an_outcome_that_the_fault_does_not_explain_exits_with_status_1(
     def command(bundle: Path, *ports: int, **_: object) -> list[str]:
         return served_fakes.command(bundle, (ports[0], ports[1]))
 
-    monkeypatch.setattr("loadtest.reliability.chaos.server_command", command)
+    monkeypatch.setattr("dragoman.loadtest.reliability.chaos.server_command", command)
     unexplained = tuple(replace(fault, outcomes=frozenset({OK})) for fault in FAULTS)
-    monkeypatch.setattr("loadtest.reliability.chaos.FAULTS", unexplained)
+    monkeypatch.setattr("dragoman.loadtest.reliability.chaos.FAULTS", unexplained)
     options = ["--only=nothing,server killed", "--rate=20", "--round-seconds=2.5", f"--timeout-seconds={WAIT_SECONDS}"]
     with pytest.raises(SystemExit) as ended:
         command_line.run("load chaos", [str(bundle_path), *options])

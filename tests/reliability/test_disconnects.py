@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from protos.translation_pb2 import TranslateRequest
+from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import (
     STREAM_METHOD,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import grpc
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.host.server_process import HOST, reserve_ports
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.serve.host.server_process import HOST, reserve_ports
 from tests.support.certificates import Authority
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.processes import start_process

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.host.server_process import HOST, is_ready, reserve_ports
+from dragoman.serve.host.server_process import HOST, is_ready, reserve_ports
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.processes import start_process

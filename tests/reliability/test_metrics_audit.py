@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.translation_pb2 import TranslateRequest
+from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.promises import Measured

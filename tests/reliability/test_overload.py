@@ -19,10 +19,10 @@ import grpc
 import numpy as np
 import pytest
 
-from protos.translation_pb2 import TranslateRequest
-from serve.errors import ServiceError
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.options import SearchOptions
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.options import SearchOptions
 from tests.support.engines import Bench
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.fakes import ENDLESS_ID, FakeModel

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.clients import OK
-from loadtest.generator import Generators
-from loadtest.reliability.chaos import ANSWERED, LOST_CONNECTION, Fault, Load, run_round
-from loadtest.reliability.replicas import START_SECONDS, Replicas, alone, start_replicas
-from loadtest.reliability.soak import ADMIN_KEY, replace_model
-from loadtest.scenario import RequestKind
-from serve.host.server_process import server_command
+from dragoman.loadtest.clients import OK
+from dragoman.loadtest.generator import Generators
+from dragoman.loadtest.reliability.chaos import ANSWERED, LOST_CONNECTION, Fault, Load, run_round
+from dragoman.loadtest.reliability.replicas import START_SECONDS, Replicas, alone, start_replicas
+from dragoman.loadtest.reliability.soak import ADMIN_KEY, replace_model
+from dragoman.loadtest.scenario import RequestKind
+from dragoman.serve.host.server_process import server_command
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT
 from tests.support.processes import children

@@ -13,12 +13,12 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.host.state import State
-from serve.keys.account import PORTION
-from serve.keys.limits import KeyLimits, period_start
-from serve.keys.store import KeyStore
-from serve.keys.usage import UsageStore
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.account import PORTION
+from dragoman.serve.keys.limits import KeyLimits, period_start
+from dragoman.serve.keys.store import KeyStore
+from dragoman.serve.keys.usage import UsageStore
 from tests.support.live import TRANSLATE_METHOD, eventually
 from tests.support.paths import ROOT
 from tests.support.processes import children

@@ -21,8 +21,8 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS
 from tests.support.fakes import EOS_ID, FakeModel, translate
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, eventually, run_service

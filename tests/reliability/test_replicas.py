@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.clients import OK
-from loadtest.generator import Generators
-from loadtest.reliability.chaos import REPLICA_FAULTS, Fault, Findings, Load, run_round
-from loadtest.reliability.replicas import (
+from dragoman.loadtest.clients import OK
+from dragoman.loadtest.generator import Generators
+from dragoman.loadtest.reliability.chaos import REPLICA_FAULTS, Fault, Findings, Load, run_round
+from dragoman.loadtest.reliability.replicas import (
     PROTOCOLS,
     Replicas,
     ServedProcess,
@@ -21,8 +21,8 @@ from loadtest.reliability.replicas import (
     find_nginx,
     start_replicas,
 )
-from loadtest.scenario import RequestKind
-from serve.host.server_process import is_ready
+from dragoman.loadtest.scenario import RequestKind
+from dragoman.serve.host.server_process import is_ready
 from tests.support import served_fakes
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.paths import ROOT

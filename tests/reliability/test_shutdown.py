@@ -48,7 +48,7 @@ from dragoman import command_line
 
 class Finder:
     def find_spec(self, name, *arguments):
-        if name == "serve.app":
+        if name == "dragoman.serve.app":
             print("imports", flush=True)
             threading.Event().wait()
 

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.inference_pb2 import ModelInferRequest
-from protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateStreamResponse
-from serve.http.limits import HttpLimits
+from dragoman.protos.inference_pb2 import ModelInferRequest
+from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateRequest, TranslateStreamResponse
+from dragoman.serve.http.limits import HttpLimits
 from tests.support.conversation import MANY_METHOD
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import STREAM_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
@@ -30,8 +30,8 @@ NARROW = [("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)]
 @pytest.fixture
 def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveService]:
     """A service with a short timeout for slow readers."""
-    monkeypatch.setattr("serve.grpc.call.SEND_TIMEOUT_SECONDS", SEND_SECONDS)
-    monkeypatch.setattr("serve.service.open_port", open_narrow_port)
+    monkeypatch.setattr("dragoman.serve.grpc.call.SEND_TIMEOUT_SECONDS", SEND_SECONDS)
+    monkeypatch.setattr("dragoman.serve.service.open_port", open_narrow_port)
     limits = HttpLimits(send_seconds=SEND_SECONDS, sweep_seconds=0.1)
     with run_service(bundle_path, http_limits=limits, queue_limit=64) as service:
         yield service

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dragoman import command_line
-from loadtest.reliability.replicas import Replicas
-from loadtest.reliability.soak import MAX_GROWTH_MEBIBYTES, MIX, MORE, growth_per_hour, leaks, mismatches
-from loadtest.server_metrics import ServerState
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.loadtest.reliability.replicas import Replicas
+from dragoman.loadtest.reliability.soak import MAX_GROWTH_MEBIBYTES, MIX, MORE, growth_per_hour, leaks, mismatches
+from dragoman.loadtest.server_metrics import ServerState
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support import served_fakes
 from tests.support.fake_bundles import direction, put_bundle
 from tests.support.promises import Measured
@@ -30,7 +30,7 @@ def command(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("alpha beta.\none two three.\n", encoding="utf-8")
     monkeypatch.setattr(
-        "loadtest.reliability.soak.server_command", lambda models, *ports: served_fakes.command(models, ports)
+        "dragoman.loadtest.reliability.soak.server_command", lambda models, *ports: served_fakes.command(models, ports)
     )
     return [str(put_bundle(tmp_path / "bundle", tokenizer, direction("en-de"))), f"--sentences={sentences}"]
 
@@ -79,7 +79,9 @@ def test_an_outcome_that_a_kind_does_not_explain_is_a_problem(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blank texts are rejected although answers are expected."""
-    monkeypatch.setattr("loadtest.reliability.soak.MIX", [("blank", {"grpc": 1}, {"text": " "}, frozenset({"ok"}))])
+    monkeypatch.setattr(
+        "dragoman.loadtest.reliability.soak.MIX", [("blank", {"grpc": 1}, {"text": " "}, frozenset({"ok"}))]
+    )
     found, status = soak(command, capsys, 0.5)
     assert status == 1
     assert ["INVALID_ARGUMENT" in problem for problem in found["problems"]] == [True]

@@ -14,12 +14,12 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
-from serve.bundle.bundle import BundleError
-from serve.host.server_process import reserve_ports
-from serve.http.server import ListenError
-from serve.registry.lifecycle import Stage
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.host.server_process import reserve_ports
+from dragoman.serve.http.server import ListenError
+from dragoman.serve.registry.lifecycle import Stage
 from tests.support.fake_bundles import LONG_TEXT, make_golden, write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service

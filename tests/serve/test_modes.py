@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serve.app import open_dispatcher
-from serve.bundle.bundle import Bundle
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.options import SearchOptions
-from serve.settings import ServeSettings
+from dragoman.serve.app import open_dispatcher
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.settings import ServeSettings
 
 SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 30).tolist(), 2) for seed in range(60)]
 # Target tokens and token scores of the best translation.
@@ -20,7 +20,7 @@ Found = tuple[tuple[int, ...], tuple[float, ...]]
 
 @pytest.fixture(autouse=True)
 def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.settings.available_cpus", lambda: 2)
+    monkeypatch.setattr("dragoman.serve.settings.available_cpus", lambda: 2)
 
 
 def translate(settings: ServeSettings) -> list[Found]:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from export.imports.common import ImportOptions
-from export.imports.golden import golden_samples
-from export.imports.hugging_face import import_checkpoint
-from export.make_bundle import BundleOptions, write_bundle
-from protos.translation_pb2 import ListModelsRequest, ListModelsResponse, TranslateRequest
-from serve.bundle.bundle import Bundle
-from serve.bundle.language_codes import flores_codes
-from serve.registry.engine_models import load_models
-from serve.runtime.onnx_runtime import why_no_kernels
+from dragoman.export.imports.common import ImportOptions
+from dragoman.export.imports.golden import golden_samples
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.protos.translation_pb2 import ListModelsRequest, ListModelsResponse, TranslateRequest
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.language_codes import flores_codes
+from dragoman.serve.registry.engine_models import load_models
+from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 from tests.support.live import LiveService, run_service
 from tests.support.marian import make_texts
 from tests.support.multilingual import write_nllb

@@ -9,15 +9,15 @@ from typing import Any
 import grpc
 import pytest
 
-from export.make_bundle import BundleOptions
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import AttentionHead
-from serve.edge.load_shedding import LoadShedder
-from serve.engine.native.engine import NativeEngine
-from serve.registry.engine_models import load_models
-from serve.runtime.onnx_runtime import why_no_kernels
+from dragoman.export.make_bundle import BundleOptions
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import AttentionHead
+from dragoman.serve.edge.load_shedding import LoadShedder
+from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.registry.engine_models import load_models
+from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.toy import export_model, random_model
 

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from serve.compat.open_inference.grpc import PROBES
-from serve.settings import ServeSettings
+from dragoman.serve.compat.open_inference.grpc import PROBES
+from dragoman.serve.settings import ServeSettings
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
 

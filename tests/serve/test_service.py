@@ -14,8 +14,8 @@ from shutil import copytree, rmtree
 
 import pytest
 
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle
-from serve.runtime.sessions import load_sessions
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.live import eventually, run_service
 from tests.support.paths import ROOT
 from tests.support.promises import Measured

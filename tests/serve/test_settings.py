@@ -7,9 +7,9 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from dragoman import command_line
-from hub.serve_command import ServeModelsCommand
-from serve.host.system import available_cpus
-from serve.settings import ModelSettings, ServeSettings
+from dragoman.hub.serve_command import ServeModelsCommand
+from dragoman.serve.host.system import available_cpus
+from dragoman.serve.settings import ModelSettings, ServeSettings
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_value_out_of_range_is_rejected_by_name(option: dict[str, object]) -> 
 def test_the_mode_sets_engines_and_threads_unless_they_are_given(
     options: dict[str, object], engines: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.settings.available_cpus", lambda: 6)
+    monkeypatch.setattr("dragoman.serve.settings.available_cpus", lambda: 6)
     command = ServeSettings.model_validate(options)
     assert (command.engine_count, command.engine_threads) == (engines, threads)
 

@@ -13,13 +13,13 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from protos.inference_pb2 import DESCRIPTOR as INFERENCE
-from protos.translation_pb2 import DESCRIPTOR as TRANSLATION
-from serve.bundle.manifest import Manifest
-from serve.commands.serve import ServeCommand
-from serve.errors import ERRORS
-from serve.runtime.cuda.driver import Gpu, GpuCollector
-from serve.settings import ModelSettings, ServeSettings
+from dragoman.protos.inference_pb2 import DESCRIPTOR as INFERENCE
+from dragoman.protos.translation_pb2 import DESCRIPTOR as TRANSLATION
+from dragoman.serve.bundle.manifest import Manifest
+from dragoman.serve.commands.serve import ServeCommand
+from dragoman.serve.errors import ERRORS
+from dragoman.serve.runtime.cuda.driver import Gpu, GpuCollector
+from dragoman.serve.settings import ModelSettings, ServeSettings
 from tests.snapshots.snapshot import check
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT

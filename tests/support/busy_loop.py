@@ -16,9 +16,9 @@ from statistics import median
 from benchmarks.systems.engine import specs_of
 from benchmarks.systems.native_engine import LiveNativeEngines, settings_of
 from benchmarks.systems.translating import SourceSentence, draw_sentences
-from serve.bundle.bundle import Bundle
-from serve.engine.native.model import open_model
-from serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.engine.native.model import open_model
+from dragoman.serve.scheduler.sequence import SequenceSpec
 
 BURSTS_SECONDS = (0.0, 0.0003, 0.001, 0.004)
 PASSES, ROUNDS, SENTENCES, TOKENS = 3, 5, 1000, 16

@@ -15,7 +15,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, Ret
 from google.rpc.status_pb2 import Status
 from grpc_status.rpc_status import from_call
 
-from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from tests.support.conversation import MANY_METHOD
 from tests.support.live import STREAM_METHOD, TRANSLATE_METHOD, WAIT_SECONDS, LiveService
 

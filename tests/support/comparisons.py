@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from export.answer import Answer
-from export.source_model import Exportable
-from export.verify.reference import Reference
-from export.verify.sync_engine import SyncEngine
-from serve.bundle.bundle import Bundle
-from serve.runtime.sessions import load_sessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.answer import Answer
+from dragoman.export.source_model import Exportable
+from dragoman.export.verify.reference import Reference
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 
 TOGETHER = 50
 

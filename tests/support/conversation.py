@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
+from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from tests.support.live import WAIT_SECONDS, LiveService
 
 MANY_METHOD = "/dragoman.v1.TranslationService/TranslateMany"

@@ -6,16 +6,16 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
-import export.graph_decoder  # noqa: F401 - the memory of the library is not that of the conversion
+import dragoman.export.graph_decoder  # noqa: F401 - the memory of the library is not that of the conversion
 from benchmarks.harness.process import peak_bytes
-from export.imports.common import ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.imports.golden import golden_samples
-from export.imports.hugging_face import import_checkpoint
-from export.imports.marian_files import import_marian_files
-from export.imports.marian_folder import is_marian_folder
-from export.make_bundle import BundleOptions, write_bundle
-from serve.bundle.manifest import Precision
+from dragoman.export.imports.common import ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.imports.golden import golden_samples
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.export.imports.marian_files import import_marian_files
+from dragoman.export.imports.marian_folder import is_marian_folder
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.serve.bundle.manifest import Precision
 
 ASKED = ImportOptions("en", "de", 64, 16)
 SENTENCES = 4

@@ -14,11 +14,11 @@ from ctranslate2.specs import TransformerSpec
 from numpy.typing import NDArray
 
 from benchmarks.systems import ctranslate2_system
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.imports.ctranslate2_files import TYPES, Variable
-from model.network.transformer import Transformer
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.imports.ctranslate2_files import TYPES, Variable
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.toy import random_model
 
 LIMIT = 20

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.scheduler import Scheduler
 from tests.support.native_build import needs_compiler
 from tests.support.native_loop import DrivenScheduler
 from tests.support.schedulers import make_python_scheduler, maker_of

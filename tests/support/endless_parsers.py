@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from itertools import count
 
-from serve.documents.parsers import PARSE
-from serve.edge.form_parser import PARSE_FORM
-from serve.glossaries.parsers import READ
-from serve.sandbox.frames import Item
-from serve.sandbox.worker import Parser
+from dragoman.serve.documents.parsers import PARSE
+from dragoman.serve.edge.form_parser import PARSE_FORM
+from dragoman.serve.glossaries.parsers import READ
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.worker import Parser
 
 
 def _compute(_: list[Item]) -> Iterator[Item]:

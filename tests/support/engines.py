@@ -7,13 +7,13 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from serve.engine.engine import Engine
-from serve.observability.metrics import Metrics
-from serve.scheduler.request_scheduler import RequestScheduler
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence, SequenceState
-from serve.search.hypothesis import FinishReason
-from serve.search.options import SearchOptions
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.request_scheduler import RequestScheduler
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.search.options import SearchOptions
 from tests.support.fakes import CONTINUING_IDS, FakeClock, FakeModel, fake_manifest
 
 MAX_TARGET_TOKENS = 30

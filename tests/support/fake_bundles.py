@@ -4,8 +4,8 @@ from itertools import product
 from pathlib import Path
 from shutil import rmtree
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import (
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     GRAPH_FILES,
     WEIGHTS_FILE,
@@ -14,8 +14,8 @@ from serve.bundle.bundle import (
     write_golden,
     write_manifest,
 )
-from serve.bundle.manifest import AttentionHead, BundleDirection, GoldenSentence
-from serve.settings import ServeSettings
+from dragoman.serve.bundle.manifest import AttentionHead, BundleDirection, GoldenSentence
+from dragoman.serve.settings import ServeSettings
 from tests.support.fakes import EOS_ID, ONE_DIRECTION, FakeModel, fake_manifest, translate
 
 MAX_SOURCE_TOKENS = 60

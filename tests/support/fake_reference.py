@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.search.options import SearchOptions
+from dragoman.serve.search.options import SearchOptions
 from tests.support.fakes import BOS_ID, CONTINUING_IDS, EOS_ID, next_attention, next_logits
 from tests.support.search_reference import Found, search
 

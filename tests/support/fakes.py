@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.manifest import (
+from dragoman.serve.bundle.manifest import (
     DECODER_INPUTS,
     ENCODER_INPUTS,
     LOGITS,
@@ -25,9 +25,9 @@ from serve.bundle.manifest import (
     Provenance,
     StateSpec,
 )
-from serve.bundle.tokenizer_spec import SentencePieceSpec
-from serve.runtime.model import NO_ROWS, HostScores
-from serve.search.hypothesis import FinishReason
+from dragoman.serve.bundle.tokenizer_spec import SentencePieceSpec
+from dragoman.serve.runtime.model import NO_ROWS, HostScores
+from dragoman.serve.search.hypothesis import FinishReason
 
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 FIRST_ID = 3

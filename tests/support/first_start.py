@@ -22,7 +22,7 @@ from typing import Any
 from sentencepiece import sentencepiece_model_pb2
 
 from benchmarks.harness.process import peak_bytes
-from serve.host.server_process import HOST, ServerProcess, reserve_ports
+from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports
 from tests.support.fake_hub import FakeHub, Repository, run_hub
 from tests.support.marian import (
     EOS_PIECE,

@@ -12,10 +12,10 @@ from typing import Literal
 import httpx
 import numpy as np
 
-from loadtest.clients import OK, Targets, open_clients
-from loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
-from serve.clients.channel import ClientSettings
-from serve.host.server_process import HOST, ServerProcess, reserve_ports
+from dragoman.loadtest.clients import OK, Targets, open_clients
+from dragoman.loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
+from dragoman.serve.clients.channel import ClientSettings
+from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports
 from tests.support.attacks.families import FAMILIES
 from tests.support.attacks.run import Attack, Outcome, run_attack
 from tests.support.certificates import Authority

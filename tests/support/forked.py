@@ -27,7 +27,13 @@ import pytest
 
 from tests.support.paths import ROOT
 
-IMPORTED = ("dragoman", "serve.app", "serve.clients.translate", "hub.serve_command", "tests.support.live")
+IMPORTED = (
+    "dragoman",
+    "dragoman.serve.app",
+    "dragoman.serve.clients.translate",
+    "dragoman.hub.serve_command",
+    "tests.support.live",
+)
 TEMPLATE = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -107,7 +113,7 @@ def forked_servers() -> Iterator[None]:
     """Forks what `ServerProcess` starts."""
     with pytest.MonkeyPatch.context() as patch:
         forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedPopen})
-        patch.setattr("serve.host.server_process.subprocess", forking)
+        patch.setattr("dragoman.serve.host.server_process.subprocess", forking)
         yield
 
 

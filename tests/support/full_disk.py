@@ -2,7 +2,7 @@
 
 from sqlalchemy import event
 
-from serve.host.state import State
+from dragoman.serve.host.state import State
 
 
 def fill_database(state: State) -> None:

@@ -8,13 +8,13 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
-from model.data.batches import pad
-from model.network.recurrent import Recurrent
-from model.network.transformer import Transformer
-from model.tokenizer.tokenizer import BOS_ID
-from serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle
-from serve.bundle.manifest import AttentionHead
-from serve.runtime.placement import ModelSessions
+from dragoman.model.data.batches import pad
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.tokenizer.tokenizer import BOS_ID
+from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle
+from dragoman.serve.bundle.manifest import AttentionHead
+from dragoman.serve.runtime.placement import ModelSessions
 from tests.support.stepping import each, logits_of_step
 from tests.support.toy import OPTIONS, random_sources
 

@@ -30,8 +30,8 @@ from pydantic_settings import BaseSettings
 from sentencepiece import sentencepiece_model_pb2
 
 from benchmarks.harness.process import peak_bytes
-from serve.bundle.bundle import MANIFEST_FILE, BundleError
-from serve.bundle.files import MAX_CHARACTERS
+from dragoman.serve.bundle.bundle import MANIFEST_FILE, BundleError
+from dragoman.serve.bundle.files import MAX_CHARACTERS
 from tests.support.bundles import reseal
 from tests.support.mutations import draw_bytes, draw_json, draw_message, draw_safetensors
 from tests.support.paths import ROOT
@@ -67,8 +67,8 @@ def mutate_bundle(data: DataObject, folder: Path) -> None:
 
 def load_bundle(data: DataObject, folder: Path) -> None:
     """Changes a file of a bundle and loads the bundle as the service does."""
-    from serve.app import open_dispatcher  # noqa: PLC0415 - imports of models need no ONNX Runtime
-    from serve.settings import ServeSettings  # noqa: PLC0415 - see above
+    from dragoman.serve.app import open_dispatcher  # noqa: PLC0415 - imports of models need no ONNX Runtime
+    from dragoman.serve.settings import ServeSettings  # noqa: PLC0415 - see above
 
     mutate_bundle(data, folder)
 
@@ -92,14 +92,14 @@ def run_command(make: Callable[[Path, Path], BaseSettings], data: DataObject, fo
 
 def inspect(folder: Path, other: Path) -> BaseSettings:
     """Returns `dragoman inspect` without a picture, which takes seconds."""
-    from export.inspect.command import InspectCommand  # noqa: PLC0415 - as above
+    from dragoman.export.inspect.command import InspectCommand  # noqa: PLC0415 - as above
 
     return InspectCommand(bundle=folder, json_file=other / "figures.json")
 
 
 def verify(folder: Path, other: Path) -> BaseSettings:
     """Returns `dragoman verify` for one sentence, without a comparison with PyTorch."""
-    from export.verify.command import VerifyCommand  # noqa: PLC0415 - as above
+    from dragoman.export.verify.command import VerifyCommand  # noqa: PLC0415 - as above
 
     pairs = other / "pairs.en-de.tsv"
     pairs.write_text("bird\tVogel\n", encoding="utf-8")
@@ -110,7 +110,7 @@ def verify(folder: Path, other: Path) -> BaseSettings:
 
 def evaluate(folder: Path, other: Path) -> BaseSettings:
     """Returns `dragoman evaluate` for one sentence."""
-    from export.evaluate.command import EvaluateCommand  # noqa: PLC0415 - as above
+    from dragoman.export.evaluate.command import EvaluateCommand  # noqa: PLC0415 - as above
 
     pairs = other / "pairs.en-de.tsv"
     pairs.write_text("bird\tVogel\n", encoding="utf-8")
@@ -119,16 +119,16 @@ def evaluate(folder: Path, other: Path) -> BaseSettings:
 
 def export(folder: Path, other: Path) -> BaseSettings:
     """Returns `dragoman export` from the bundle, as of a training run."""
-    from export.command import ExportCommand  # noqa: PLC0415 - as above
+    from dragoman.export.command import ExportCommand  # noqa: PLC0415 - as above
 
     return ExportCommand(run=folder, out=other / "out")
 
 
 def import_model(data: DataObject, folder: Path) -> None:
     """Changes a file of a model in another toolkit's format and imports the model."""
-    from export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - loads PyTorch
-    from export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415 - see above
-    from export.imports.marian import import_marian  # noqa: PLC0415 - see above
+    from dragoman.export.imports.common import ImportedModelError, ImportOptions  # noqa: PLC0415 - loads PyTorch
+    from dragoman.export.imports.ctranslate2 import import_ctranslate2  # noqa: PLC0415 - see above
+    from dragoman.export.imports.marian import import_marian  # noqa: PLC0415 - see above
 
     read = import_marian if (folder / "vocab.json").exists() else import_ctranslate2
     files = sorted(path for path in folder.iterdir() if path.is_file())

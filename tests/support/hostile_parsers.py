@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from serve.sandbox.frames import Item
-from serve.sandbox.worker import Parser, Refusal
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.worker import Parser, Refusal
 
 _kept = list[bytes]()
 

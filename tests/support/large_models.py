@@ -12,8 +12,8 @@ import yaml
 from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2
 
-from export.imports.fairseq import SENTENCEPIECE_FILE, fairseq_pieces
-from export.imports.multilingual import M2M100_LANGUAGES
+from dragoman.export.imports.fairseq import SENTENCEPIECE_FILE, fairseq_pieces
+from dragoman.export.imports.multilingual import M2M100_LANGUAGES
 from tests.support.marian import marian_vocabulary, train_pieces
 from tests.support.t5 import MADLAD_LANGUAGES, t5_pieces
 

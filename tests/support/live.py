@@ -21,30 +21,30 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from protos.translation_pb2 import (
+from dragoman.protos.translation_pb2 import (
     ScoreRequest,
     ScoreResponse,
     TranslateRequest,
     TranslateResponse,
     TranslateStreamResponse,
 )
-from serve.app import build_service
-from serve.bundle.bundle import (
+from dragoman.serve.app import build_service
+from dragoman.serve.bundle.bundle import (
     Bundle,
 )
-from serve.edge import reader as http_reader
-from serve.engine.engine import Engine
-from serve.host import event_loop
-from serve.http.limits import HttpLimits
-from serve.observability.batch import Batch
-from serve.observability.metrics import _Merged
-from serve.registry.loader import LoadModels
-from serve.registry.pipeline import Pipeline
-from serve.runtime.model import Model
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence as EngineSequence
-from serve.service import Service
-from serve.settings import ServeSettings
+from dragoman.serve.edge import reader as http_reader
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.host import event_loop
+from dragoman.serve.http.limits import HttpLimits
+from dragoman.serve.observability.batch import Batch
+from dragoman.serve.observability.metrics import _Merged
+from dragoman.serve.registry.loader import LoadModels
+from dragoman.serve.registry.pipeline import Pipeline
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence as EngineSequence
+from dragoman.serve.service import Service
+from dragoman.serve.settings import ServeSettings
 from tests.support.fakes import FakeModel
 
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"

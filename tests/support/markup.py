@@ -8,11 +8,11 @@ from xml.etree import ElementTree as ET
 import numpy as np
 from hypothesis import strategies as st
 
-from serve.protect.alignment import Alignment
-from serve.protect.markup.elements import MarkupOptions
-from serve.protect.markup.sentences import Split, read_document
-from serve.protect.markup.tags import place_tags
-from serve.translation.segments import SegmentedText
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.elements import MarkupOptions
+from dragoman.serve.protect.markup.sentences import Split, read_document
+from dragoman.serve.protect.markup.tags import place_tags
+from dragoman.serve.translation.segments import SegmentedText
 
 # Returns the translation of a sentence and its alignment, by tokens.
 Translate = Callable[[str], tuple[str, Alignment]]

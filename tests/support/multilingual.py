@@ -23,11 +23,11 @@ from transformers import (
     MBartForConditionalGeneration,
 )
 
-from export.imports.common import ImportOptions
-from export.imports.hugging_face import import_checkpoint
-from export.imports.multilingual import M2M100_LANGUAGES, MBART50_TOKENS
-from export.source_model import find_direction
-from serve.bundle.language_codes import flores_codes
+from dragoman.export.imports.common import ImportOptions
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.export.imports.multilingual import M2M100_LANGUAGES, MBART50_TOKENS
+from dragoman.export.source_model import find_direction
+from dragoman.serve.bundle.language_codes import flores_codes
 from tests.support.marian import WORDS, fill, make_texts, pieces_of, translate_words
 from tests.support.training import train
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.native.build import OBJECTS, OPTIONS, SOURCES, WARNINGS, compile_object, digest, find_compiler
+from dragoman.serve.native.build import OBJECTS, OPTIONS, SOURCES, WARNINGS, compile_object, digest, find_compiler
 from tests.support.paths import ROOT
 
 LOOP = SOURCES / "loop"

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from serve.bundle.manifest import STEP_INPUTS
+from dragoman.serve.bundle.manifest import STEP_INPUTS
 from tests.support.native_reference import Array, Shape, Transformer
 
 

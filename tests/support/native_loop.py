@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from serve.engine.native.engine import NativeEngine
-from serve.engine.native.records import End, Failure
-from serve.engine.native.scheduler import NativeScheduler
-from serve.errors import ServiceError
-from serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
-from serve.observability.metrics import SEQUENCE_BUCKETS, Metrics
-from serve.observability.request_metrics import LATENCY_BUCKETS
-from serve.scheduler.sequence import DecodingSequence, SequenceState
+from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.engine.native.records import End, Failure
+from dragoman.serve.engine.native.scheduler import NativeScheduler
+from dragoman.serve.errors import ServiceError
+from dragoman.serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
+from dragoman.serve.observability.metrics import SEQUENCE_BUCKETS, Metrics
+from dragoman.serve.observability.request_metrics import LATENCY_BUCKETS
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
 from tests.support.engines import STEP_TIMEOUT_SECONDS, AnyBench
 from tests.support.fakes import BOS_ID, CONTINUING_IDS, EOS_ID, VOCABULARY, FakeClock
 from tests.support.native_build import loop_library

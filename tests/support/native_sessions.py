@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from serve.runtime.onnx_runtime import session_options
+from dragoman.serve.runtime.onnx_runtime import session_options
 from tests.support.native_graphs import cache_names, choose_graph, encode_graph, step_graph
 from tests.support.native_reference import Transformer, cache_arrays
 

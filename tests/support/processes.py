@@ -19,7 +19,7 @@ import sys
 import threading
 from functools import partial
 from dragoman import command_line
-import serve.app
+import dragoman.serve.app
 from tests.support.fakes import FakeModel
 from tests.support.fake_bundles import GOLDEN
 
@@ -39,7 +39,7 @@ def load(settings, bundle):
         threading.Event().wait()
     return [Model(4)]
 
-serve.app.serve = partial(serve.app.serve, load=load)
+dragoman.serve.app.serve = partial(dragoman.serve.app.serve, load=load)
 options = "--host 127.0.0.1 --http-port 0 --grpc-port 0 --lame-duck-seconds 0 --engines 1 --slots 4"
 command_line.run("serve", [*options.split(), *sys.argv[2:]])
 """

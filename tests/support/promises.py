@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from model.provenance import MarkError, Provenance, fill
+from dragoman.model.provenance import MarkError, Provenance, fill
 
 # The text of each promise in the table.
 PROMISES = {

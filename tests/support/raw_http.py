@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from serve.http.limits import HttpLimits
-from serve.http.server import open_port
+from dragoman.serve.http.limits import HttpLimits
+from dragoman.serve.http.server import open_port
 from tests.support.certificates import Authority
 from tests.support.live import WAIT_SECONDS, LiveService, run_service
 
@@ -139,6 +139,6 @@ def serve_narrow(
     authority = Authority(folder) if transport == "tls" else None
     secured = {} if authority is None else authority.settings()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("serve.service.open_port", open_narrow_port)
+        patch.setattr("dragoman.serve.service.open_port", open_narrow_port)
         with run_service(bundle_path, http_limits=limits, leaping=leaping, **secured) as live, ExitStack() as stack:
             yield Served(live, connect_to(stack, live, authority))

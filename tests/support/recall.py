@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from export.graphs.graphs import Graphs
-from export.graphs.to_onnx import OPSET, export_graphs
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import BundleDirection, Manifest, Provenance, StateSpec
-from serve.bundle.tokenizer_spec import SentencePieceSpec
+from dragoman.export.graphs.graphs import Graphs
+from dragoman.export.graphs.to_onnx import OPSET, export_graphs
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import BundleDirection, Manifest, Provenance, StateSpec
+from dragoman.serve.bundle.tokenizer_spec import SentencePieceSpec
 
 WIDTH = 8
 VOCABULARY = 20

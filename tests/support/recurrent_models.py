@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.config import RecurrentConfig
-from model.network.recurrent import Recurrent
-from model.tokenizer.tokenizer import EOS_ID, PAD_ID
-from serve.bundle.bundle import Bundle
+from dragoman.model.config import RecurrentConfig
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.tokenizer.tokenizer import EOS_ID, PAD_ID
+from dragoman.serve.bundle.bundle import Bundle
 
 VOCABULARY = 40
 ATTENTIONS = ("additive", "dot", "general", "concat", "local_monotonic", "local_predictive")

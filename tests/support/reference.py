@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config import TransformerConfig
+from dragoman.model.config import TransformerConfig
 
 Array = NDArray[np.float64]
 # Parameters by their names in a checkpoint.

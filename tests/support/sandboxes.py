@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from serve.sandbox import host
-from serve.sandbox.sandbox import Sandbox
+from dragoman.serve.sandbox import host
+from dragoman.serve.sandbox.sandbox import Sandbox
 
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from serve.sandbox import template; "
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from dragoman.serve.sandbox import template; "
     "template.PARSER_MODULES = (*template.PARSER_MODULES, {module!r}); template.main()"
 )
 

@@ -6,11 +6,11 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from serve.errors import InternalError
-from serve.observability.metrics import Metrics
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.options import SearchOptions
+from dragoman.serve.errors import InternalError
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.options import SearchOptions
 from tests.support.fakes import FakeClock
 from tests.support.native_loop import DrivenScheduler
 from tests.support.scheduler_reference import rows_of

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.search.hypothesis import MIN_COVERAGE, FinishReason
-from serve.search.options import SearchOptions
-from serve.search.sampling import uniforms
+from dragoman.serve.search.hypothesis import MIN_COVERAGE, FinishReason
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.search.sampling import uniforms
 
 Tokens = tuple[int, ...]
 # Maps the target tokens so far, without BOS, to the logits of the next token, [V].
@@ -28,7 +28,7 @@ class BrokenSearchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A finished translation; the attributes are those of `serve.search.hypothesis.Hypothesis`."""
+    """A finished translation; the attributes are those of `dragoman.serve.search.hypothesis.Hypothesis`."""
 
     target_ids: Tokens
     score: float

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from serve.search.hypothesis import Hypothesis
-from serve.search.options import SearchOptions
+from dragoman.serve.search.hypothesis import Hypothesis
+from dragoman.serve.search.options import SearchOptions
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, VOCABULARY
 
 SOURCES = [(3,), (4, 5), (9, 9, 9), (5, 8, 11, 2), (ENDLESS_ID,)]

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from protos.translation_pb2 import FinishReason, TranslateRequest, TranslateResponse
+from dragoman.protos.translation_pb2 import FinishReason, TranslateRequest, TranslateResponse
 from tests.support.forked import ForkedPopen
 from tests.support.live import TRANSLATE_METHOD
 from tests.support.paths import ROOT

@@ -12,9 +12,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from serve.app import build_service
-from serve.bundle.bundle import Bundle
-from serve.settings import ServeSettings
+from dragoman.serve.app import build_service
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.settings import ServeSettings
 from tests.support.fake_bundles import load_fakes
 from tests.support.fakes import FakeModel
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.runtime.model import Model
-from serve.runtime.native import NativeRuntime
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.runtime.native import NativeRuntime
 
 
 def logits_of_step(

@@ -16,22 +16,22 @@ import torch
 from torch import nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-from export.graphs.attention import CudaAttention
-from export.graphs.graphs import ATTENTION
-from export.make_bundle import BundleOptions, make_bundle
-from model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
-from model.data.cleaning import TrainingData, clean
-from model.data.corpus import read_corpus
-from model.network.recurrent import Recurrent
-from model.network.transformer import Transformer
-from model.network.translation_model import TranslationModel
-from model.run import RunFolder, TrainedModel
-from model.samples import Sample
-from model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
-from model.training.module import TranslationModule
-from model.training.train import train
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle
-from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from dragoman.export.graphs.attention import CudaAttention
+from dragoman.export.graphs.graphs import ATTENTION
+from dragoman.export.make_bundle import BundleOptions, make_bundle
+from dragoman.model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
+from dragoman.model.data.cleaning import TrainingData, clean
+from dragoman.model.data.corpus import read_corpus
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.run import RunFolder, TrainedModel
+from dragoman.model.samples import Sample
+from dragoman.model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from dragoman.model.training.module import TranslationModule
+from dragoman.model.training.train import train
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
+from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
 from tests.support.bundles import reseal
 
 # The exporter lists its operators anew for every graph, which takes most of a second.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from model.run import RunFolder
+from dragoman.model.run import RunFolder
 
 MAX_STEPS = 12
 RECIPE = {

@@ -11,18 +11,18 @@ from typing import Self
 
 from prometheus_client import CollectorRegistry
 
-from serve.bundle.manifest import BundleDirection
-from serve.engine.engine import Engine
-from serve.engine.readiness import Readiness
-from serve.observability.metrics import Metrics
-from serve.scheduler.scheduler import Scheduler
-from serve.search.options import SearchOptions
-from serve.translation.cache import ResultCache
-from serve.translation.request import ModelRequest, TextRequest
-from serve.translation.response import TranslationDelta, TranslationResponse
-from serve.translation.search_plan import SearchPlan, TargetVocabulary
-from serve.translation.text_model import TextModel
-from serve.translation.translator import Translator
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.engine.readiness import Readiness
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.translation.cache import ResultCache
+from dragoman.serve.translation.request import ModelRequest, TextRequest
+from dragoman.serve.translation.response import TranslationDelta, TranslationResponse
+from dragoman.serve.translation.search_plan import SearchPlan, TargetVocabulary
+from dragoman.serve.translation.text_model import TextModel
+from dragoman.serve.translation.translator import Translator
 from tests.support.fakes import EOS_ID, VOCABULARY, fake_manifest, translate
 from tests.support.live import WAIT_SECONDS, GatedModel, eventually
 

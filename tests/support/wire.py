@@ -3,7 +3,7 @@
 import json
 from typing import Any, Literal
 
-from protos.translation_pb2 import (
+from dragoman.protos.translation_pb2 import (
     Alignment,
     Alternative,
     FinishReason,

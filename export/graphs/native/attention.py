@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from export.graphs.native.body import Body
-from export.graphs.native.distances import LayerDistances
-from export.graphs.native.layers import round_to
-from export.graphs.native.layout import LANES, MAX_INT8
-from model.config import TransformerConfig
-from serve.bundle.manifest import CacheSpec
+from dragoman.export.graphs.native.body import Body
+from dragoman.export.graphs.native.distances import LayerDistances
+from dragoman.export.graphs.native.layers import round_to
+from dragoman.export.graphs.native.layout import LANES, MAX_INT8
+from dragoman.model.config import TransformerConfig
+from dragoman.serve.bundle.manifest import CacheSpec
 
 # Attention weights are not negative.
 MAX_UNSIGNED = 255

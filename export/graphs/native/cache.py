@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from export.graphs.native.attention import KeysValues
-from export.graphs.native.body import Body
-from export.graphs.native.layout import GROUP, LANES
-from serve.bundle.manifest import CacheSpec, Length, present
+from dragoman.export.graphs.native.attention import KeysValues
+from dragoman.export.graphs.native.body import Body
+from dragoman.export.graphs.native.layout import GROUP, LANES
+from dragoman.serve.bundle.manifest import CacheSpec, Length, present
 
 
 class Cache:

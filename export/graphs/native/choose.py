@@ -3,8 +3,8 @@
 import numpy as np
 from onnx import TensorProto
 
-from export.graphs.native.body import Body
-from serve.bundle.manifest import CHOICE, LOGITS
+from dragoman.export.graphs.native.body import Body
+from dragoman.serve.bundle.manifest import CHOICE, LOGITS
 
 
 def choose_body() -> Body:

@@ -1,16 +1,16 @@
 """Self-attention that depends on the distance of two positions, as nodes of a function body.
 
 Raffel et al. 2020 (arXiv:1910.10683) add a number per head to each score. Shaw et al. 2018 (arXiv:1803.02155) add a
-vector per distance to keys and values. `model.weights` has the tables; their row L - 1 is that of distance 0.
+vector per distance to keys and values. `dragoman.model.weights` has the tables; their row L - 1 is that of distance 0.
 
 Shapes: B rows or sources, or 1 where all have the same positions; n blocks of 16 keys, H heads, D head size, T queries
 per row, L positions.
 """
 
-from export.graphs.native.body import Body
-from export.graphs.native.layout import LANES
-from model.config import TransformerConfig
-from model.weights import position_count
+from dragoman.export.graphs.native.body import Body
+from dragoman.export.graphs.native.layout import LANES
+from dragoman.model.config import TransformerConfig
+from dragoman.model.weights import position_count
 
 
 class LayerDistances:

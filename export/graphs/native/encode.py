@@ -8,14 +8,14 @@ from functools import partial
 import numpy as np
 from onnx import TensorProto
 
-from export.graphs.native.attention import FloatAttention, attention_of
-from export.graphs.native.body import Body
-from export.graphs.native.cache import Cache, block_numbers
-from export.graphs.native.distances import Distances
-from export.graphs.native.layers import layers_of
-from export.graphs.native.layout import LANES
-from model.weights import TransformerWeights
-from serve.bundle.manifest import CacheSpec
+from dragoman.export.graphs.native.attention import FloatAttention, attention_of
+from dragoman.export.graphs.native.body import Body
+from dragoman.export.graphs.native.cache import Cache, block_numbers
+from dragoman.export.graphs.native.distances import Distances
+from dragoman.export.graphs.native.layers import layers_of
+from dragoman.export.graphs.native.layout import LANES
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.manifest import CacheSpec
 
 
 def encode_body(model: TransformerWeights, spec: CacheSpec) -> Body:

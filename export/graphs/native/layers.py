@@ -1,8 +1,8 @@
 """Sub-layers as nodes of a function body, over plain rows: float [rows, width].
 
 `FloatLayers` and `IntegerLayers` differ in their matrix products. Weights have the names of
-`export.graphs.native.weights` and the layout of `export.graphs.native.layout`; ONNX Runtime reorders them once, when it
-loads the graph.
+`dragoman.export.graphs.native.weights` and the layout of `dragoman.export.graphs.native.layout`; ONNX Runtime reorders
+them once, when it loads the graph.
 """
 
 from abc import ABC, abstractmethod
@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from export.graphs.native.body import Body
-from export.graphs.native.layout import GROUP, LANES, MAX_INT8, TABLES, ZERO_POINT, rounded_up
-from model.config import TransformerConfig
-from serve.bundle.manifest import CacheSpec
+from dragoman.export.graphs.native.body import Body
+from dragoman.export.graphs.native.layout import GROUP, LANES, MAX_INT8, TABLES, ZERO_POINT, rounded_up
+from dragoman.model.config import TransformerConfig
+from dragoman.serve.bundle.manifest import CacheSpec
 
 
 class Layers(ABC):

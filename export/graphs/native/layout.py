@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.manifest import CACHE_BLOCK_TOKENS
+from dragoman.serve.bundle.manifest import CACHE_BLOCK_TOKENS
 
 # Outputs of a block; as many positions form a block of the KV cache.
 LANES = CACHE_BLOCK_TOKENS

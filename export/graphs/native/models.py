@@ -12,17 +12,17 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from export.graphs.graph_files import ExportedGraphs, WeightFile, save_graphs
-from export.graphs.native.body import Body
-from export.graphs.native.choose import choose_body
-from export.graphs.native.encode import encode_body
-from export.graphs.native.layout import LANES, rounded_up
-from export.graphs.native.step import step_body
-from export.graphs.native.weights import Weights, WrittenWeights, decoder_weights, encoder_weights
-from export.graphs.search import IR_VERSION
-from model.weights import TransformerWeights
-from serve.bundle.bundle import CHOOSE_FILE, DECODER_FILE, ENCODER_FILE
-from serve.bundle.manifest import (
+from dragoman.export.graphs.graph_files import ExportedGraphs, WeightFile, save_graphs
+from dragoman.export.graphs.native.body import Body
+from dragoman.export.graphs.native.choose import choose_body
+from dragoman.export.graphs.native.encode import encode_body
+from dragoman.export.graphs.native.layout import LANES, rounded_up
+from dragoman.export.graphs.native.step import step_body
+from dragoman.export.graphs.native.weights import Weights, WrittenWeights, decoder_weights, encoder_weights
+from dragoman.export.graphs.search import IR_VERSION
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.bundle import CHOOSE_FILE, DECODER_FILE, ENCODER_FILE
+from dragoman.serve.bundle.manifest import (
     ALIGNMENTS,
     CHOICE,
     ENCODE_INPUTS,

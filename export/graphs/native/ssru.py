@@ -11,13 +11,13 @@ Shapes: R rows, H heads, D head size, d_model = H * D.
 import numpy as np
 from onnx import TensorProto
 
-from export.graphs.native.attention import Attention, KeysValues
-from export.graphs.native.body import Body
-from export.graphs.native.cache import Cache
-from export.graphs.native.layers import Layers
-from export.graphs.native.layout import LANES
-from model.config import TransformerConfig
-from serve.bundle.manifest import CacheSpec
+from dragoman.export.graphs.native.attention import Attention, KeysValues
+from dragoman.export.graphs.native.body import Body
+from dragoman.export.graphs.native.cache import Cache
+from dragoman.export.graphs.native.layers import Layers
+from dragoman.export.graphs.native.layout import LANES
+from dragoman.model.config import TransformerConfig
+from dragoman.serve.bundle.manifest import CacheSpec
 
 # Axis of the positions in keys, and the axes of values in the order of keys.
 POSITIONS, VALUE_ORDER = 4, (0, 1, 2, 4, 3)

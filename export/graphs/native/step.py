@@ -5,17 +5,17 @@ from functools import partial
 
 from onnx import TensorProto
 
-from export.graphs.native.attention import Attention, KeysValues, attention_of
-from export.graphs.native.body import Body
-from export.graphs.native.cache import Cache, block_numbers, positions_of
-from export.graphs.native.choose import choose
-from export.graphs.native.distances import Distances
-from export.graphs.native.layers import Layers, layers_of
-from export.graphs.native.layout import LANES, rounded_up
-from export.graphs.native.ssru import Ssru
-from model.config import Memory, TransformerConfig
-from model.weights import TransformerWeights
-from serve.bundle.manifest import ALIGNMENTS, LOGITS, AttentionHead, CacheSpec
+from dragoman.export.graphs.native.attention import Attention, KeysValues, attention_of
+from dragoman.export.graphs.native.body import Body
+from dragoman.export.graphs.native.cache import Cache, block_numbers, positions_of
+from dragoman.export.graphs.native.choose import choose
+from dragoman.export.graphs.native.distances import Distances
+from dragoman.export.graphs.native.layers import Layers, layers_of
+from dragoman.export.graphs.native.layout import LANES, rounded_up
+from dragoman.export.graphs.native.ssru import Ssru
+from dragoman.model.config import Memory, TransformerConfig
+from dragoman.model.weights import TransformerWeights
+from dragoman.serve.bundle.manifest import ALIGNMENTS, LOGITS, AttentionHead, CacheSpec
 
 
 def step_body(model: TransformerWeights, spec: CacheSpec, heads: Sequence[AttentionHead]) -> Body:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from export.graphs.graph_files import WeightFile
-from export.graphs.native.layout import (
+from dragoman.export.graphs.graph_files import WeightFile
+from dragoman.export.graphs.native.layout import (
     LANES,
     TABLES,
     offsets,
@@ -24,8 +24,8 @@ from export.graphs.native.layout import (
     unpack_floats,
     unpack_integers,
 )
-from model.weights import DISTANCE_TABLES, TransformerWeights
-from serve.bundle.manifest import Precision
+from dragoman.model.weights import DISTANCE_TABLES, TransformerWeights
+from dragoman.serve.bundle.manifest import Precision
 
 # Arrays by name; their order is that of the operator's inputs.
 Weights = dict[str, NDArray[Any]]

@@ -6,18 +6,18 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from model.data.sources.archives import read_members
-from model.data.sources.errors import SourceError
-from model.data.sources.readers.dictionary import read_dictionary
-from model.data.sources.readers.fluent import read_ftl
-from model.data.sources.readers.gettext import read_mo, read_po
-from model.data.sources.readers.help_pages import read_help
-from model.data.sources.readers.manual_pages import read_man
-from model.data.sources.readers.messages import CONTEXT_END, Messages, english_of
-from model.data.sources.readers.plain_formats import read_json, read_pak, read_properties
-from model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
-from model.data.sources.source_list import Source
-from model.errors import reason_of
+from dragoman.model.data.sources.archives import read_members
+from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.sources.readers.dictionary import read_dictionary
+from dragoman.model.data.sources.readers.fluent import read_ftl
+from dragoman.model.data.sources.readers.gettext import read_mo, read_po
+from dragoman.model.data.sources.readers.help_pages import read_help
+from dragoman.model.data.sources.readers.manual_pages import read_man
+from dragoman.model.data.sources.readers.messages import CONTEXT_END, Messages, english_of
+from dragoman.model.data.sources.readers.plain_formats import read_json, read_pak, read_properties
+from dragoman.model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
+from dragoman.model.data.sources.source_list import Source
+from dragoman.model.errors import reason_of
 
 READERS: dict[str, Callable[[bytes], Messages]] = {
     "mo": read_mo,

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from model.data.sources.errors import SourceError
-from model.errors import reason_of
+from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.errors import reason_of
 
 # Archives that language packages contain.
 _INNER = (".xpi", ".jar")

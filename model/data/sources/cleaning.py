@@ -13,7 +13,7 @@ from functools import cache
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from sentencex import segment
 
-from model.data.sources.alignment import Pair
+from dragoman.model.data.sources.alignment import Pair
 
 LANGUAGES = ("en", "de", "fr", "cs")
 MAX_CHARACTERS = 600

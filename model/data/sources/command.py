@@ -11,13 +11,13 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from tqdm import tqdm
 
-from model.data.corpus import CorpusError
-from model.data.sources.cleaning import Reason
-from model.data.sources.corpus import SourceText, parts_of, read_source
-from model.data.sources.errors import SourceError
-from model.data.sources.licenses import is_permissive, license_of_mixture
-from model.data.sources.source_list import Source, load_sources
-from model.text_table import format_table
+from dragoman.model.data.corpus import CorpusError
+from dragoman.model.data.sources.cleaning import Reason
+from dragoman.model.data.sources.corpus import SourceText, parts_of, read_source
+from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.sources.licenses import is_permissive, license_of_mixture
+from dragoman.model.data.sources.source_list import Source, load_sources
+from dragoman.model.text_table import format_table
 
 INCLUDED = "included"
 # What was read, for the model card.

@@ -6,13 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from model.data.sources.alignment import read_pairs
-from model.data.sources.cleaning import Reason, clean_pair
-from model.data.sources.download import Archive, provide_archive
-from model.data.sources.everyday import read_everyday
-from model.data.sources.selection import Row, split_by_document
-from model.data.sources.source_list import Source
-from model.data.sources.variants import variants
+from dragoman.model.data.sources.alignment import read_pairs
+from dragoman.model.data.sources.cleaning import Reason, clean_pair
+from dragoman.model.data.sources.download import Archive, provide_archive
+from dragoman.model.data.sources.everyday import read_everyday
+from dragoman.model.data.sources.selection import Row, split_by_document
+from dragoman.model.data.sources.source_list import Source
+from dragoman.model.data.sources.variants import variants
 
 
 class SourceText(NamedTuple):

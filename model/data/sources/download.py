@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from model.data.sources.errors import SourceError
-from model.data.sources.source_list import Package, Registry
+from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.sources.source_list import Package, Registry
 
 TIMEOUT_SECONDS = 600
 _CLIENTS: dict[Registry, tuple[str, ...]] = {

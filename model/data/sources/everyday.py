@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from model.data.corpus import CorpusError, read_lines
+from dragoman.model.data.corpus import CorpusError, read_lines
 
 LANGUAGES = ("en", "de", "fr", "cs")
 EVERYDAY = Path(__file__).parents[2] / "everyday"

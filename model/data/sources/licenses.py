@@ -6,7 +6,7 @@ license wants the whole under one license, so every other text must permit that 
 
 from collections.abc import Iterable, Mapping
 
-from model.data.sources.errors import SourceError
+from dragoman.model.data.sources.errors import SourceError
 
 # What a mixture is distributed under, where the texts of a license permit it.
 PERMISSIVE, GPL_2, GPL_3, CC_BY_SA, GFDL = "permissive licenses", "GPL-2.0", "GPL-3.0", "CC-BY-SA-4.0", "GFDL-1.3"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from random import Random
 
-from model.data.sources.cleaning import PLACEHOLDER
+from dragoman.model.data.sources.cleaning import PLACEHOLDER
 
 Pair = tuple[str, str]
 # The share of pairs with a variant, of those that a kind of variant applies to.

@@ -3,13 +3,13 @@
 from http import HTTPStatus
 from typing import Any
 
-from serve.compat.deepl.languages import RESOURCES
-from serve.compat.deepl.request import PARAMETERS
-from serve.compat.deepl.stored_documentation import DOCUMENT_ROUTES, GLOSSARY_ROUTES, Route
-from serve.edge.bodies import TIMEOUT_PARAMETER
-from serve.edge.form_parser import FORM, MULTIPART
-from serve.edge.interface import error_documentation
-from serve.edge.parameters import JSON
+from dragoman.serve.compat.deepl.languages import RESOURCES
+from dragoman.serve.compat.deepl.request import PARAMETERS
+from dragoman.serve.compat.deepl.stored_documentation import DOCUMENT_ROUTES, GLOSSARY_ROUTES, Route
+from dragoman.serve.edge.bodies import TIMEOUT_PARAMETER
+from dragoman.serve.edge.form_parser import FORM, MULTIPART
+from dragoman.serve.edge.interface import error_documentation
+from dragoman.serve.edge.parameters import JSON
 
 _MESSAGE = {
     "type": "object",

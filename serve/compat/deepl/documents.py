@@ -7,17 +7,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serve.compat.deepl.request import check_formality, check_names, glossary_ids, refuse, unserved
-from serve.compat.served_languages import ServedLanguages
-from serve.documents.job import Job, JobOptions, JobStatus
-from serve.documents.jobs import DocumentJobs
-from serve.documents_api.parts import DocumentParts
-from serve.documents_api.result import DocumentAnswer
-from serve.documents_api.translator import request_for
-from serve.edge.interface import Routes
-from serve.edge.parameters import Parameters, Receive
-from serve.errors import DocumentNotReadyError, InvalidRequestError
-from serve.observability.logs import RequestRecord
+from dragoman.serve.compat.deepl.request import check_formality, check_names, glossary_ids, refuse, unserved
+from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.documents.job import Job, JobOptions, JobStatus
+from dragoman.serve.documents.jobs import DocumentJobs
+from dragoman.serve.documents_api.parts import DocumentParts
+from dragoman.serve.documents_api.result import DocumentAnswer
+from dragoman.serve.documents_api.translator import request_for
+from dragoman.serve.edge.interface import Routes
+from dragoman.serve.edge.parameters import Parameters, Receive
+from dragoman.serve.errors import DocumentNotReadyError, InvalidRequestError
+from dragoman.serve.observability.logs import RequestRecord
 
 DOCUMENT = "/v2/document"
 _STATUSES = {

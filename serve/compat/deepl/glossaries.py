@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serve.compat.deepl.languages import written_code, written_time
-from serve.compat.deepl.request import checked_glossary_id, refuse, unsupported
-from serve.compat.served_languages import ServedLanguages
-from serve.edge.interface import Routes
-from serve.edge.parameters import Parameters, Receive
-from serve.errors import GlossaryNotFoundError
-from serve.glossaries.files import EntriesFormat
-from serve.glossaries.reader import GlossaryReader
-from serve.glossaries.store import (
+from dragoman.serve.compat.deepl.languages import written_code, written_time
+from dragoman.serve.compat.deepl.request import checked_glossary_id, refuse, unsupported
+from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.edge.interface import Routes
+from dragoman.serve.edge.parameters import Parameters, Receive
+from dragoman.serve.errors import GlossaryNotFoundError
+from dragoman.serve.glossaries.files import EntriesFormat
+from dragoman.serve.glossaries.reader import GlossaryReader
+from dragoman.serve.glossaries.store import (
     Dictionary,
     DictionarySummary,
     Glossaries,
@@ -23,9 +23,9 @@ from serve.glossaries.store import (
     GlossaryStore,
     check_dictionary_count,
 )
-from serve.host.threads import GLOSSARIES as GLOSSARY_THREADS
-from serve.observability.logs import RequestRecord
-from serve.protect.terms.entry import Entry, EntryError
+from dragoman.serve.host.threads import GLOSSARIES as GLOSSARY_THREADS
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.protect.terms.entry import Entry, EntryError
 
 T = TypeVar("T")
 

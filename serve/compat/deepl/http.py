@@ -8,10 +8,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serve.compat.deepl.documentation import route_documentation
-from serve.compat.deepl.documents import DeepLDocuments
-from serve.compat.deepl.glossaries import DeepLGlossaries
-from serve.compat.deepl.languages import (
+from dragoman.serve.compat.deepl.documentation import route_documentation
+from dragoman.serve.compat.deepl.documents import DeepLDocuments
+from dragoman.serve.compat.deepl.glossaries import DeepLGlossaries
+from dragoman.serve.compat.deepl.languages import (
     RESOURCES,
     list_features,
     list_resources,
@@ -20,33 +20,40 @@ from serve.compat.deepl.languages import (
     written_code,
     written_time,
 )
-from serve.compat.deepl.request import QUALITY, RefusedError, TranslateParameters, refuse, unserved, unsupported
-from serve.compat.served_languages import ServedLanguages
-from serve.documents_api.parts import DocumentParts
-from serve.edge.auth import Authenticator
-from serve.edge.interface import json_response
-from serve.edge.parameters import ParameterReader, Parameters
-from serve.edge.problems import error_headers
-from serve.edge.reader import unless_disconnected
-from serve.edge.route_table import DEEPL, Route, RouteGroup
-from serve.errors import (
+from dragoman.serve.compat.deepl.request import (
+    QUALITY,
+    RefusedError,
+    TranslateParameters,
+    refuse,
+    unserved,
+    unsupported,
+)
+from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.documents_api.parts import DocumentParts
+from dragoman.serve.edge.auth import Authenticator
+from dragoman.serve.edge.interface import json_response
+from dragoman.serve.edge.parameters import ParameterReader, Parameters
+from dragoman.serve.edge.problems import error_headers
+from dragoman.serve.edge.reader import unless_disconnected
+from dragoman.serve.edge.route_table import DEEPL, Route, RouteGroup
+from dragoman.serve.errors import (
     DocumentNotReadyError,
     GlossaryNotFoundError,
     QuotaExceededError,
     ServiceError,
     UnauthorizedError,
 )
-from serve.glossaries.reader import GlossaryReader
-from serve.glossaries.store import GlossaryStore
-from serve.keys.account import Account
-from serve.observability.request_metrics import Method
-from serve.registry.dispatcher import Dispatcher
-from serve.registry.mixed_texts import Parts, SourceText, translate_texts
-from serve.registry.registry import ModelRegistry
-from serve.translation.fields import DEFAULT_SEARCH, SearchFields
-from serve.translation.markup import PLAIN
-from serve.translation.request import TranslateRequest
-from serve.translation.response import Translation
+from dragoman.serve.glossaries.reader import GlossaryReader
+from dragoman.serve.glossaries.store import GlossaryStore
+from dragoman.serve.keys.account import Account
+from dragoman.serve.observability.request_metrics import Method
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.translation.fields import DEFAULT_SEARCH, SearchFields
+from dragoman.serve.translation.markup import PLAIN
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import Translation
 
 KEY_SCHEME = "deepl-auth-key"
 _BEAM_SIZE = 4

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from serve.compat.served_languages import ServedLanguages
-from serve.languages.names import language_name
+from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.languages.names import language_name
 
 # Listed targets of a language with several variants; requests may name other regions too.
 _VARIANTS: Mapping[str, tuple[tuple[str, str], ...]] = {

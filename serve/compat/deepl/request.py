@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from serve.edge.parameters import Parameters
-from serve.translation.markup import PLAIN
+from dragoman.serve.edge.parameters import Parameters
+from dragoman.serve.translation.markup import PLAIN
 
 # The limits of one request, as clients know them.
 MAX_TEXTS, MAX_BYTES = 50, 128 << 10

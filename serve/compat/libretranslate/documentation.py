@@ -3,10 +3,10 @@
 from http import HTTPStatus
 from typing import Any
 
-from serve.edge.bodies import TIMEOUT_PARAMETER
-from serve.edge.form_parser import FORM, MULTIPART
-from serve.edge.interface import error_documentation
-from serve.edge.parameters import JSON
+from dragoman.serve.edge.bodies import TIMEOUT_PARAMETER
+from dragoman.serve.edge.form_parser import FORM, MULTIPART
+from dragoman.serve.edge.interface import error_documentation
+from dragoman.serve.edge.parameters import JSON
 
 _TEXT = {"type": "string", "minLength": 1}
 _LANGUAGE = {**_TEXT, "description": "Code of a language, in any case and of any region."}

@@ -8,18 +8,18 @@ from pathlib import PurePath
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serve.compat.libretranslate.request import find_pair, refuse, required
-from serve.compat.served_languages import ServedLanguages
-from serve.documents.formats import FORMATS
-from serve.documents.job import Job, JobOptions, JobStatus
-from serve.documents.jobs import JOB_ID_DIGITS, DocumentJobs
-from serve.documents_api.parts import DocumentParts
-from serve.documents_api.result import DocumentAnswer
-from serve.documents_api.translator import request_for
-from serve.edge.parameters import Receive
-from serve.edge.reader import unless_disconnected
-from serve.errors import DeadlineExceededError, DocumentNotFoundError
-from serve.observability.logs import RequestRecord
+from dragoman.serve.compat.libretranslate.request import find_pair, refuse, required
+from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.documents.formats import FORMATS
+from dragoman.serve.documents.job import Job, JobOptions, JobStatus
+from dragoman.serve.documents.jobs import JOB_ID_DIGITS, DocumentJobs
+from dragoman.serve.documents_api.parts import DocumentParts
+from dragoman.serve.documents_api.result import DocumentAnswer
+from dragoman.serve.documents_api.translator import request_for
+from dragoman.serve.edge.parameters import Receive
+from dragoman.serve.edge.reader import unless_disconnected
+from dragoman.serve.errors import DeadlineExceededError, DocumentNotFoundError
+from dragoman.serve.observability.logs import RequestRecord
 
 DOWNLOAD = "/download_file"
 _POLL_SECONDS = 0.05

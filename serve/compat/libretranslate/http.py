@@ -9,9 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serve.compat.libretranslate.documentation import route_documentation
-from serve.compat.libretranslate.files import DOWNLOAD, LibreTranslateFiles
-from serve.compat.libretranslate.request import (
+from dragoman.serve.compat.libretranslate.documentation import route_documentation
+from dragoman.serve.compat.libretranslate.files import DOWNLOAD, LibreTranslateFiles
+from dragoman.serve.compat.libretranslate.request import (
     TranslateParameters,
     check_lengths,
     find_pair,
@@ -20,28 +20,28 @@ from serve.compat.libretranslate.request import (
     unavailable,
     written_code,
 )
-from serve.compat.libretranslate.suggestions import Suggestion, SuggestionStore
-from serve.compat.served_languages import ServedLanguages
-from serve.documents_api.parts import DocumentParts
-from serve.edge.auth import Authenticator
-from serve.edge.interface import json_response
-from serve.edge.parameters import ParameterReader, Parameters
-from serve.edge.problems import error_headers
-from serve.edge.reader import unless_disconnected
-from serve.edge.route_table import HIDDEN, LIBRETRANSLATE, Route, RouteGroup
-from serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
-from serve.keys.account import ask
-from serve.languages.names import language_name
-from serve.observability.logs import RequestRecord
-from serve.observability.request_metrics import Method
-from serve.registry.dispatcher import Dispatcher
-from serve.registry.mixed_texts import Parts, SourceText, translate_texts
-from serve.registry.registry import ModelRegistry
-from serve.settings import ServeSettings
-from serve.translation.detection import DetectedLanguage, best_guess
-from serve.translation.fields import SearchFields
-from serve.translation.request import AUTO, TranslateRequest
-from serve.translation.response import Translation
+from dragoman.serve.compat.libretranslate.suggestions import Suggestion, SuggestionStore
+from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.documents_api.parts import DocumentParts
+from dragoman.serve.edge.auth import Authenticator
+from dragoman.serve.edge.interface import json_response
+from dragoman.serve.edge.parameters import ParameterReader, Parameters
+from dragoman.serve.edge.problems import error_headers
+from dragoman.serve.edge.reader import unless_disconnected
+from dragoman.serve.edge.route_table import HIDDEN, LIBRETRANSLATE, Route, RouteGroup
+from dragoman.serve.errors import InvalidRequestError, ServiceError, UnauthorizedError
+from dragoman.serve.keys.account import ask
+from dragoman.serve.languages.names import language_name
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.observability.request_metrics import Method
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.mixed_texts import Parts, SourceText, translate_texts
+from dragoman.serve.registry.registry import ModelRegistry
+from dragoman.serve.settings import ServeSettings
+from dragoman.serve.translation.detection import DetectedLanguage, best_guess
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.request import AUTO, TranslateRequest
+from dragoman.serve.translation.response import Translation
 
 _FRONTEND_TIMEOUT_MS = 500
 # Any page may call this interface, as that of LibreTranslate.

@@ -7,10 +7,10 @@ from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 
-from serve.compat.served_languages import ServedLanguages
-from serve.edge.parameters import Parameters
-from serve.languages.names import language_name
-from serve.translation.request import AUTO
+from dragoman.serve.compat.served_languages import ServedLanguages
+from dragoman.serve.edge.parameters import Parameters
+from dragoman.serve.languages.names import language_name
+from dragoman.serve.translation.request import AUTO
 
 FORMATS = ("text", "html")
 # Codes that this interface writes in place of those of the models.

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Column, Integer, MetaData, String, Table, Text, delete, func, insert, select
 
-from serve.host.fair_share import largest_share
-from serve.host.state import State
+from dragoman.serve.host.fair_share import largest_share
+from dragoman.serve.host.state import State
 
 # Suggestions of 10,000 characters each would take 200 MB.
 MAX_SUGGESTIONS = 10_000

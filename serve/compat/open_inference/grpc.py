@@ -11,8 +11,8 @@ from typing import Any
 
 import grpc.aio
 
-from protos import inference_pb2 as messages
-from serve.compat.open_inference.protocol import (
+from dragoman.protos import inference_pb2 as messages
+from dragoman.serve.compat.open_inference.protocol import (
     EXTENSIONS,
     OUTPUTS,
     PLATFORM,
@@ -31,14 +31,14 @@ from serve.compat.open_inference.protocol import (
     decode_texts,
     unpack_texts,
 )
-from serve.errors import CancelledError, InvalidRequestError, ServiceError
-from serve.grpc.call import Context, DeadlineScope, answering, call_headers, recorded, send
-from serve.grpc.messages import RequestParser
-from serve.grpc.service import MakeHandler
-from serve.grpc.waits import idle_streams
-from serve.observability.logs import RequestRecord, choose_request_id
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.request_metrics import Method
+from dragoman.serve.errors import CancelledError, InvalidRequestError, ServiceError
+from dragoman.serve.grpc.call import Context, DeadlineScope, answering, call_headers, recorded, send
+from dragoman.serve.grpc.messages import RequestParser
+from dragoman.serve.grpc.service import MakeHandler
+from dragoman.serve.grpc.waits import idle_streams
+from dragoman.serve.observability.logs import RequestRecord, choose_request_id
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.request_metrics import Method
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 METHODS: dict[str, Method] = {f"/{SERVICE}/ModelInfer": "infer", f"/{SERVICE}/ModelStreamInfer": "infer_stream"}

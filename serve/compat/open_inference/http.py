@@ -1,6 +1,6 @@
 """The Open Inference Protocol over REST, with Triton's extensions for binary tensors and text generation.
 
-Errors travel as exceptions to `serve.rest.recorder`, which calls `write_error` for paths of this protocol.
+Errors travel as exceptions to `dragoman.serve.rest.recorder`, which calls `write_error` for paths of this protocol.
 """
 
 import json
@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serve.compat.open_inference.http_body import (
+from dragoman.serve.compat.open_inference.http_body import (
     ConfiguredTensor,
     ErrorAnswer,
     GenerateBody,
@@ -36,7 +36,7 @@ from serve.compat.open_inference.http_body import (
     write_answer,
     write_generated,
 )
-from serve.compat.open_inference.protocol import (
+from dragoman.serve.compat.open_inference.protocol import (
     EXTENSIONS,
     OUTPUTS,
     PLATFORM,
@@ -49,16 +49,16 @@ from serve.compat.open_inference.protocol import (
     OpenInference,
     Parameters,
 )
-from serve.edge.bodies import TIMEOUT_PARAMETER, inlined_schema
-from serve.edge.body_parser import BodyParser
-from serve.edge.events import EventForm, EventStream, format_event
-from serve.edge.problems import error_headers, timings_header
-from serve.edge.reader import RequestReader, unless_disconnected
-from serve.edge.route_table import OPEN_INFERENCE, Route, RouteGroup
-from serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
-from serve.observability.logs import RequestRecord
-from serve.observability.request_metrics import Method
-from serve.translation.fields import Fields
+from dragoman.serve.edge.bodies import TIMEOUT_PARAMETER, inlined_schema
+from dragoman.serve.edge.body_parser import BodyParser
+from dragoman.serve.edge.events import EventForm, EventStream, format_event
+from dragoman.serve.edge.problems import error_headers, timings_header
+from dragoman.serve.edge.reader import RequestReader, unless_disconnected
+from dragoman.serve.edge.route_table import OPEN_INFERENCE, Route, RouteGroup
+from dragoman.serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.observability.request_metrics import Method
+from dragoman.serve.translation.fields import Fields
 
 _PATH_PARAMETER = re.compile(r"{(\w+)}")
 _UNAVAILABLE = int(HTTPStatus.SERVICE_UNAVAILABLE)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
-from serve.compat.open_inference.protocol import (
+from dragoman.serve.compat.open_inference.protocol import (
     TEXT_INPUT,
     Inferred,
     Tensor,
@@ -18,8 +18,8 @@ from serve.compat.open_inference.protocol import (
     check_text_input,
     unpack_texts,
 )
-from serve.errors import InvalidRequestError
-from serve.translation.fields import Fields
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.translation.fields import Fields
 
 
 class Live(BaseModel):

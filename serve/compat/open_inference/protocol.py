@@ -17,15 +17,15 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError
 
-from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.observability.logs import RequestRecord
-from serve.observability.usage import Timings
-from serve.registry.dispatcher import Dispatcher
-from serve.registry.lifecycle import Lifecycle
-from serve.registry.registry import ModelRegistry, ServedModel
-from serve.translation.fields import OPTIONS, Fields, SearchFields, refusal
-from serve.translation.request import TranslateRequest
-from serve.translation.response import Translation, TranslationResponse
+from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.observability.usage import Timings
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.registry.lifecycle import Lifecycle
+from dragoman.serve.registry.registry import ModelRegistry, ServedModel
+from dragoman.serve.translation.fields import OPTIONS, Fields, SearchFields, refusal
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import Translation, TranslationResponse
 
 Datatype = Literal["BYTES", "FP64", "INT64"]
 Element = str | float | int

@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 
 import structlog
 
-from serve.engine.native.scheduler import NativeScheduler
-from serve.native.loop import LoopModel
-from serve.observability.metrics import Metrics, Phase
-from serve.settings import ServeSettings
+from dragoman.serve.engine.native.scheduler import NativeScheduler
+from dragoman.serve.native.loop import LoopModel
+from dragoman.serve.observability.metrics import Metrics, Phase
+from dragoman.serve.settings import ServeSettings
 
 log = structlog.get_logger(__name__)
 

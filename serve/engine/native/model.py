@@ -4,13 +4,13 @@ from functools import cache
 
 import numpy as np
 
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from serve.bundle.manifest import CacheSpec, Length, SharedWeight
-from serve.native.library import library_path
-from serve.native.loop import LoopConfig, LoopError, LoopLibrary, LoopModel, ModelConfig, TensorSpec
-from serve.observability.metrics import SEQUENCE_BUCKETS
-from serve.observability.request_metrics import LATENCY_BUCKETS
-from serve.settings import ServeSettings
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.serve.bundle.manifest import CacheSpec, Length, SharedWeight
+from dragoman.serve.native.library import library_path
+from dragoman.serve.native.loop import LoopConfig, LoopError, LoopLibrary, LoopModel, ModelConfig, TensorSpec
+from dragoman.serve.observability.metrics import SEQUENCE_BUCKETS
+from dragoman.serve.observability.request_metrics import LATENCY_BUCKETS
+from dragoman.serve.settings import ServeSettings
 
 # How ONNX numbers the types of elements.
 ONNX_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7}
@@ -24,7 +24,7 @@ def runs_natively(device: str, bundle: Bundle) -> bool:
 
 def _why_no_kernels() -> str:
     """Returns why kernels do not run here; empty if they do. The first call lets ONNX Runtime register them."""
-    from serve.runtime.onnx_runtime import why_no_kernels  # noqa: PLC0415 - only serving imports ONNX Runtime
+    from dragoman.serve.runtime.onnx_runtime import why_no_kernels  # noqa: PLC0415 - only serving imports ONNX Runtime
 
     return why_no_kernels()
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.hypothesis import FinishReason, Hypothesis
-from serve.search.option_table import ROWS, NativeType
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
+from dragoman.serve.search.option_table import ROWS, NativeType
 
 _HEADER = Struct("=IIQ")
 _END = Struct("=ddddqII")

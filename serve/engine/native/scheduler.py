@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, suppress
 
 import structlog
 
-from serve.engine.native.records import End, Failure, Problem, Token, pack, unpack
-from serve.errors import (
+from dragoman.serve.engine.native.records import End, Failure, Problem, Token, pack, unpack
+from dragoman.serve.errors import (
     CancelledError,
     DeadlineExceededError,
     DrainingError,
@@ -25,12 +25,12 @@ from serve.errors import (
     QueueTimeoutError,
     ServiceError,
 )
-from serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
-from serve.observability.metrics import Metrics
-from serve.scheduler.deadline_refusal import ThroughputEstimate
-from serve.scheduler.end import end_sequence
-from serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
-from serve.scheduler.sequence import CANCELLED, EXPIRED, FAILED, QUEUED_TOO_LONG, SHUT_DOWN, DecodingSequence
+from dragoman.serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.deadline_refusal import ThroughputEstimate
+from dragoman.serve.scheduler.end import end_sequence
+from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
+from dragoman.serve.scheduler.sequence import CANCELLED, EXPIRED, FAILED, QUEUED_TOO_LONG, SHUT_DOWN, DecodingSequence
 
 ERRORS: dict[Failure, tuple[type[ServiceError], str]] = {
     Failure.CANCELLED: (CancelledError, CANCELLED),

@@ -8,5 +8,5 @@
     write       the translation of a sentence with its tags: `tags`
 
 Everything that is not text keeps its characters. Each tag of the source occurs once in the result, inside the same
-tags as before. Depends on no other part of the service but `serve.protect.alignment`.
+tags as before. Depends on no other part of the service but `dragoman.serve.protect.alignment`.
 """

@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from serve.protect.markup.elements import BLOCKS, NONE, UNTRANSLATED, VISIBLE, Element, MarkupOptions, Tree
-from serve.protect.markup.references import Reference, find_references
-from serve.protect.markup.tokens import Kind, Token
+from dragoman.serve.protect.markup.elements import BLOCKS, NONE, UNTRANSLATED, VISIBLE, Element, MarkupOptions, Tree
+from dragoman.serve.protect.markup.references import Reference, find_references
+from dragoman.serve.protect.markup.tokens import Kind, Token
 
 # White space of HTML and XML; others, such as U+00A0, are characters of the text.
 SPACES = "\t\n\f\r "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from serve.protect.markup.tokens import Kind, MarkupError, Token, names
+from dragoman.serve.protect.markup.tokens import Kind, MarkupError, Token, names
 
 MarkupFormat = Literal["text", "html", "xml"]
 # Browsers stop at 512. Each level of a sentence takes a frame of the interpreter's stack.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from string import ascii_lowercase, ascii_uppercase
 
-from serve.protect.markup.tokens import Kind, Token, names
+from dragoman.serve.protect.markup.tokens import Kind, Token, names
 
 SPACE = r"\t\n\f\r "
 VOID = names("area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr")

@@ -18,7 +18,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.protect.alignment import (
+from dragoman.serve.protect.alignment import (
     SENTENCE_MARKS,
     Alignment,
     find_final,
@@ -27,8 +27,8 @@ from serve.protect.alignment import (
     is_word,
     overlap_shares,
 )
-from serve.protect.markup.blocks import MarkKind
-from serve.protect.markup.sentences import MarkedSentence, Node
+from dragoman.serve.protect.markup.blocks import MarkKind
+from dragoman.serve.protect.markup.sentences import MarkedSentence, Node
 
 Vector = NDArray[np.float64]
 Interval = tuple[int, int]

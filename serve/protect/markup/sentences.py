@@ -9,11 +9,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from serve.protect.markup.blocks import SPACES, Block, BlockReader, Mark, MarkKind, read_lines
-from serve.protect.markup.elements import MarkupOptions, build_tree
-from serve.protect.markup.html import scan_html
-from serve.protect.markup.references import Escaper, Reference
-from serve.protect.markup.xml import scan_xml
+from dragoman.serve.protect.markup.blocks import SPACES, Block, BlockReader, Mark, MarkKind, read_lines
+from dragoman.serve.protect.markup.elements import MarkupOptions, build_tree
+from dragoman.serve.protect.markup.html import scan_html
+from dragoman.serve.protect.markup.references import Escaper, Reference
+from dragoman.serve.protect.markup.xml import scan_xml
 
 Spans = Sequence[tuple[int, int]]
 # Returns the sentences of each plain text: their first characters, and the characters after their last ones.

@@ -6,10 +6,10 @@ Kept texts replace the words that are aligned with them, but never all words of 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from serve.protect.alignment import Alignment
-from serve.protect.markup.placement import Interval, Placed, Placer
-from serve.protect.markup.references import Escaper
-from serve.protect.markup.sentences import MarkedSentence, has_letter_outside
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.placement import Interval, Placed, Placer
+from dragoman.serve.protect.markup.references import Escaper
+from dragoman.serve.protect.markup.sentences import MarkedSentence, has_letter_outside
 
 
 def place_tags(

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from xml.parsers import expat
 
-from serve.protect.markup.html import read_translate
-from serve.protect.markup.tokens import Kind, MarkupError, Token
+from dragoman.serve.protect.markup.html import read_translate
+from dragoman.serve.protect.markup.tokens import Kind, MarkupError, Token
 
 _TOKEN = re.compile(
     r"(?P<TEXT>[^<]++)"

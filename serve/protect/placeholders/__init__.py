@@ -7,5 +7,5 @@
     remove      a sentence without its placeholders, as a last attempt: `bare`
     format      letter case and final punctuation as in the text: `formatting`
 
-Depends on no other part of the service but `serve.protect.markup` and `serve.protect.alignment`.
+Depends on no other part of the service but `dragoman.serve.protect.markup` and `dragoman.serve.protect.alignment`.
 """

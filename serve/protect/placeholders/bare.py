@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from serve.protect.markup.blocks import MarkKind
-from serve.protect.markup.placement import Interval
-from serve.protect.markup.sentences import MarkedSentence, Node, has_letter_outside
-from serve.protect.placeholders.check import with_space
+from dragoman.serve.protect.markup.blocks import MarkKind
+from dragoman.serve.protect.markup.placement import Interval
+from dragoman.serve.protect.markup.sentences import MarkedSentence, Node, has_letter_outside
+from dragoman.serve.protect.placeholders.check import with_space
 
 _PAIRS = frozenset({"()", "[]", '""', "''", "\u201e\u201c", "\u201c\u201d", "\u2018\u2019", "\u00ab\u00bb"})
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from serve.protect.alignment import SENTENCE_MARKS, Alignment, Span, is_word
-from serve.protect.markup.placement import Interval, find_place
-from serve.protect.markup.sentences import MarkedSentence, Node, kept_nodes
-from serve.protect.placeholders.patterns import Finder
+from dragoman.serve.protect.alignment import SENTENCE_MARKS, Alignment, Span, is_word
+from dragoman.serve.protect.markup.placement import Interval, find_place
+from dragoman.serve.protect.markup.sentences import MarkedSentence, Node, kept_nodes
+from dragoman.serve.protect.placeholders.patterns import Finder
 
 
 class RepairWay(StrEnum):

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from serve.protect.alignment import Alignment, Span, find_final
-from serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.protect.alignment import Alignment, Span, find_final
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 
 # Marks of other scripts, and the mark that means the same in Latin script.
 _SAME = str.maketrans("\u3002\uff0e\u0964\uff01\uff1f\u061f\uff1a\uff1b\u061b\uff0c\u3001\u060c", "...!??:;;,,,")

@@ -7,8 +7,8 @@ inside of a quotation. Any other apostrophe means itself.
 import re
 from collections.abc import Iterator
 
-from serve.protect.alignment import SENTENCE_MARKS
-from serve.protect.markup.references import Escaper
+from dragoman.serve.protect.alignment import SENTENCE_MARKS
+from dragoman.serve.protect.markup.references import Escaper
 
 # Deeper messages are plain text.
 MAX_LEVELS = 16

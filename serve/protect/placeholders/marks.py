@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import itemgetter
 
-from serve.protect.markup.blocks import Block, Mark, MarkKind
-from serve.protect.markup.sentences import Marking
-from serve.protect.placeholders.icu import find_quotes, find_texts
-from serve.protect.placeholders.patterns import Finder
+from dragoman.serve.protect.markup.blocks import Block, Mark, MarkKind
+from dragoman.serve.protect.markup.sentences import Marking
+from dragoman.serve.protect.placeholders.icu import find_quotes, find_texts
+from dragoman.serve.protect.placeholders.patterns import Finder
 
 # Emoji with their modifiers and joiners, and marks of text direction.
 _EMOJI = "\u203c\u2049\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2b05-\u2b55\U0001f000-\U0001faff"

@@ -3,14 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serve.protect.alignment import Alignment
-from serve.protect.markup.placement import Interval
-from serve.protect.markup.references import Escaper
-from serve.protect.markup.sentences import MarkedSentence, has_letter_outside
-from serve.protect.markup.tags import place_tags
-from serve.protect.placeholders.check import Repair, RepairWay, has_same_placeholders, lost_nodes, with_own_placeholders
-from serve.protect.placeholders.formatting import fit, format_as
-from serve.protect.placeholders.patterns import Finder
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.placement import Interval
+from dragoman.serve.protect.markup.references import Escaper
+from dragoman.serve.protect.markup.sentences import MarkedSentence, has_letter_outside
+from dragoman.serve.protect.markup.tags import place_tags
+from dragoman.serve.protect.placeholders.check import (
+    Repair,
+    RepairWay,
+    has_same_placeholders,
+    lost_nodes,
+    with_own_placeholders,
+)
+from dragoman.serve.protect.placeholders.formatting import fit, format_as
+from dragoman.serve.protect.placeholders.patterns import Finder
 
 # A translation is at most so many times as long as its text, and the other way around.
 MAX_LENGTH_RATIO = 4

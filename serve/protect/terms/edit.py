@@ -7,8 +7,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from serve.protect.alignment import UNSPACED, Alignment, Span
-from serve.protect.markup.placement import Interval
+from dragoman.serve.protect.alignment import UNSPACED, Alignment, Span
+from dragoman.serve.protect.markup.placement import Interval
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _OPENING, _CLOSING = "([{", ".,;:!?)]}"

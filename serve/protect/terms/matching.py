@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from sys import getsizeof
 
-from serve.protect.alignment import UNSPACED
-from serve.protect.terms.entry import Entry
+from dragoman.serve.protect.alignment import UNSPACED
+from dragoman.serve.protect.terms.entry import Entry
 
 # Marks that belong to the letter before them, where the standard library does not count them to words.
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"

@@ -12,13 +12,13 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from serve.protect.alignment import Alignment
-from serve.protect.markup.blocks import MarkKind
-from serve.protect.markup.placement import Interval, Placer, word_start
-from serve.protect.markup.sentences import MarkedSentence, Node, kept_nodes
-from serve.protect.terms.edit import TermEdit, must_part
-from serve.protect.terms.entry import Entry
-from serve.protect.terms.matching import Match, TermIndex, UnitText, find_form, find_terms, fold
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.blocks import MarkKind
+from dragoman.serve.protect.markup.placement import Interval, Placer, word_start
+from dragoman.serve.protect.markup.sentences import MarkedSentence, Node, kept_nodes
+from dragoman.serve.protect.terms.edit import TermEdit, must_part
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.protect.terms.matching import Match, TermIndex, UnitText, find_form, find_terms, fold
 
 # Forms of a term that are tried in one round.
 MAX_FORMS = 4

@@ -6,7 +6,7 @@ graph of zeros allocates memory, so that it comes from the session's bounded are
 ONNX Runtime captures in CUDA's global mode: a call from any thread that allocates or copies spoils the capture.
 Therefore a capture excludes all other use of CUDA in the process for a few milliseconds.
 
-`DeviceTools` chooses tokens and moves rows with weightless graphs, which `export.graphs.device_graphs` writes.
+`DeviceTools` chooses tokens and moves rows with weightless graphs, which `dragoman.export.graphs.device_graphs` writes.
 """
 
 import math
@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.runtime.onnx_runtime import Provider, open_session, session_options, value_on
+from dragoman.serve.runtime.onnx_runtime import Provider, open_session, session_options, value_on
 
 
 class CaptureGate:

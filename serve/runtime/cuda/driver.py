@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from serve.bundle.bundle import BundleError
-from serve.runtime import onnx_runtime
-from serve.runtime.cuda.device import FOLDER
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.runtime import onnx_runtime
+from dragoman.serve.runtime.cuda.device import FOLDER
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

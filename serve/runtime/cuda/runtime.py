@@ -19,12 +19,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import Bundle, BundleError
-from serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, StoredPrecision
-from serve.runtime.cuda.device import CUDA_GRAPH_LOCK, FLOAT, FLOAT16, Device, DeviceTools, Memory, View
-from serve.runtime.cuda.kv_cache import DeviceState
-from serve.runtime.model import NO_ROWS
-from serve.runtime.onnx_runtime import (
+from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, StoredPrecision
+from dragoman.serve.runtime.cuda.device import CUDA_GRAPH_LOCK, FLOAT, FLOAT16, Device, DeviceTools, Memory, View
+from dragoman.serve.runtime.cuda.kv_cache import DeviceState
+from dragoman.serve.runtime.model import NO_ROWS
+from dragoman.serve.runtime.onnx_runtime import (
     CPU_PROVIDER,
     CUDA_PROVIDER,
     SLOW_FUSIONS,
@@ -60,7 +60,7 @@ class Chosen(NamedTuple):
 
 
 class DeviceScores:
-    """`serve.runtime.model.Scores` of one step on a device."""
+    """`dragoman.serve.runtime.model.Scores` of one step on a device."""
 
     def __init__(self, tools: DeviceTools, logits: View, log_probabilities: View) -> None:
         """Stores the tensors, float [P, V]; the second one is a buffer. Computes nothing yet."""

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Figures, Report, ReportFiles, Table, format_spread
-from model.provenance import Provenance
+from dragoman.model.provenance import Provenance
 
 PROVENANCE = Provenance("dragoman bench speed", "a machine", "numpy 2", "2026-11-24")
 

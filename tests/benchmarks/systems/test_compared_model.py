@@ -12,9 +12,9 @@ from benchmarks.systems.compared_model import (
     random_model,
 )
 from benchmarks.systems.translating import draw_sentences
-from model.config import TransformerConfig
-from model.data.corpus import Corpus, CorpusError
-from model.tokenizer.tokenizer import EOS_ID, UNK_ID
+from dragoman.model.config import TransformerConfig
+from dragoman.model.data.corpus import Corpus, CorpusError
+from dragoman.model.tokenizer.tokenizer import EOS_ID, UNK_ID
 
 SHAPE = {"d_model": 16, "d_ff": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
 CORPUS = Corpus("en", "de", ["aaab aaac", "aaad"], ["aaae", "aaaf aaag aaah"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.systems.pytorch_system import read_checkpoint, write_checkpoint
-from model.search import generate_greedy
+from dragoman.model.search import generate_greedy
 from tests.support.toy import OPTIONS, random_model, random_sources
 
 

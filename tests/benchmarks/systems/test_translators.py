@@ -10,9 +10,9 @@ from benchmarks.systems.ctranslate2_system import CTranslate2Translator, spec_of
 from benchmarks.systems.engine_system import EngineKind, EngineTranslator
 from benchmarks.systems.pytorch_system import PyTorchTranslator, write_checkpoint
 from benchmarks.systems.translating import Batching, SourceSentence, Translator, draw_sentences
-from model.network.transformer import Transformer
-from model.run import RunFolder, TrainedModel
-from model.tokenizer.tokenizer import EOS_ID
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import RunFolder, TrainedModel
+from dragoman.model.tokenizer.tokenizer import EOS_ID
 from tests.support.toy import toy_test_sentences
 
 SENTENCES = 60

@@ -6,6 +6,12 @@ import numpy as np
 import pytest
 from torch import Tensor
 
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import Direction, RunConfig
+from dragoman.model.data.corpus import CorpusError
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import TrainedModel
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, train_tokenizer
 from examples.attention.maps import (
     AttentionMaps,
     draw_heads,
@@ -13,12 +19,6 @@ from examples.attention.maps import (
     force_maps,
     split_words,
 )
-from export.source_model import Exportable
-from model.config import Direction, RunConfig
-from model.data.corpus import CorpusError
-from model.network.transformer import Transformer
-from model.run import TrainedModel
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, train_tokenizer
 from tests.support.toy import random_model
 
 SOURCE, TARGET = "alpha beta gamma delta house.", "one two"

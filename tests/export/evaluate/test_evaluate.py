@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from export.evaluate.command import evaluate, format_evaluations
-from model.data.corpus import Corpus, read_corpus
-from model.run import RunFolder
+from dragoman.export.evaluate.command import evaluate, format_evaluations
+from dragoman.model.data.corpus import Corpus, read_corpus
+from dragoman.model.run import RunFolder
 from tests.support.live import LiveService
 from tests.support.toy import toy_test_sentences, write_pairs
 

@@ -3,9 +3,9 @@
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from export.evaluate.command import evaluate, format_evaluations
-from model.data.corpus import Corpus
-from model.scoring import measure, measure_as_literature, score
+from dragoman.export.evaluate.command import evaluate, format_evaluations
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.scoring import measure, measure_as_literature, score
 
 CORPUS = Corpus(
     "en",

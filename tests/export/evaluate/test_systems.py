@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from export.evaluate.system import Search, SystemUnusableError
-from export.evaluate.systems import open_system
-from model.data.corpus import Corpus, CorpusError, read_corpus
-from model.run import RunFolder
-from serve.bundle.bundle import Bundle
-from serve.runtime.sessions import load_sessions
+from dragoman.export.evaluate.system import Search, SystemUnusableError
+from dragoman.export.evaluate.systems import open_system
+from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
+from dragoman.model.run import RunFolder
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.live import LiveService, run_service
 from tests.support.toy import RANDOM_TEXTS, toy_test_sentences, translate_toy, write_pairs
 

@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import pytest
 
-from export.graphs.device_graphs import FOLDER, GRAPHS
-from serve.runtime.cuda.device import FLOAT, Device, DeviceTools
-from serve.runtime.onnx_runtime import CPU_PROVIDER
+from dragoman.export.graphs.device_graphs import FOLDER, GRAPHS
+from dragoman.serve.runtime.cuda.device import FLOAT, Device, DeviceTools
+from dragoman.serve.runtime.onnx_runtime import CPU_PROVIDER
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def tools() -> DeviceTools:
 
 @pytest.mark.parametrize("file", GRAPHS)
 def test_a_file_equals_the_graph_of_its_function(file: str) -> None:
-    """To update: python -m export.graphs.device_graphs."""
+    """To update: python -m dragoman.export.graphs.device_graphs."""
     stored = onnx.load(FOLDER / file)
     onnx.checker.check_model(stored)
     assert stored.SerializeToString() == GRAPHS[file]().SerializeToString()

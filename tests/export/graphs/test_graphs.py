@@ -8,20 +8,20 @@ import onnx
 import pytest
 import torch
 
-from export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
-from export.graphs.graphs import graphs_of
-from export.graphs.options import UnsupportedGraphError
-from export.graphs.to_onnx import OPSET
-from export.make_bundle import BundleOptions
-from export.origin import read_parameters
-from model.data.batches import pad
-from model.network.recurrent import Recurrent
-from model.network.transformer import Transformer
-from model.run import RunFolder
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from serve.bundle.manifest import AttentionHead, GraphVariant, Precision
-from serve.runtime.sessions import load_sessions
+from dragoman.export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
+from dragoman.export.graphs.graphs import graphs_of
+from dragoman.export.graphs.options import UnsupportedGraphError
+from dragoman.export.graphs.to_onnx import OPSET
+from dragoman.export.make_bundle import BundleOptions
+from dragoman.export.origin import read_parameters
+from dragoman.model.data.batches import pad
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import RunFolder
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.graph_models import (
     HEADS,
     MODELS,

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from export.graphs.options import UnsupportedGraphError
-from export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear, QuantizedMatrix
-from export.graphs.transformer import Embedding, frozen
-from export.make_bundle import MIN_GOLDEN_GAP, BundleOptions, make_bundle, reproduced
-from export.source_model import Exportable
-from model.config import RecurrentConfig
-from model.errors import RunError
-from model.network.recurrent import Recurrent
-from model.network.transformer import Transformer
-from model.run import RunFolder
-from model.tokenizer.tokenizer import PAD_ID, Tokenizer
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle
+from dragoman.export.graphs.options import UnsupportedGraphError
+from dragoman.export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear, QuantizedMatrix
+from dragoman.export.graphs.transformer import Embedding, frozen
+from dragoman.export.make_bundle import MIN_GOLDEN_GAP, BundleOptions, make_bundle, reproduced
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import RecurrentConfig
+from dragoman.model.errors import RunError
+from dragoman.model.network.recurrent import Recurrent
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import RunFolder
+from dragoman.model.tokenizer.tokenizer import PAD_ID, Tokenizer
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
 from tests.support.comparisons import compare
 from tests.support.one_layer import Array, run_layer, session_of
 from tests.support.toy import ToyBundles, export_model, samples_of, toy_test_sentences
@@ -102,7 +102,7 @@ def test_a_model_without_reproduced_golden_sentence_makes_no_bundle(
     toy_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No server could verify it."""
-    monkeypatch.setattr("export.graphs.native.layout.MAX_INT8", 1)
+    monkeypatch.setattr("dragoman.export.graphs.native.layout.MAX_INT8", 1)
     samples = samples_of(toy_test_sentences()[:5])
     with pytest.raises(RunError, match=r"^precision: int8: no en-de "):
         make_bundle(toy_run.load(), samples, tmp_path / "toy", BundleOptions("toy", "cpu", "int8"))

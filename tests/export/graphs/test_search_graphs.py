@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Runtime, Sessions
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.cpu import Runtime, Sessions
 from tests.support.search_reference import log_softmax
 
 ROWS = 40

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from export.graphs.graphs import Graphs, graphs_of
-from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Runtime, Sessions
+from dragoman.export.graphs.graphs import Graphs, graphs_of
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.cpu import Runtime, Sessions
 from tests.support.recall import (
     MAX_SOURCE_TOKENS,
     MAX_TARGET_TOKENS,

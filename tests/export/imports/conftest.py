@@ -6,7 +6,7 @@ from shutil import copytree
 import pytest
 
 from benchmarks.systems.ctranslate2_system import spec_of
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import make_model, write_model
 
 

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.systems.ctranslate2_system import spec_of
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.make_bundle import BundleOptions, write_bundle
-from export.verify.sync_engine import SyncEngine
-from model.config import Direction
-from model.samples import Sample
-from model.tokenizer.word_tokenizer import WordTokenizer
-from serve.bundle.tokenizer import load_tokenizer
-from serve.runtime.sessions import load_sessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.model.config import Direction
+from dragoman.model.samples import Sample
+from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
+from dragoman.serve.bundle.tokenizer import load_tokenizer
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
 from tests.support.ctranslate2_models import translate, write_model, write_package
 from tests.support.toy import random_model

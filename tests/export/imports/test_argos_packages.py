@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks.systems.ctranslate2_system import spec_of
 from dragoman import command_line
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from model.network.transformer import Transformer
-from model.run import RunFolder
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
-from serve.bundle.bundle import Bundle
-from serve.runtime.sessions import load_sessions
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import RunFolder
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.ctranslate2_models import ASKED, refusal, translate, write_model, write_package
 from tests.support.live import run_service
 from tests.support.toy import toy_test_sentences

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from export.graph_decoder import GraphDecoder
-from export.imports.common import ImportOptions
-from export.imports.marian_files import import_marian_files
-from export.make_bundle import BundleOptions, write_bundle
-from model.config import Direction
-from model.samples import Sample
-from serve.runtime.placement import open_sessions
+from dragoman.export.graph_decoder import GraphDecoder
+from dragoman.export.imports.common import ImportOptions
+from dragoman.export.imports.marian_files import import_marian_files
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.model.config import Direction
+from dragoman.model.samples import Sample
+from dragoman.serve.runtime.placement import open_sessions
 from tests.support.marian import make_texts, translate_words
 from tests.support.marian_student import BIN_FILE, VOCABULARY_FILE, Student, encode, train, write_student
 from tests.support.paths import ROOT

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import M2M100ForConditionalGeneration
 
-from export.imports.common import ImportOptions
-from export.imports.hugging_face import import_checkpoint
-from serve.bundle.manifest import Precision
+from dragoman.export.imports.common import ImportOptions
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.serve.bundle.manifest import Precision
 from tests.support.large_models import Form, write_random_m2m100, write_random_madlad, write_random_npz
 from tests.support.multilingual import shared_pieces, write_ctranslate2
 from tests.support.paths import ROOT

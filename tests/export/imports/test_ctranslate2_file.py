@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from export.imports.common import ImportedModelError
-from export.imports.ctranslate2_files import TYPES, Variable, dequantized, read_model_file
+from dragoman.export.imports.common import ImportedModelError
+from dragoman.export.imports.ctranslate2_files import TYPES, Variable, dequantized, read_model_file
 from tests.support.ctranslate2_models import model_file
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)

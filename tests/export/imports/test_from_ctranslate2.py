@@ -12,19 +12,19 @@ import torch
 from ctranslate2.converters import TransformersConverter
 
 from benchmarks.systems.ctranslate2_system import spec_of
-from export.imports.common import ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.imports.ctranslate2_files import Variable, read_model_file
-from export.make_bundle import BundleOptions, write_bundle
-from export.source_model import Exportable
-from model.config import Direction
-from model.network.transformer import Transformer
-from model.run import RunFolder
-from model.samples import Sample
-from model.search import generate_beam, generate_greedy
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import Tokenizer
-from model.weights import TransformerWeights
+from dragoman.export.imports.common import ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.imports.ctranslate2_files import Variable, read_model_file
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import Direction
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import RunFolder
+from dragoman.model.samples import Sample
+from dragoman.model.search import generate_beam, generate_greedy
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.model.weights import TransformerWeights
 from tests.conftest import WORDS
 from tests.support.comparisons import compare
 from tests.support.ctranslate2_models import ASKED, LIMIT, make_model, model_file, refusal, translate, write_model

@@ -11,17 +11,17 @@ import torch
 from transformers import MarianTokenizer
 
 from dragoman import command_line
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.marian import import_marian, marian_positions
-from export.make_bundle import BundleOptions, write_bundle
-from export.source_model import Exportable
-from model.config import Direction
-from model.samples import Sample
-from model.search import generate_beam, generate_greedy
-from protos.translation_pb2 import TranslateRequest
-from serve.bundle.bundle import Bundle
-from serve.bundle.tokenizer import load_tokenizer
-from serve.runtime.sessions import load_sessions
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.marian import import_marian, marian_positions
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.source_model import Exportable
+from dragoman.model.config import Direction
+from dragoman.model.samples import Sample
+from dragoman.model.search import generate_beam, generate_greedy
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.tokenizer import load_tokenizer
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.comparisons import compare
 from tests.support.live import run_service
 from tests.support.marian import (

@@ -12,20 +12,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from export.imports.common import ImportedModelError, ImportOptions, importing
-from export.imports.marian_bin import read_marian_bin
-from export.imports.marian_files import import_marian_files
-from export.make_bundle import BundleOptions, write_bundle
-from export.source_model import Exportable
-from export.verify.sync_engine import SyncEngine
-from hub.install import install
-from hub.store import Store
-from model.config import Direction
-from model.samples import Sample
-from serve.bundle.bundle import Bundle
-from serve.runtime.sessions import load_sessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.imports.common import ImportedModelError, ImportOptions, importing
+from dragoman.export.imports.marian_bin import read_marian_bin
+from dragoman.export.imports.marian_files import import_marian_files
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.source_model import Exportable
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.hub.install import install
+from dragoman.hub.store import Store
+from dragoman.model.config import Direction
+from dragoman.model.samples import Sample
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
 from tests.support.marian import EOS_ID, make_texts
 from tests.support.marian_student import (

@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.marian_files import import_marian_files
-from export.imports.marian_vocabulary import read_vocabulary
-from export.torch_weights import to_weights
-from hub.install import install
-from hub.store import Store
-from model.search import generate_beam, generate_greedy
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.marian_files import import_marian_files
+from dragoman.export.imports.marian_vocabulary import read_vocabulary
+from dragoman.export.torch_weights import to_weights
+from dragoman.hub.install import install
+from dragoman.hub.store import Store
+from dragoman.model.search import generate_beam, generate_greedy
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import translate
 from tests.support.toy import random_model
 

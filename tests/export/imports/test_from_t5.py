@@ -11,18 +11,18 @@ from sentencepiece import SentencePieceProcessor
 from transformers import T5Tokenizer
 
 from dragoman import command_line
-from export.graphs.native.layout import TABLES
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.imports.golden import golden_samples
-from export.imports.hugging_face import import_checkpoint
-from export.make_bundle import BundleOptions, write_bundle
-from export.source_model import Exportable, find_direction
-from export.verify.sync_engine import SyncEngine
-from serve.bundle.bundle import Bundle
-from serve.runtime.sessions import load_sessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.graphs.native.layout import TABLES
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.imports.golden import golden_samples
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.source_model import Exportable, find_direction
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
 from tests.support.marian import make_texts, translate_words
 from tests.support.multilingual import generate, translate

@@ -2,11 +2,11 @@
 
 import pytest
 
-from export.imports.golden import SENTENCES, TEXTS, golden_samples, golden_texts, read_sentences
-from export.source_model import Exportable
-from export.torch_weights import to_weights
-from model.tokenizer.tokenizer import UNK_ID, Tokenizer
-from serve.bundle.manifest import BundleDirection
+from dragoman.export.imports.golden import SENTENCES, TEXTS, golden_samples, golden_texts, read_sentences
+from dragoman.export.source_model import Exportable
+from dragoman.export.torch_weights import to_weights
+from dragoman.model.tokenizer.tokenizer import UNK_ID, Tokenizer
+from dragoman.serve.bundle.manifest import BundleDirection
 from tests.support.toy import random_model
 
 

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from benchmarks.systems.ctranslate2_system import spec_of
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.imports.ctranslate2_files import open_package
-from export.imports.hugging_face import import_checkpoint
-from export.imports.marian import import_marian
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.imports.ctranslate2_files import open_package
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.export.imports.marian import import_marian
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import model_file, write_model
 from tests.support.hostile import attack
 from tests.support.marian import marian_vocabulary, random_marian, write_marian

@@ -9,9 +9,9 @@ import pytest
 from ctranslate2.specs import TransformerDecoderModelSpec, TransformerSpec
 
 from benchmarks.systems.ctranslate2_system import spec_of
-from export.imports.common import ImportOptions
-from export.imports.ctranslate2_files import Variable, read_model_file
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.export.imports.common import ImportOptions
+from dragoman.export.imports.ctranslate2_files import Variable, read_model_file
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import fill_with_zeros, make_model, model_file, refusal, write_model
 
 

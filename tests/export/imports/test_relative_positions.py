@@ -11,22 +11,22 @@ import torch
 from ctranslate2.specs.common_spec import Activation
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from export.graphs.native.models import DOMAIN, STANDARD_DOMAIN
-from export.graphs.options import UnsupportedGraphError
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.imports.distances import bias_per_distance, vectors_per_distance
-from export.make_bundle import BundleOptions, write_bundle
-from export.source_model import Exportable
-from export.verify.sync_engine import SyncEngine
-from model.config import Direction
-from model.samples import Sample
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
-from serve.bundle.bundle import Bundle
-from serve.runtime.sessions import load_sessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.graphs.native.models import DOMAIN, STANDARD_DOMAIN
+from dragoman.export.graphs.options import UnsupportedGraphError
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.imports.distances import bias_per_distance, vectors_per_distance
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.source_model import Exportable
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.model.config import Direction
+from dragoman.model.samples import Sample
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 from tests.conftest import WORDS
 from tests.support.comparisons import ignore
 from tests.support.ctranslate2_models import translate, write_model

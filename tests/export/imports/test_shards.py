@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import MarianMTModel
 
-from export.imports.common import ImportedModelError, ImportOptions
-from export.imports.marian import import_marian
-from export.imports.shards import MAX_SHARDS, read_index
-from model.weights import TransformerWeights
+from dragoman.export.imports.common import ImportedModelError, ImportOptions
+from dragoman.export.imports.marian import import_marian
+from dragoman.export.imports.shards import MAX_SHARDS, read_index
+from dragoman.model.weights import TransformerWeights
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
 from tests.support.mutations import draw_json
 from tests.support.shards import INDEX, PICKLED_INDEX, read_places, split_checkpoint, write_index

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from export.inspect.figures import measure_engine
-from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Runtime
-from serve.runtime.sessions import load_sessions
+from dragoman.export.inspect.figures import measure_engine
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.cpu import Runtime
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.stepping import kept_tensors
 
 SLOTS = 5

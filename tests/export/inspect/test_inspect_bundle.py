@@ -9,9 +9,9 @@ from shutil import copytree
 import pytest
 
 from dragoman import command_line
-from serve.bundle.bundle import DECODER_FILE, WEIGHTS_FILE, Bundle
-from serve.bundle.manifest import Manifest
-from serve.settings import ServeSettings
+from dragoman.serve.bundle.bundle import DECODER_FILE, WEIGHTS_FILE, Bundle
+from dragoman.serve.bundle.manifest import Manifest
+from dragoman.serve.settings import ServeSettings
 from tests.support.bundles import reseal
 from tests.support.paths import ROOT
 

@@ -6,8 +6,8 @@ from shutil import copytree
 
 import pytest
 
-from export.inspect.figures import inspect
-from serve.bundle.bundle import Bundle
+from dragoman.export.inspect.figures import inspect
+from dragoman.serve.bundle.bundle import Bundle
 
 
 def test_every_file_has_its_size_and_its_status_in_the_manifest(recurrent_bundle: Bundle, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_running_operators_are_those_after_optimization(recurrent_bundle: Bundle
 def test_without_onnx_runtime_there_are_no_running_operators(
     recurrent_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "serve.runtime.cpu", None)
+    monkeypatch.setitem(sys.modules, "dragoman.serve.runtime.cpu", None)
     assert [graph.running for graph in inspect(recurrent_bundle, slots=1).graphs] == [None, None]
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from export.inspect.figures import Inspection, fold_names, format_bytes, format_inspection, inspect
-from serve.bundle.bundle import Bundle
+from dragoman.export.inspect.figures import Inspection, fold_names, format_bytes, format_inspection, inspect
+from dragoman.serve.bundle.bundle import Bundle
 
 
 @pytest.fixture(scope="module")

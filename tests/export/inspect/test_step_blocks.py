@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from export.inspect.graph import Block, Node, StoredGraph, TensorType, find_blocks, fold_blocks, read_graph
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import StateSpec
+from dragoman.export.inspect.graph import Block, Node, StoredGraph, TensorType, find_blocks, fold_blocks, read_graph
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import StateSpec
 from tests.support.bundles import EarlierBundles
 from tests.support.recurrent_models import BAHDANAU, RecurrentBundles
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from export.inspect.figures import format_bytes, inspect
-from export.inspect.picture import draw_step
-from serve.bundle.bundle import Bundle
+from dragoman.export.inspect.figures import format_bytes, inspect
+from dragoman.export.inspect.picture import draw_step
+from dragoman.serve.bundle.bundle import Bundle
 
 
 def texts_of(bundle: Bundle, folder: Path) -> list[str]:

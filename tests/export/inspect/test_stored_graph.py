@@ -7,12 +7,12 @@ from shutil import copytree
 import onnx
 import pytest
 
-from export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
-from export.inspect.graph import count_operators, count_parameters, distinct_weights, read_graph
-from model.config import TransformerConfig
-from model.network.transformer import Transformer
-from model.tokenizer.tokenizer import PAD_ID
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
+from dragoman.export.inspect.graph import count_operators, count_parameters, distinct_weights, read_graph
+from dragoman.model.config import TransformerConfig
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.tokenizer.tokenizer import PAD_ID
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from tests.support.recurrent_models import LUONG, random_recurrent
 from tests.support.toy import TOY_CONFIG, WIDE, ToyBundles, random_model
 

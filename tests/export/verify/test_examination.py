@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from export.answer import Sentence
-from export.source_model import Exportable
-from export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
-from export.verify.reference import references_of
-from export.verify.stepper import Reader
-from model.run import RunFolder
-from serve.bundle.bundle import Bundle
+from dragoman.export.answer import Sentence
+from dragoman.export.source_model import Exportable
+from dragoman.export.verify.checks import BatchMix, Check, Demands, Examination, VerificationPlan
+from dragoman.export.verify.reference import references_of
+from dragoman.export.verify.stepper import Reader
+from dragoman.model.run import RunFolder
+from dragoman.serve.bundle.bundle import Bundle
 from tests.support.toy import toy_test_sentences
 
 

@@ -6,13 +6,13 @@ from itertools import islice
 
 import pytest
 
-from export.answer import Sentence
-from export.verify.checks import BatchMix, find_deviations
-from model.tokenizer.tokenizer import EOS_ID
-from serve.bundle.bundle import Bundle
-from serve.bundle.tokenizer import load_tokenizer
-from serve.runtime.sessions import load_sessions
-from serve.search.options import SearchOptions
+from dragoman.export.answer import Sentence
+from dragoman.export.verify.checks import BatchMix, find_deviations
+from dragoman.model.tokenizer.tokenizer import EOS_ID
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.tokenizer import load_tokenizer
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.search.options import SearchOptions
 from tests.support.promises import Measured
 
 WORDS = ("alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river")

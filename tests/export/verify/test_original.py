@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from export.imports.common import ImportOptions
-from export.imports.ctranslate2 import import_ctranslate2
-from export.imports.golden import golden_samples
-from export.imports.hugging_face import import_checkpoint
-from export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.imports.common import ImportOptions
+from dragoman.export.imports.ctranslate2 import import_ctranslate2
+from dragoman.export.imports.golden import golden_samples
+from dragoman.export.imports.hugging_face import import_checkpoint
+from dragoman.export.make_bundle import BundleOptions, write_bundle
 from tests.support.multilingual import write_ctranslate2, write_mbart50
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
@@ -51,7 +51,9 @@ def test_another_checkpoint_fails(folder: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("export.verify.original.find_spec", lambda name: None if name == "transformers" else name)
+    monkeypatch.setattr(
+        "dragoman.export.verify.original.find_spec", lambda name: None if name == "transformers" else name
+    )
     with pytest.raises(SystemExit, match="original: requires transformers: pip install transformers"):
         verify(folder, "transformers", folder / "transformers")
 

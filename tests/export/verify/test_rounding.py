@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from export.verify.reference import RoundedAttention, rounded, rounded_rows
-from model.data.batches import pad
-from model.network.attention import MultiHeadAttention
+from dragoman.export.verify.reference import RoundedAttention, rounded, rounded_rows
+from dragoman.model.data.batches import pad
+from dragoman.model.network.attention import MultiHeadAttention
 from tests.support.recurrent_models import random_recurrent
 from tests.support.toy import random_model, random_sources
 

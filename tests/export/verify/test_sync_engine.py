@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from export.graph_decoder import GraphDecoder
-from export.verify.sync_engine import SyncEngine
-from serve.bundle.bundle import Bundle
-from serve.runtime.native import Best, NativeRuntime, NativeScores
-from serve.runtime.placement import ModelSessions, open_sessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.graph_decoder import GraphDecoder
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.native import Best, NativeRuntime, NativeScores
+from dragoman.serve.runtime.placement import ModelSessions, open_sessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
 
 SOURCES = [(*np.random.default_rng(seed).integers(4, 31, size=1 + seed % 9).tolist(), 2) for seed in range(30)]

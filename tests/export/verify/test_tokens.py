@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from export.answer import Answer, Outcome, Sentence
-from export.verify.checks import Demands, check_against_graph_decoder, check_against_pytorch, check_golden
-from serve.bundle.manifest import GoldenSentence
+from dragoman.export.answer import Answer, Outcome, Sentence
+from dragoman.export.verify.checks import Demands, check_against_graph_decoder, check_against_pytorch, check_golden
+from dragoman.serve.bundle.manifest import GoldenSentence
 
 SENTENCES = [Sentence(f"sentence {number}", (number, 2)) for number in range(4)]
 ANSWERS = [Answer((5, number), -1.0, (-0.5, -0.25, -0.25)) for number in range(4)]

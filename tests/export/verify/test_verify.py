@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from dragoman import command_line
-from model.run import RunFolder
-from model.tokenizer.tokenizer import EOS_ID
-from serve.bundle.bundle import DECODER_FILE, Bundle
-from serve.bundle.manifest import GraphVariant, Precision
+from dragoman.model.run import RunFolder
+from dragoman.model.tokenizer.tokenizer import EOS_ID
+from dragoman.serve.bundle.bundle import DECODER_FILE, Bundle
+from dragoman.serve.bundle.manifest import GraphVariant, Precision
 from tests.support.bundles import change_manifest, reseal
 from tests.support.paths import ROOT
 from tests.support.promises import Measured

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.alignment.links import (
+from dragoman.model.alignment.links import (
     ReferenceLinks,
     alignment_quality,
     check_links,

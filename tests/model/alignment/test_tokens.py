@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from model.alignment.tokens import starts_of_words, token_links, word_links, words_of_tokens
+from dragoman.model.alignment.tokens import starts_of_words, token_links, word_links, words_of_tokens
 
 STARTS = starts_of_words(["<pad>", "▁", "▁a", "b", "c"])
 

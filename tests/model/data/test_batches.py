@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.data.batches import Batch, BatchStream, TokenizedPairs, pad, plan_batches, sorted_batches
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from dragoman.model.data.batches import Batch, BatchStream, TokenizedPairs, pad, plan_batches, sorted_batches
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 IDS = st.lists(st.integers(4, 99), min_size=1, max_size=20)
 PAIRS = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=40)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import CleaningConfig
-from model.data.cleaning import Reason, clean, hold_out
-from model.data.corpus import Corpus, CorpusError
+from dragoman.model.config import CleaningConfig
+from dragoman.model.data.cleaning import Reason, clean, hold_out
+from dragoman.model.data.corpus import Corpus, CorpusError
 
 NOTHING = CleaningConfig(remove_duplicates=False, max_length_ratio=None)
 SIDE = st.text("ab ", min_size=1, max_size=12).filter(str.strip)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.corpus import (
+from dragoman.model.data.corpus import (
     Corpus,
     CorpusError,
     balanced_lines,

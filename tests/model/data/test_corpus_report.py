@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from model.config import CleaningConfig
-from model.data.cleaning import clean
-from model.data.corpus import Corpus
-from model.data.report import DataCommand, describe_corpora
-from model.data.segmentation import encode_corpus
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.model.config import CleaningConfig
+from dragoman.model.data.cleaning import clean
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.data.report import DataCommand, describe_corpora
+from dragoman.model.data.segmentation import encode_corpus
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 
 
 def write_table(folder: Path) -> str:

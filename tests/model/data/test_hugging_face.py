@@ -10,8 +10,8 @@ import datasets
 import huggingface_hub.constants
 import pytest
 
-from model.data.cleaning import read_training_data
-from model.data.corpus import Corpus, CorpusError, has_split, read_corpora, read_corpus
+from dragoman.model.data.cleaning import read_training_data
+from dragoman.model.data.corpus import Corpus, CorpusError, has_split, read_corpora, read_corpus
 from tests.support.paths import ROOT
 
 PAIRS = [("a house", "ein Haus"), ("a river", "ein Fluss")]
@@ -187,5 +187,7 @@ def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.Monke
 
 def test_the_library_is_imported_only_for_its_data() -> None:
     """The import is slow."""
-    program = "import sys, model.data.corpus, model.data.cleaning; assert 'datasets' not in sys.modules"
+    program = (
+        "import sys, dragoman.model.data.corpus, dragoman.model.data.cleaning; assert 'datasets' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -16,10 +16,10 @@ from urllib.error import URLError
 
 import pytest
 
-from model.data import multi30k
-from model.data.cleaning import Reason, read_training_data
-from model.data.corpus import CorpusError, read_corpora, read_corpus
-from model.data.multi30k import FOLDER_VARIABLE, TEXT_SHA256, Multi30kError, default_folder, multi30k_text
+from dragoman.model.data import multi30k
+from dragoman.model.data.cleaning import Reason, read_training_data
+from dragoman.model.data.corpus import CorpusError, read_corpora, read_corpus
+from dragoman.model.data.multi30k import FOLDER_VARIABLE, TEXT_SHA256, Multi30kError, default_folder, multi30k_text
 from tests.support.paths import ROOT
 
 DATA = Path(os.environ.get(FOLDER_VARIABLE, ROOT.parent / "shared" / "data" / "multi30k"))

@@ -2,10 +2,10 @@
 
 from itertools import permutations, product
 
-from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
-from model.data.corpus import Corpus
-from model.data.segmentation import Segmentation
-from model.tokenizer.tokenizer import WORD_START, Tokenizer
+from dragoman.model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.data.segmentation import Segmentation
+from dragoman.model.tokenizer.tokenizer import WORD_START, Tokenizer
 
 EN_DE, DE_EN = Direction(source="en", target="de"), Direction(source="de", target="en")
 TEXTS = ["one two three", "garden river delta alpha beta gamma house one two", "house"]

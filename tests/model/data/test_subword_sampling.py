@@ -7,16 +7,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from model.data.segmentation import SubwordSampler
-from model.tokenizer.tokenizer import WORD_START, Tokenizer
+from dragoman.model.data.segmentation import SubwordSampler
+from dragoman.model.tokenizer.tokenizer import WORD_START, Tokenizer
 
 LINES = ["gardener riverside", "", "harden gardening 12", "  river   gardener\u00a0delta ﬁne", "語 riverside"]
 
 IN_ANOTHER_PROCESS = """
 import sys
 import numpy as np
-from model.data.segmentation import SubwordSampler
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.model.data.segmentation import SubwordSampler
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 sampler = SubwordSampler(Tokenizer(sys.stdin.buffer.read()), 0.2, [sys.argv[1:]])
 print(*sampler.sample(np.random.default_rng(7)))
 """

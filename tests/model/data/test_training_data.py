@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from model.config import CleaningConfig
-from model.data.cleaning import Reason, read_training_data
-from model.data.corpus import CorpusError
+from dragoman.model.config import CleaningConfig
+from dragoman.model.data.cleaning import Reason, read_training_data
+from dragoman.model.data.corpus import CorpusError
 
 
 def write_table(path: Path, pairs: int, prefix: str = "word") -> str:

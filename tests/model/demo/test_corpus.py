@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from model.demo.corpus import CorpusCommand, distinct_sentences, write_corpus
+from dragoman.model.demo.corpus import CorpusCommand, distinct_sentences, write_corpus
 
 SIZES = {"test": 200, "validation": 10, "train": 300}
 PUNCTUATION = ",.?"
@@ -94,7 +94,7 @@ def test_a_term_replaces_one_word_of_the_translation(corpus: Path) -> None:
 def test_an_interrupted_corpus_leaves_the_old_one_untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_corpus(tmp_path, seed=3, sizes={"test": 5, "train": 5})
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    monkeypatch.setattr("model.demo.corpus.tqdm", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("dragoman.model.demo.corpus.tqdm", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write_corpus(tmp_path, seed=4, sizes={"test": 5, "train": 5})
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from model.demo.grammar import Grammar
-from model.demo.text import Text
+from dragoman.model.demo.grammar import Grammar
+from dragoman.model.demo.text import Text
 from tests.support.paths import ROOT
 
 SAMPLE_SIZE = 40_000

@@ -2,9 +2,17 @@
 
 import pytest
 
-from model.demo.inflection import ACCUSATIVE, DATIVE, NounPhrase, noun_phrase, prepositional, relative, verb_form
-from model.demo.lexicon import CLASSES, DATA, VERBS, Verb
-from model.demo.text import Text
+from dragoman.model.demo.inflection import (
+    ACCUSATIVE,
+    DATIVE,
+    NounPhrase,
+    noun_phrase,
+    prepositional,
+    relative,
+    verb_form,
+)
+from dragoman.model.demo.lexicon import CLASSES, DATA, VERBS, Verb
+from dragoman.model.demo.text import Text
 
 
 def noun(english: str) -> tuple[str, str]:

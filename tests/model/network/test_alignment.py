@@ -6,8 +6,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.config import RecurrentConfig
-from model.network.alignment import (
+from dragoman.model.config import RecurrentConfig
+from dragoman.model.network.alignment import (
     AdditiveScore,
     Alignment,
     DotScore,

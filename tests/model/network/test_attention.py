@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.network.attention import KeysValues, MultiHeadAttention, attend, causal_mask, padding_mask
+from dragoman.model.network.attention import KeysValues, MultiHeadAttention, attend, causal_mask, padding_mask
 from tests.support import reference
 
 CPU = torch.device("cpu")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.network.layers import Dropout, random_bytes
+from dragoman.model.network.layers import Dropout, random_bytes
 
 UNITS = 400_000
 

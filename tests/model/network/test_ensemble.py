@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from model.network.ensemble import Ensemble
-from model.network.translation_model import TranslationModel
+from dragoman.model.network.ensemble import Ensemble
+from dragoman.model.network.translation_model import TranslationModel
 from tests.support.recurrent_models import VOCABULARY, ragged_ids, random_ids, random_recurrent
 from tests.support.toy import random_model
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.network.alignment import (
+from dragoman.model.network.alignment import (
     BASELINE_DECAY,
     ENTROPY_WEIGHT,
     REWARD_WEIGHT,
@@ -16,7 +16,7 @@ from model.network.alignment import (
     SampledDecode,
     most_probable,
 )
-from model.network.recurrent import Recurrent
+from dragoman.model.network.recurrent import Recurrent
 from tests.support.recurrent_models import VOCABULARY, ragged_ids, random_ids, random_recurrent
 
 WEIGHTS = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.9, 0.0], [1.0, 0.0, 0.0]])

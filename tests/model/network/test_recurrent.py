@@ -5,12 +5,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from model.config import RecurrentConfig
-from model.network.recurrent import BahdanauDecoder, GatedCell, LuongDecoder, Recurrent
-from model.network.translation_model import DecoderState
-from model.run import build_model
-from model.search import generate_beam, generate_greedy
-from model.tokenizer.tokenizer import BOS_ID, PAD_ID
+from dragoman.model.config import RecurrentConfig
+from dragoman.model.network.recurrent import BahdanauDecoder, GatedCell, LuongDecoder, Recurrent
+from dragoman.model.network.translation_model import DecoderState
+from dragoman.model.run import build_model
+from dragoman.model.search import generate_beam, generate_greedy
+from dragoman.model.tokenizer.tokenizer import BOS_ID, PAD_ID
 from tests.support.recurrent_models import (
     ATTENTIONS,
     KINDS,

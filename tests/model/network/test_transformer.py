@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.config import TransformerConfig
-from model.network.attention import sinusoidal_positions
-from model.network.layers import build_norm
-from model.network.transformer import Transformer
-from model.run import build_model
-from model.tokenizer.tokenizer import PAD_ID
+from dragoman.model.config import TransformerConfig
+from dragoman.model.network.attention import sinusoidal_positions
+from dragoman.model.network.layers import build_norm
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import build_model
+from dragoman.model.tokenizer.tokenizer import PAD_ID
 from tests.support import reference
 from tests.support.recurrent_models import VOCABULARY, random_ids
 from tests.support.toy import OPTIONS, random_model

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.network.translation_model import TranslationModel
-from model.tokenizer.tokenizer import BOS_ID, PAD_ID
+from dragoman.model.network.translation_model import TranslationModel
+from dragoman.model.tokenizer.tokenizer import BOS_ID, PAD_ID
 from tests.support.recurrent_models import KINDS, VOCABULARY, name_kind, ragged_ids, random_ids, random_recurrent
 from tests.support.toy import OPTIONS, random_model
 

@@ -2,8 +2,14 @@
 
 import pytest
 
-from model.config import Direction
-from model.tokenizer.tokenizer import Tokenizer, TokenizerError, source_prefix, tagged_languages, train_tokenizer
+from dragoman.model.config import Direction
+from dragoman.model.tokenizer.tokenizer import (
+    Tokenizer,
+    TokenizerError,
+    source_prefix,
+    tagged_languages,
+    train_tokenizer,
+)
 
 
 def directions_of(*pairs: str) -> tuple[Direction, ...]:

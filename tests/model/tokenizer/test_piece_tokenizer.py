@@ -2,8 +2,8 @@
 
 import pytest
 
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
 
 LINES = ("alpha beta gamma", "one two three", "house garden river")
 

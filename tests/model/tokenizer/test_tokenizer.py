@@ -9,7 +9,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.tokenizer.tokenizer import (
+from dragoman.model.tokenizer.tokenizer import (
     BOS_ID,
     EOS_ID,
     PAD_ID,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
-from model.tokenizer.bpe import Merges
-from model.tokenizer.tokenizer import TokenizerError
-from model.tokenizer.word_tokenizer import WordTokenizer
+from dragoman.model.tokenizer.bpe import Merges
+from dragoman.model.tokenizer.tokenizer import TokenizerError
+from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
 
 TEXT = """The quick brown fox jumps over the lazy dog. It doesn't bark; the dogs' owner says "no" to barking!
 A price of 1,234.56 dollars & more <b>bold</b> [sic] - e.g. 5 o'clock, U.S. policy at 3.5 %, e-mail: a.b@c.de.

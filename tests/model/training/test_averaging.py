@@ -12,8 +12,8 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from model.config import TrainingConfig
-from model.training.trainer import weight_averaging
+from dragoman.model.config import TrainingConfig
+from dragoman.model.training.trainer import weight_averaging
 
 # Lightning warns of a loader without workers and of a step that returns no loss.
 pytestmark = pytest.mark.filterwarnings("ignore")

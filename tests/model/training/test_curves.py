@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
-from model.training.curves import plot_curves
+from dragoman.model.training.curves import plot_curves
 
 
 def write_log(folder: Path, name: str, values: dict[int, float]) -> None:

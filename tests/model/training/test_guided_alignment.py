@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from model.alignment.links import ReferenceLinks, alignment_quality, format_links
-from model.attention_alignment import AlignedModel, Head
-from model.config import RunConfig, TransformerConfig
-from model.data.cleaning import TrainingData, clean
-from model.data.corpus import Corpus, read_corpus
-from model.run import RunFolder
-from model.training.train import train
+from dragoman.model.alignment.links import ReferenceLinks, alignment_quality, format_links
+from dragoman.model.attention_alignment import AlignedModel, Head
+from dragoman.model.config import RunConfig, TransformerConfig
+from dragoman.model.data.cleaning import TrainingData, clean
+from dragoman.model.data.corpus import Corpus, read_corpus
+from dragoman.model.run import RunFolder
+from dragoman.model.training.train import train
 from tests.support.toy import TOY_CONFIG, toy_sentences, toy_test_sentences, write_pairs
 
 GUIDED = Head(1, 0, shifted=False)

@@ -9,16 +9,16 @@ import torch
 import yaml
 
 from dragoman import command_line
-from export.origin import read_trained
-from model.data.cleaning import CleanedCorpus, TrainingData
-from model.data.corpus import Corpus
-from model.run import RunFolder, TrainedModel
-from model.samples import read_samples
-from model.search import generate_greedy
-from model.tokenizer.tokenizer import UNK_ID
-from model.training.initial import spell
-from model.training.inputs import Inputs
-from serve.bundle.bundle import Bundle
+from dragoman.export.origin import read_trained
+from dragoman.model.data.cleaning import CleanedCorpus, TrainingData
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.run import RunFolder, TrainedModel
+from dragoman.model.samples import read_samples
+from dragoman.model.search import generate_greedy
+from dragoman.model.tokenizer.tokenizer import UNK_ID
+from dragoman.model.training.initial import spell
+from dragoman.model.training.inputs import Inputs
+from dragoman.serve.bundle.bundle import Bundle
 from tests.support.toy import (
     RANDOM_TEXTS,
     TOY_CONFIG,

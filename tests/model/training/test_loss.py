@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.tokenizer.tokenizer import PAD_ID
-from model.training.loss import CPU_CHUNK_ROWS, CPU_GROUP_ROWS, alignment_loss, translation_loss
+from dragoman.model.tokenizer.tokenizer import PAD_ID
+from dragoman.model.training.loss import CPU_CHUNK_ROWS, CPU_GROUP_ROWS, alignment_loss, translation_loss
 
 WIDTH, VOCABULARY = 8, 11
 POSITIONS = [1, 5, CPU_CHUNK_ROWS, 2 * CPU_CHUNK_ROWS + 3, CPU_GROUP_ROWS + CPU_CHUNK_ROWS + 3]

@@ -10,9 +10,9 @@ import yaml
 from torch.utils.tensorboard import SummaryWriter
 
 from dragoman import command_line
-from model.config import RunConfig
-from model.run import RunFolder
-from model.training.plan import RunPlan, folder_of, format_results
+from dragoman.model.config import RunConfig
+from dragoman.model.run import RunFolder
+from dragoman.model.training.plan import RunPlan, folder_of, format_results
 from tests.support.toy import toy_sentences, write_pairs
 
 RECIPE = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.training.loss import cooldown, cosine, inverse_square_root, linear_rise
+from dragoman.model.training.loss import cooldown, cosine, inverse_square_root, linear_rise
 
 WARMUP_STEPS = st.integers(1, 500)
 

@@ -14,13 +14,13 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from dragoman import command_line
-from model.config import RunConfig
-from model.run import RunFolder
-from model.samples import SAMPLES
-from model.search import generate_greedy
-from model.tokenizer.tokenizer import EOS_ID
-from model.training.logs import read_measures
-from model.training.module import TranslationModule
+from dragoman.model.config import RunConfig
+from dragoman.model.run import RunFolder
+from dragoman.model.samples import SAMPLES
+from dragoman.model.search import generate_greedy
+from dragoman.model.tokenizer.tokenizer import EOS_ID
+from dragoman.model.training.logs import read_measures
+from dragoman.model.training.module import TranslationModule
 from tests.support.paths import ROOT
 from tests.support.toy import fail_once, toy_sentences, toy_test_sentences, translate_toy, write_pairs
 from tests.support.train_command import MAX_STEPS, RECIPE, refusal, start
@@ -188,7 +188,7 @@ def test_a_run_whose_patience_ended_before_an_interruption_takes_no_more_steps(
 ) -> None:
     options = ["--training.patience=2", "--training.validation-every-steps=2", "--training.max-steps=60"]
     with monkeypatch.context() as patch:
-        patch.delattr("model.training.train.plot_curves")
+        patch.delattr("dragoman.model.training.train.plot_curves")
         with pytest.raises(NameError):
             start(arguments, tmp_path, *options, "--training.learning-rate=9")
     last = RunFolder(tmp_path).last_checkpoint

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from model.config import TransformerConfig
-from model.run import RunFolder
-from model.training.train import TrainCommand
+from dragoman.model.config import TransformerConfig
+from dragoman.model.run import RunFolder
+from dragoman.model.training.train import TrainCommand
 from tests.support.toy import toy_sentences, write_pairs
 from tests.support.train_command import MAX_STEPS, refusal, start
 

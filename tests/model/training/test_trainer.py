@@ -7,9 +7,9 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
-from model.config import TrainingConfig
-from model.run import RunFolder
-from model.training.trainer import HardwareConfig, check_hardware, make_trainer
+from dragoman.model.config import TrainingConfig
+from dragoman.model.run import RunFolder
+from dragoman.model.training.trainer import HardwareConfig, check_hardware, make_trainer
 
 
 def trainer_of(folder: Path, **options: Any) -> Any:

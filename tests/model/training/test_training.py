@@ -10,10 +10,10 @@ from lightning import Trainer
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
-from model.data.batches import TokenizedPairs
-from model.training.loss import cooldown, inverse_square_root
-from model.training.module import TranslationData, TranslationModule
+from dragoman.model.config import Direction, RunConfig, TrainingConfig, TransformerConfig
+from dragoman.model.data.batches import TokenizedPairs
+from dragoman.model.training.loss import cooldown, inverse_square_root
+from dragoman.model.training.module import TranslationData, TranslationModule
 
 
 def make_module(**training: float) -> TranslationModule:

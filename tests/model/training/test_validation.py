@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from model.data.corpus import Corpus
-from model.data.segmentation import Segmentation
-from model.run import RunFolder
-from model.scoring import Quality, score
-from model.search import generate_greedy
-from model.tokenizer.tokenizer import EOS_ID
-from model.training import trainer as module
-from model.training.trainer import ValidationTranslation
+from dragoman.model.data.corpus import Corpus
+from dragoman.model.data.segmentation import Segmentation
+from dragoman.model.run import RunFolder
+from dragoman.model.scoring import Quality, score
+from dragoman.model.search import generate_greedy
+from dragoman.model.tokenizer.tokenizer import EOS_ID
+from dragoman.model.training import trainer as module
+from dragoman.model.training.trainer import ValidationTranslation
 from tests.support.toy import toy_test_sentences, translate_toy
 
 SENTENCES = list(toy_test_sentences()[:60])

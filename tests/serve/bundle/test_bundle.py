@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve.bundle.bundle import (
+from dragoman.serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     CHOOSE_FILE,
     GOLDEN_FILE,
@@ -24,8 +24,8 @@ from serve.bundle.bundle import (
     BundleError,
     write_golden,
 )
-from serve.bundle.files import MAX_CHARACTERS
-from serve.bundle.manifest import (
+from dragoman.serve.bundle.files import MAX_CHARACTERS
+from dragoman.serve.bundle.manifest import (
     ENCODE_INPUTS,
     STEP_INPUTS,
     STEP_OUTPUTS,
@@ -35,7 +35,7 @@ from serve.bundle.manifest import (
     StateSpec,
     present,
 )
-from serve.bundle.tokenizer import TOKENIZER_FILE
+from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE
 from tests.support.bundles import change_manifest, reseal
 
 FILES = (*GRAPH_FILES, WEIGHTS_FILE, TOKENIZER_FILE, GOLDEN_FILE)

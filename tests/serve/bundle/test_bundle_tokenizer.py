@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
-from model.tokenizer.word_tokenizer import WordTokenizer
-from serve.bundle.bundle import Bundle
-from serve.bundle.tokenizer import load_tokenizer, write_tokenizer
-from serve.bundle.tokenizer_spec import TokenizerSpec
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError, train_tokenizer
+from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.tokenizer import load_tokenizer, write_tokenizer
+from dragoman.serve.bundle.tokenizer_spec import TokenizerSpec
 
 
 def reopen(bundle_path: Path, folder: Path, spec: TokenizerSpec) -> Bundle:

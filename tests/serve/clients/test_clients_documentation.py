@@ -10,11 +10,11 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 from grpc import StatusCode
 
-from serve.clients.aio import AsyncTranslationClient
-from serve.clients.channel import service_config
-from serve.clients.errors import KINDS
-from serve.errors import ERRORS
-from serve.settings import STREAM_PER_SLOT, ServeSettings
+from dragoman.serve.clients.aio import AsyncTranslationClient
+from dragoman.serve.clients.channel import service_config
+from dragoman.serve.clients.errors import KINDS
+from dragoman.serve.errors import ERRORS
+from dragoman.serve.settings import STREAM_PER_SLOT, ServeSettings
 from tests.support.certificates import Authority
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT

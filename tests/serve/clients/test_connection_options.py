@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from export.evaluate.command import EvaluateCommand
-from loadtest.command import LoadCommand
-from loadtest.scenario import ScenarioError
-from serve.clients.options import ConnectionOptions
-from serve.clients.translate import TranslateCommand
-from serve.host.files import FileError
+from dragoman.export.evaluate.command import EvaluateCommand
+from dragoman.loadtest.command import LoadCommand
+from dragoman.loadtest.scenario import ScenarioError
+from dragoman.serve.clients.options import ConnectionOptions
+from dragoman.serve.clients.translate import TranslateCommand
+from dragoman.serve.host.files import FileError
 from tests.support.certificates import Authority
 
 KEY = "secret-key"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.clients.translate import MAX_LINE_BYTES, Line, LineError, map_in_order, read_lines
-from serve.translation.blank import is_blank
+from dragoman.serve.clients.translate import MAX_LINE_BYTES, Line, LineError, map_in_order, read_lines
+from dragoman.serve.translation.blank import is_blank
 
 
 async def collect_lines(descriptor: int) -> list[Line]:

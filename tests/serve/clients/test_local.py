@@ -6,12 +6,12 @@ from typing import Unpack
 
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.clients.errors import NotTranslatedError
-from serve.clients.local import LocalTranslator
-from serve.clients.messages import Wanted
-from serve.translation.fields import SearchFields
-from serve.translation.response import TranslationDelta
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.clients.local import LocalTranslator
+from dragoman.serve.clients.messages import Wanted
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.response import TranslationDelta
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, put_bundle
 from tests.support.fakes import EOS_ID, FakeModel
 from tests.support.fakes import translate as translate_alone
@@ -25,7 +25,7 @@ SLOTS = 2
 def _fake_models(monkeypatch: pytest.MonkeyPatch, restored_logs: None) -> None:
     """Replaces the graphs, which the bundle lacks, by a fake model."""
     del restored_logs
-    monkeypatch.setattr("serve.app.load_engines", lambda *_: [FakeModel(SLOTS)])
+    monkeypatch.setattr("dragoman.serve.app.load_engines", lambda *_: [FakeModel(SLOTS)])
     for name, number in {"SLOTS": SLOTS, "ENGINES": 1}.items():
         monkeypatch.setenv(f"DRAGOMAN_{name}", str(number))
 

@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
-from serve.clients.aio import AsyncTranslationClient
-from serve.clients.client import TranslationClient
-from serve.clients.errors import (
+from dragoman.protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
+from dragoman.serve.clients.aio import AsyncTranslationClient
+from dragoman.serve.clients.client import TranslationClient
+from dragoman.serve.clients.errors import (
     BadRequestError,
     CallError,
     NoSuchModelError,
@@ -25,11 +25,11 @@ from serve.clients.errors import (
     UnavailableError,
     stream_error,
 )
-from serve.clients.many import INVITED_RETRIES, ManyItem, Window
-from serve.clients.messages import Asking, Timing
-from serve.errors import InternalError
-from serve.grpc.call import trailers
-from serve.translation.fields import SearchFields
+from dragoman.serve.clients.many import INVITED_RETRIES, ManyItem, Window
+from dragoman.serve.clients.messages import Asking, Timing
+from dragoman.serve.errors import InternalError
+from dragoman.serve.grpc.call import trailers
+from dragoman.serve.translation.fields import SearchFields
 from tests.serve.clients.test_translation_client import (
     IMPATIENT,
     PATIENT,

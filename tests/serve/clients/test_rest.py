@@ -10,12 +10,12 @@ from typing import Any, Unpack
 
 import pytest
 
-from serve.clients.channel import ClientSettings
-from serve.clients.errors import NotTranslatedError
-from serve.clients.messages import Wanted
-from serve.clients.rest import TIMEOUT_HEADER, RestClient
-from serve.translation.fields import SearchFields
-from serve.translation.response import TranslationResponse
+from dragoman.serve.clients.channel import ClientSettings
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.clients.messages import Wanted
+from dragoman.serve.clients.rest import TIMEOUT_HEADER, RestClient
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.response import TranslationResponse
 from tests.support.live import LiveService
 
 TIMEOUT_SECONDS = 60.0

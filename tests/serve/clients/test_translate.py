@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from dragoman import command_line
-from protos.translation_pb2 import (
+from dragoman.protos.translation_pb2 import (
     FINISH_REASON_EOS,
     Alignment,
     Link,
@@ -28,7 +28,7 @@ from protos.translation_pb2 import (
     Translation,
     TranslationDelta,
 )
-from protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
+from dragoman.protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 from tests.support.certificates import Authority
 from tests.support.forked import ForkedPopen
 from tests.support.live import run_service

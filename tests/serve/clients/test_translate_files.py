@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from serve.clients.translate_files import DocumentFileError, output_paths, read_document, translate_document
-from serve.documents.document import DocumentRequest, Segment
+from dragoman.serve.clients.translate_files import DocumentFileError, output_paths, read_document, translate_document
+from dragoman.serve.documents.document import DocumentRequest, Segment
 
 
 async def capitals(segment: Segment) -> str:

@@ -14,11 +14,11 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.clients.aio import AsyncTranslationClient
-from serve.clients.channel import ClientSettings
-from serve.clients.client import TranslationClient
-from serve.clients.errors import (
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.serve.clients.aio import AsyncTranslationClient
+from dragoman.serve.clients.channel import ClientSettings
+from dragoman.serve.clients.client import TranslationClient
+from dragoman.serve.clients.errors import (
     BadRequestError,
     CallError,
     KeyRefusedError,
@@ -28,8 +28,8 @@ from serve.clients.errors import (
     TooLateError,
     UnavailableError,
 )
-from serve.translation.fields import SearchFields
-from serve.translation.response import TranslationDelta
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.response import TranslationDelta
 from tests.support.certificates import Authority
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service

@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from serve.clients.errors import NotTranslatedError
-from serve.commands.demo import curl_command, translate
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.commands.demo import curl_command, translate
 from tests.support.live import LiveService
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from serve.glossaries.store import SHARED, GlossaryStore
-from serve.host.state import State
-from serve.protect.terms.entry import Entry
+from dragoman.serve.glossaries.store import SHARED, GlossaryStore
+from dragoman.serve.host.state import State
+from dragoman.serve.protect.terms.entry import Entry
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.commands.health import has_live_server, is_live, listening_addresses
+from dragoman.serve.commands.health import has_live_server, is_live, listening_addresses
 from tests.support.certificates import Authority
 from tests.support.live import run_service
 

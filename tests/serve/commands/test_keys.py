@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from serve.host.state import State
-from serve.keys.key import digest_of
-from serve.keys.store import KeyStore
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.key import digest_of
+from dragoman.serve.keys.store import KeyStore
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.manifest import AttentionHead
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.manifest import AttentionHead
 from tests.support.fake_bundles import write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service

@@ -6,9 +6,9 @@ import polib
 import pytest
 import yaml
 
-from serve.documents.document import DocumentError, DocumentRequest, Segment
-from serve.documents.formats import FORMATS, parse_document
-from serve.documents.subtitles import divide
+from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.formats import FORMATS, parse_document
+from dragoman.serve.documents.subtitles import divide
 
 LANGUAGES = DocumentRequest("en", "de")
 UNIT = "<xliff version='2.0'><file><unit><segment {}><source>{}</source></segment></unit></file></xliff>"

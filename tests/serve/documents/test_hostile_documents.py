@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.documents import json, office, xml
-from serve.documents.document import DocumentError, DocumentRequest
-from serve.documents.formats import parse_document
-from serve.documents.inline import ItemKind
-from serve.documents.markdown_inline import InlineReader, InlineSyntax
-from serve.documents.package import MAX_MEMBERS, Package
+from dragoman.serve.documents import json, office, xml
+from dragoman.serve.documents.document import DocumentError, DocumentRequest
+from dragoman.serve.documents.formats import parse_document
+from dragoman.serve.documents.inline import ItemKind
+from dragoman.serve.documents.markdown_inline import InlineReader, InlineSyntax
+from dragoman.serve.documents.package import MAX_MEMBERS, Package
 
 MEBIBYTE = 1 << 20
 REQUEST = DocumentRequest("en", "de", unpacked_bytes=8 * MEBIBYTE)

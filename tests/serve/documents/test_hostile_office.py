@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.documents import office_runs, splice, yaml
-from serve.documents.document import DocumentError, DocumentRequest
-from serve.documents.formats import parse_document
-from serve.protect.markup.xml import scan_xml
+from dragoman.serve.documents import office_runs, splice, yaml
+from dragoman.serve.documents.document import DocumentError, DocumentRequest
+from dragoman.serve.documents.formats import parse_document
+from dragoman.serve.protect.markup.xml import scan_xml
 from tests.support.attacks.hostile_office import ATTACKS, MEBIBYTE, REQUEST, Attack, changed, draw, measure
 
 # In quadratic time or memory, most attacks of this size take minutes or gigabytes.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from serve.documents.document import DocumentRequest
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.document import DocumentRequest
+from dragoman.serve.documents.formats import parse_document
 
 
 def texts(page: str, *ignore_tags: str) -> list[str]:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
-from serve.documents.job_store import CLAIM_SECONDS, FOLDER, MAX_ATTEMPTS, Claim, JobStore, Progress
-from serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError, StorageFullError
-from serve.host.state import State
+from dragoman.serve.documents.job import Job, JobLimits, JobOptions, JobStatus
+from dragoman.serve.documents.job_store import CLAIM_SECONDS, FOLDER, MAX_ATTEMPTS, Claim, JobStore, Progress
+from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError, StorageFullError
+from dragoman.serve.host.state import State
 from tests.support.full_disk import fill_database
 
 LIMITS = JobLimits(document_bytes=100, unpacked_bytes=100, jobs=20, store_bytes=10_000, keep_seconds=1000.0)

@@ -12,17 +12,23 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from serve.documents import job_worker
-from serve.documents.document import Segment
-from serve.documents.job import Job, JobLimits, JobOptions, JobStatus
-from serve.documents.job_store import Claim, JobStore
-from serve.documents.job_worker import JobWorker
-from serve.documents.jobs import DocumentJobs, safe_name
-from serve.documents.reader import DocumentReader, DocumentText
-from serve.errors import DrainingError, InvalidRequestError, RateLimitedError, RequestTooLargeError, ServiceError
-from serve.host.state import State
-from serve.sandbox import host
-from serve.sandbox.sandbox import MAX_TRIES, Sandbox
+from dragoman.serve.documents import job_worker
+from dragoman.serve.documents.document import Segment
+from dragoman.serve.documents.job import Job, JobLimits, JobOptions, JobStatus
+from dragoman.serve.documents.job_store import Claim, JobStore
+from dragoman.serve.documents.job_worker import JobWorker
+from dragoman.serve.documents.jobs import DocumentJobs, safe_name
+from dragoman.serve.documents.reader import DocumentReader, DocumentText
+from dragoman.serve.errors import (
+    DrainingError,
+    InvalidRequestError,
+    RateLimitedError,
+    RequestTooLargeError,
+    ServiceError,
+)
+from dragoman.serve.host.state import State
+from dragoman.serve.sandbox import host
+from dragoman.serve.sandbox.sandbox import MAX_TRIES, Sandbox
 from tests.support.live import eventually
 
 LIMITS = JobLimits(document_bytes=10_000, unpacked_bytes=10_000, jobs=20, store_bytes=100_000, keep_seconds=1000.0)

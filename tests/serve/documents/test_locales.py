@@ -2,8 +2,8 @@
 
 import pytest
 
-from serve.documents.document import DocumentRequest
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.document import DocumentRequest
+from dragoman.serve.documents.formats import parse_document
 
 PO = 'msgid ""\nmsgstr ""\n"Language: {}\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a"\nmsgstr ""\n'
 CASES = [

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve.documents.distinct import DistinctSegments
-from serve.documents.document import DocumentRequest
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.distinct import DistinctSegments
+from dragoman.serve.documents.document import DocumentRequest
+from dragoman.serve.documents.formats import parse_document
 
 COUNT = 500
 # A segment, and a function for its translation with arguments.

@@ -18,9 +18,9 @@ from odf.style import MasterPage, PageLayout
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
-from serve.documents.document import Document, DocumentRequest
-from serve.documents.formats import parse_document
-from serve.protect.markup.xml import check_xml
+from dragoman.serve.documents.document import Document, DocumentRequest
+from dragoman.serve.documents.formats import parse_document
+from dragoman.serve.protect.markup.xml import check_xml
 
 WORD_NAMESPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 

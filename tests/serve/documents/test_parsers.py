@@ -4,11 +4,11 @@ from dataclasses import asdict
 
 import pytest
 
-from serve.documents import parsers
-from serve.documents.document import Document, DocumentRequest
-from serve.documents.formats import parse_document
-from serve.sandbox.frames import Item
-from serve.sandbox.worker import MAX_SMALL_INPUT_BYTES
+from dragoman.serve.documents import parsers
+from dragoman.serve.documents.document import Document, DocumentRequest
+from dragoman.serve.documents.formats import parse_document
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.worker import MAX_SMALL_INPUT_BYTES
 
 REQUEST = DocumentRequest("en", "de")
 

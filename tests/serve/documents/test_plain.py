@@ -2,8 +2,8 @@
 
 import pytest
 
-from serve.documents.document import DocumentRequest, Segment
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.document import DocumentRequest, Segment
+from dragoman.serve.documents.formats import parse_document
 
 
 @pytest.mark.parametrize(

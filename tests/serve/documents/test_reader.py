@@ -2,9 +2,9 @@
 
 import pytest
 
-from serve.documents.document import DocumentRequest
-from serve.documents.job import JobLimits
-from serve.documents.reader import DocumentReader
+from dragoman.serve.documents.document import DocumentRequest
+from dragoman.serve.documents.job import JobLimits
+from dragoman.serve.documents.reader import DocumentReader
 from tests.support.sandboxes import open_sandbox
 
 pytestmark = pytest.mark.anyio

@@ -2,8 +2,8 @@
 
 import pytest
 
-from serve.documents.document import DocumentRequest
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.document import DocumentRequest
+from dragoman.serve.documents.formats import parse_document
 
 LANGUAGES = DocumentRequest("en", "de")
 CUE = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n"

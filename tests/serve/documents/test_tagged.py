@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.documents import tagged
-from serve.documents.document import DocumentError, DocumentRequest, Segment
-from serve.documents.formats import parse_document
+from dragoman.serve.documents import tagged
+from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.formats import parse_document
 
 REQUEST = DocumentRequest("en", "de")
 

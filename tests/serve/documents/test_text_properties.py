@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.documents.document import Document, DocumentError, DocumentRequest
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
+from dragoman.serve.documents.formats import parse_document
 from tests.support.attacks.hostile_text import BEGINNINGS, MARKS
 
 WORDS = ("A dog runs. ", "the man", "Zwei H\u00fcte", "\n", "\n\n", "it is 5 > 3 & x")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serve.documents.distinct import DistinctSegments
-from serve.documents.document import Segment
-from serve.documents.inline import Inline, Item, ItemKind
-from serve.documents.translation import PART_CHARACTERS, PART_SENTENCES, split_text, translate_segments
-from serve.protect.markup.xml import check_xml
+from dragoman.serve.documents.distinct import DistinctSegments
+from dragoman.serve.documents.document import Segment
+from dragoman.serve.documents.inline import Inline, Item, ItemKind
+from dragoman.serve.documents.translation import PART_CHARACTERS, PART_SENTENCES, split_text, translate_segments
+from dragoman.serve.protect.markup.xml import check_xml
 
 pytestmark = pytest.mark.anyio
 LONG = "A man runs. " * 200

@@ -5,8 +5,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from serve.documents.document import Document, DocumentError, DocumentRequest
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.document import Document, DocumentError, DocumentRequest
+from dragoman.serve.documents.formats import parse_document
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 

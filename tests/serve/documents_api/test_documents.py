@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.clients.errors import NotTranslatedError
-from serve.clients.rest import RestClient
-from serve.documents.job_store import FOLDER
+from dragoman.serve.clients.errors import NotTranslatedError
+from dragoman.serve.clients.rest import RestClient
+from dragoman.serve.documents.job_store import FOLDER
 from tests.support.live import LiveService, eventually, run_service
 
 TEXT = "alpha beta."

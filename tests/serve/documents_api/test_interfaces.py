@@ -14,7 +14,7 @@ from tests.support.interfaces import OpenDeepl
 from tests.support.live import LiveService, eventually, run_service
 
 TEXT = "alpha beta.\n"
-SOONEST = "serve.compat.deepl.documents._SOONEST_SECONDS"
+SOONEST = "dragoman.serve.compat.deepl.documents._SOONEST_SECONDS"
 
 
 @pytest.fixture(scope="module")

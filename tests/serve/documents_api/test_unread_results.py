@@ -6,10 +6,10 @@ import tracemalloc
 from contextlib import ExitStack
 from pathlib import Path
 
-from serve.documents.job import Job, JobLimits, JobOptions
-from serve.documents.job_store import JobStore, Progress
-from serve.documents_api.result import PIECE_BYTES
-from serve.host.state import State
+from dragoman.serve.documents.job import Job, JobLimits, JobOptions
+from dragoman.serve.documents.job_store import JobStore, Progress
+from dragoman.serve.documents_api.result import PIECE_BYTES
+from dragoman.serve.host.state import State
 from tests.support.live import run_service
 from tests.support.raw_http import SMALL_BUFFER_BYTES, connect_to, head
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from serve.edge.auth import Authenticator, Security
-from serve.errors import UnauthorizedError
-from serve.host.files import FileError
-from serve.keys.accounts import Accounts
-from serve.keys.ring import KeyRing
-from serve.settings import ServeSettings
+from dragoman.serve.edge.auth import Authenticator, Security
+from dragoman.serve.errors import UnauthorizedError
+from dragoman.serve.host.files import FileError
+from dragoman.serve.keys.accounts import Accounts
+from dragoman.serve.keys.ring import KeyRing
+from dragoman.serve.settings import ServeSettings
 from tests.support.live import WAIT_SECONDS, LiveService, run_service
 
 BODY = {"text": "alpha beta."}

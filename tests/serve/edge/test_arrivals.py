@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from protos.translation_pb2 import TranslateRequest
-from serve.edge.arrivals import MAX_SECONDS, Arrivals
-from serve.edge.load_shedding import LoadShedder
-from serve.grpc.call import answer
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.edge.arrivals import MAX_SECONDS, Arrivals
+from dragoman.serve.edge.load_shedding import LoadShedder
+from dragoman.serve.grpc.call import answer
 from tests.support.conversation import converse
 from tests.support.fakes import FakeModel
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
@@ -97,7 +97,7 @@ def live(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveSer
         time.sleep(LONG_SECONDS if arguments[0].text == ["long"] else SECONDS_OF_WORK)
         return answer(*arguments)
 
-    monkeypatch.setattr("serve.grpc.api.answer", answer_slowly)
+    monkeypatch.setattr("dragoman.serve.grpc.api.answer", answer_slowly)
     monkeypatch.setattr(LoadShedder, "busy", True)
     with run_service(bundle_path, [FakeModel(slots=2)], queue_limit=3) as live:
         yield live

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.support.fake_bundles import MAX_SOURCE_TOKENS, direction, write_bundle
 from tests.support.live import LiveService, run_service
 from tests.support.wire import refusal_of_both

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from serve.edge.bodies import ScoreBody, TextPair, TranslateBody, parse_body, parse_slowly
-from serve.errors import InvalidRequestError
-from serve.translation.fields import Fields, SearchFields
+from dragoman.serve.edge.bodies import ScoreBody, TextPair, TranslateBody, parse_body, parse_slowly
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.translation.fields import Fields, SearchFields
 from tests.support.live import LiveService, run_service
 
 JSON_VALUES = st.recursive(

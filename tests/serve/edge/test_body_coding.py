@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.edge import body_coding
-from serve.edge.body_coding import SMALL_CONTENT_BYTES, decompress
-from serve.errors import DeadlineExceededError, InvalidRequestError, RequestTooLargeError, ServiceError
+from dragoman.serve.edge import body_coding
+from dragoman.serve.edge.body_coding import SMALL_CONTENT_BYTES, decompress
+from dragoman.serve.errors import DeadlineExceededError, InvalidRequestError, RequestTooLargeError, ServiceError
 
 CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 SIZES = (0, 1, SMALL_CONTENT_BYTES - 1, SMALL_CONTENT_BYTES, SMALL_CONTENT_BYTES + 1, 3 * SMALL_CONTENT_BYTES)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from serve.translation.translator import Translator
+from dragoman.serve.translation.translator import Translator
 from tests.support.calls import GRPC, GRPC_MANY, GRPC_STREAM, REST, SINGLE_WAYS, STREAMS, WAYS, Way, open_call
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually
@@ -61,7 +61,7 @@ def test_when_the_deadline_passes_the_slot_is_free_within_one_step(
     streamed: bool,
 ) -> None:
     # The client may have the first token before the server ends its write.
-    monkeypatch.setattr("serve.grpc.call.SEND_TIMEOUT_SECONDS", 2 * PASSED_SECONDS)
+    monkeypatch.setattr("dragoman.serve.grpc.call.SEND_TIMEOUT_SECONDS", 2 * PASSED_SECONDS)
     with begin(stepwise, model, way, streamed=streamed) as call:
         stepwise.leap(PASSED_SECONDS)
         assert call.failure().reason == "deadline_exceeded"

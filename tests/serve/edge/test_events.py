@@ -9,7 +9,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from protos.translation_pb2 import FINISH_REASON_UNSPECIFIED, TranslateRequest
+from dragoman.protos.translation_pb2 import FINISH_REASON_UNSPECIFIED, TranslateRequest
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import GatedModel, LiveService
 from tests.support.wire import as_json
@@ -75,7 +75,7 @@ def test_the_deltas_of_every_text_make_up_its_translation(live: LiveService, opt
 def test_heartbeat_comments_keep_an_idle_connection_open(
     stepwise: LiveService, model: GatedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.edge.events.HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("dragoman.serve.edge.events.HEARTBEAT_SECONDS", 0.05)
     model.gate.clear()
     with stream(stepwise, LONG) as answer:
         events = read_events(answer)

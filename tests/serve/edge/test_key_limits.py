@@ -10,10 +10,10 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.host.state import State
-from serve.keys.limits import KeyLimits
-from serve.keys.store import KeyStore
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.store import KeyStore
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, eventually, run_service
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter
 
-from serve.edge.large_answers import LARGE_VALUES, write_json
-from serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
-from serve.grpc.messages import score_response, translate_response
-from serve.observability.usage import Timings
-from serve.protect.alignment import Alignment, Link, Span
-from serve.search.hypothesis import FinishReason
-from serve.translation.response import (
+from dragoman.serve.edge.large_answers import LARGE_VALUES, write_json
+from dragoman.serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
+from dragoman.serve.grpc.messages import score_response, translate_response
+from dragoman.serve.observability.usage import Timings
+from dragoman.serve.protect.alignment import Alignment, Link, Span
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.translation.response import (
     Alternative,
     Pivot,
     ScoreResponse,
@@ -87,7 +87,7 @@ def test_pieces_of_scores_make_up_the_whole(response: ScoreResponse) -> None:
 def test_the_event_loop_runs_between_the_pieces(
     monkeypatch: pytest.MonkeyPatch, write: Callable[[], Awaitable[object]]
 ) -> None:
-    monkeypatch.setattr("serve.translation.large_work.STRETCH_SECONDS", 0)
+    monkeypatch.setattr("dragoman.serve.translation.large_work.STRETCH_SECONDS", 0)
 
     async def run() -> int:
         iterations = 0

@@ -15,9 +15,9 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from protos.translation_pb2 import TranslateRequest
-from serve.edge.caller_shares import COMING_SECONDS
-from serve.edge.load_shedding import (
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.edge.caller_shares import COMING_SECONDS
+from dragoman.serve.edge.load_shedding import (
     BUSY_SHARE,
     ENDINGS,
     SEVERAL_LATE,
@@ -25,9 +25,9 @@ from serve.edge.load_shedding import (
     LoadShedder,
     Processor,
 )
-from serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
-from serve.observability.logs import RequestRecord
-from serve.scheduler.scheduler import Scheduler
+from dragoman.serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
+from dragoman.serve.observability.logs import RequestRecord
+from dragoman.serve.scheduler.scheduler import Scheduler
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.fakes import FakeClock
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
@@ -187,14 +187,14 @@ def test_no_share_leaves_a_slot_idle() -> None:
 
 def test_the_utilization_is_that_of_the_process_per_cpu_or_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """After 2 s of time, 3 s of two CPUs and then 1.8 s of the thread; after no time nothing."""
-    monkeypatch.setattr("serve.edge.load_shedding.available_cpus", lambda: 2)
+    monkeypatch.setattr("dragoman.serve.edge.load_shedding.available_cpus", lambda: 2)
     clocks = {
         "monotonic": (5.0, 7.0, 9.0, 9.0),
         "process_time": (1.0, 4.0, 5.0, 5.0),
         "thread_time": (1.0, 1.5, 3.3, 3.3),
     }
     fakes = {name: iter(readings).__next__ for name, readings in clocks.items()}
-    monkeypatch.setattr("serve.edge.load_shedding.time", SimpleNamespace(**fakes))
+    monkeypatch.setattr("dragoman.serve.edge.load_shedding.time", SimpleNamespace(**fakes))
     processor = Processor()
     assert [processor.busy_share() for _ in range(3)] == pytest.approx([0.75, 0.9, 0.0])
 

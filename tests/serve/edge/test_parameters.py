@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.edge.form_parser import FORM, MULTIPART, Upload
-from serve.edge.parameters import JSON, parse_parameters
-from serve.errors import InvalidRequestError
+from dragoman.serve.edge.form_parser import FORM, MULTIPART, Upload
+from dragoman.serve.edge.parameters import JSON, parse_parameters
+from dragoman.serve.errors import InvalidRequestError
 
 MAX_VALUES = 20
 PART = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'

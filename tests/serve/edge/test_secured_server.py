@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dragoman import command_line
-from loadtest.clients import Targets
-from loadtest.generator import Generators
-from serve.clients.channel import ClientSettings
+from dragoman.loadtest.clients import Targets
+from dragoman.loadtest.generator import Generators
+from dragoman.serve.clients.channel import ClientSettings
 from tests.support.certificates import Authority
 from tests.support.live import LiveService, run_service
 

@@ -9,11 +9,11 @@ import grpc
 import httpx
 import pytest
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.app import serve
-from serve.edge.auth import Tls, TlsFiles
-from serve.host.files import FileError
-from serve.settings import ServeSettings
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.serve.app import serve
+from dragoman.serve.edge.auth import Tls, TlsFiles
+from dragoman.serve.host.files import FileError
+from dragoman.serve.settings import ServeSettings
 from tests.support.certificates import Authority
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 

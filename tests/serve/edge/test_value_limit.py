@@ -10,15 +10,15 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos import inference_pb2, translation_pb2
-from serve.compat.open_inference.http_body import InferBody
-from serve.edge import body_parser
-from serve.edge.bodies import TranslateBody
-from serve.edge.body_parser import SMALL_BODY_BYTES, BodyParser
-from serve.edge.value_limit import check_json, check_message, max_values
-from serve.errors import InvalidRequestError
-from serve.grpc.messages import Item, ItemParser, RequestParser
-from serve.translation.fields import Fields
+from dragoman.protos import inference_pb2, translation_pb2
+from dragoman.serve.compat.open_inference.http_body import InferBody
+from dragoman.serve.edge import body_parser
+from dragoman.serve.edge.bodies import TranslateBody
+from dragoman.serve.edge.body_parser import SMALL_BODY_BYTES, BodyParser
+from dragoman.serve.edge.value_limit import check_json, check_message, max_values
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.grpc.messages import Item, ItemParser, RequestParser
+from dragoman.serve.translation.fields import Fields
 
 MAX_TEXTS = 64
 MAX_VALUES = max_values(MAX_TEXTS)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from serve.engine.engine import UNHEALTHY_FAILURES
-from serve.engine.prefill import PADDING_TOKENS
-from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
-from serve.search.hypothesis import FinishReason
-from serve.search.options import SearchOptions
+from dragoman.serve.engine.engine import UNHEALTHY_FAILURES
+from dragoman.serve.engine.prefill import PADDING_TOKENS
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.search.options import SearchOptions
 from tests.support.benches import MakeBench, each_engine
 from tests.support.engines import MAX_TARGET_TOKENS, STEP_TIMEOUT_SECONDS, Bench, alone, answer, assert_alone
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, translate

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from serve.errors import DrainingError
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.options import SearchOptions
+from dragoman.serve.errors import DrainingError
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.options import SearchOptions
 from tests.support.engines import MAX_TARGET_TOKENS, Bench, assert_alone
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, FakeModel
 from tests.support.live import WAIT_SECONDS, eventually

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.engine.prefill import PADDING_TOKENS, batches, longest_first, pad
-from serve.engine.running import RunningSequence
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.options import SearchOptions
+from dragoman.serve.engine.prefill import PADDING_TOKENS, batches, longest_first, pad
+from dragoman.serve.engine.running import RunningSequence
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.options import SearchOptions
 
 PAD_ID = 0
 

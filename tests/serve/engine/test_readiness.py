@@ -3,9 +3,9 @@
 import pytest
 from structlog.testing import capture_logs
 
-from serve.engine.engine import UNHEALTHY_FAILURES
-from serve.engine.readiness import Readiness
-from serve.errors import NotReadyError
+from dragoman.serve.engine.engine import UNHEALTHY_FAILURES
+from dragoman.serve.engine.readiness import Readiness
+from dragoman.serve.errors import NotReadyError
 from tests.support.engines import Bench
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from structlog.testing import capture_logs
 
-from serve.errors import InternalError
-from serve.scheduler.sequence import DecodingSequence, SequenceState
-from serve.search.hypothesis import FinishReason
-from serve.search.options import SearchOptions
+from dragoman.serve.errors import InternalError
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.search.options import SearchOptions
 from tests.support.benches import MakeBench, each_engine
 from tests.support.engines import Bench
 from tests.support.fake_reference import reference

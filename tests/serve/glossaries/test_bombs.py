@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve.glossaries.files import MAX_COLUMNS, MAX_LINES, read_entries
-from serve.glossaries.reader import GlossaryReader
-from serve.protect.terms.entry import MAX_ENTRIES, MAX_TARGETS, EntryError
-from serve.sandbox.sandbox import Sandbox
+from dragoman.serve.glossaries.files import MAX_COLUMNS, MAX_LINES, read_entries
+from dragoman.serve.glossaries.reader import GlossaryReader
+from dragoman.serve.protect.terms.entry import MAX_ENTRIES, MAX_TARGETS, EntryError
+from dragoman.serve.sandbox.sandbox import Sandbox
 from tests.support.attacks.glossaries import Bomb, glossary_bombs
 
 SEEDS = range(2)

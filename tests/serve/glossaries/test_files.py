@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.glossaries.files import FORMATS, EntriesFormat, read_entries, write_entries
-from serve.protect.terms.entry import MAX_CHARACTERS, Entry, EntryError, check_entries
+from dragoman.serve.glossaries.files import FORMATS, EntriesFormat, read_entries, write_entries
+from dragoman.serve.protect.terms.entry import MAX_CHARACTERS, Entry, EntryError, check_entries
 
 TEXTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
 ENTRIES = st.lists(

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from serve.glossaries import index_cache
-from serve.glossaries.index_cache import IndexCache
-from serve.protect.terms.entry import Entry
-from serve.protect.terms.matching import TermIndex
+from dragoman.serve.glossaries import index_cache
+from dragoman.serve.glossaries.index_cache import IndexCache
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.protect.terms.matching import TermIndex
 
 
 def index(entries: int = 100) -> TermIndex:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from serve.errors import (
+from dragoman.serve.errors import (
     ForbiddenError,
     GlossaryNotFoundError,
     GlossaryStoreFullError,
     InvalidRequestError,
     StorageFullError,
 )
-from serve.glossaries.store import SHARED, Dictionary, DictionarySummary, Glossaries, GlossaryStore
-from serve.host.state import State
-from serve.protect.terms.entry import Entry, EntryError
-from serve.protect.terms.matching import find_terms
+from dragoman.serve.glossaries.store import SHARED, Dictionary, DictionarySummary, Glossaries, GlossaryStore
+from dragoman.serve.host.state import State
+from dragoman.serve.protect.terms.entry import Entry, EntryError
+from dragoman.serve.protect.terms.matching import find_terms
 from tests.support.full_disk import fill_database
 
 HOUSE = Entry("house", ("Haus", "Hauses"))
@@ -177,7 +177,7 @@ def test_keys_use_but_do_not_change_what_was_stored_without_a_key(stored: Glossa
 def test_a_key_with_all_its_glossaries_keeps_no_other_from_storing(
     stored: GlossaryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.glossaries.store.MAX_GLOSSARIES", 1)
+    monkeypatch.setattr("dragoman.serve.glossaries.store.MAX_GLOSSARIES", 1)
     for key in ("key", "other", SHARED):
         stored.of(key).create("farm", [dictionary(HOUSE)])
         with pytest.raises(GlossaryStoreFullError, match="2 glossaries of this client, expected at most 1"):
@@ -188,7 +188,7 @@ def test_a_client_stores_at_most_half_of_the_glossaries_that_others_leave(
     stored: GlossaryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients without a key share the glossaries, not the room for them."""
-    monkeypatch.setattr("serve.glossaries.store.MAX_STORED_GLOSSARIES", 8)
+    monkeypatch.setattr("dragoman.serve.glossaries.store.MAX_STORED_GLOSSARIES", 8)
     for address, count in (("192.0.2.1", 4), ("192.0.2.2", 2), ("192.0.2.3", 1)):
         for _ in range(count):
             stored.of(SHARED, address).create("farm", [dictionary(HOUSE)])
@@ -202,7 +202,7 @@ def test_a_client_stores_at_most_half_of_the_bytes_that_others_leave(
     first, second = stored.of(SHARED, "192.0.2.1"), stored.of(SHARED, "192.0.2.2")
     grown = first.create("farm", [dictionary(HOUSE)])
     first.create("farm", [dictionary(HOUSE)])
-    monkeypatch.setattr("serve.glossaries.store.MAX_STORED_BYTES", 1000)
+    monkeypatch.setattr("dragoman.serve.glossaries.store.MAX_STORED_BYTES", 1000)
     more = dictionary(*(Entry(f"term {number}", ("Wort",)) for number in range(20)))
     for store in (first, second):
         for change in (store.change, lambda *args, of=store: of.replace(args[0], "farm", args[2])):

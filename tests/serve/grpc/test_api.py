@@ -11,10 +11,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from protos.translation_pb2 import TranslateRequest
-from serve.errors import QueueFullError
-from serve.grpc.call import abort, answer
-from serve.observability.logs import RecordedRequest
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.errors import QueueFullError
+from dragoman.serve.grpc.call import abort, answer
+from dragoman.serve.observability.logs import RecordedRequest
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, run_service
 from tests.support.wire import translate_over_both

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.grpc.connections import (
+from dragoman.serve.grpc.connections import (
     CALL_BYTES,
     LOOKS,
     LOOKS_WITHOUT_CALLS,
@@ -173,8 +173,8 @@ async def becomes(connections: Connections, *, listening: bool) -> None:
 
 def test_a_socket_whose_connections_nobody_accepts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if gRPC had closed its acceptor, whose socket stays open."""
-    monkeypatch.setattr("serve.grpc.connections.STALLED_SECONDS", 0.1)
-    monkeypatch.setattr("serve.grpc.connections.PAUSE_SECONDS", 0.005)
+    monkeypatch.setattr("dragoman.serve.grpc.connections.STALLED_SECONDS", 0.1)
+    monkeypatch.setattr("dragoman.serve.grpc.connections.PAUSE_SECONDS", 0.005)
 
     async def watch() -> None:
         connections = Connections(MAX_MESSAGE_BYTES, 8, lambda: None)

@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protos import inference_pb2, translation_pb2
+from dragoman.protos import inference_pb2, translation_pb2
 from tests.support.live import WAIT_SECONDS, LiveService, eventually
 from tests.support.promises import Measured
 from tests.support.random_messages import messages, messages_like

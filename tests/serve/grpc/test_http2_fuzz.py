@@ -10,7 +10,7 @@ from hyperframe.frame import FRAMES, ContinuationFrame, DataFrame, HeadersFrame,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos.translation_pb2 import TranslateManyRequest, TranslateRequest
+from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateRequest
 from tests.support.attacks import http2
 from tests.support.floods import serve_under_attack
 from tests.support.fuzzing import FEW, MANY, Fuzzed, fuzzing

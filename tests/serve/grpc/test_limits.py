@@ -14,12 +14,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.errors import InvalidRequestError
-from serve.grpc.call import SEND_TIMEOUT_SECONDS, Context
-from serve.grpc.guard import MESSAGE_SECONDS
-from serve.grpc.reflection import IDLE_SECONDS
-from serve.grpc.waits import Waits
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.grpc.call import SEND_TIMEOUT_SECONDS, Context
+from dragoman.serve.grpc.guard import MESSAGE_SECONDS
+from dragoman.serve.grpc.reflection import IDLE_SECONDS
+from dragoman.serve.grpc.waits import Waits
 from tests.support.attacks import http2
 from tests.support.attacks.link import EndedError, Link, Target
 from tests.support.certificates import Authority
@@ -173,8 +173,8 @@ def test_many_calls_cost_little_memory(
 
 
 def test_connections_are_bounded(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.grpc.options.MAX_CONNECTIONS", 2)
-    monkeypatch.setattr("serve.grpc.api.max_idle_connections", lambda: 2)
+    monkeypatch.setattr("dragoman.serve.grpc.options.MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("dragoman.serve.grpc.api.max_idle_connections", lambda: 2)
     with serve(bundle_path, transport) as server:
         with ExitStack() as stack:
             for _ in range(2):
@@ -189,8 +189,8 @@ def test_a_client_with_many_idle_connections_loses_its_own(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, path: str | None
 ) -> None:
     """Also with open watches. New clients get in, from its address and from others, which lose nothing."""
-    monkeypatch.setattr("serve.grpc.api.max_idle_connections", lambda: 8)
-    monkeypatch.setattr("serve.grpc.connections.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("dragoman.serve.grpc.api.max_idle_connections", lambda: 8)
+    monkeypatch.setattr("dragoman.serve.grpc.connections.PAUSE_SECONDS", 0.01)
 
     async def attack(server: Server) -> None:
         target, counts = Target(server.live.service.grpc_port, transport.context), Counter[str]()
@@ -222,7 +222,7 @@ def test_a_connection_without_settings_is_closed(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or without a TLS handshake; gRPC would wait for two minutes."""
-    monkeypatch.setattr("serve.grpc.options.HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr("dragoman.serve.grpc.options.HANDSHAKE_SECONDS", 0.2)
 
     async def wait_for_end(port: int) -> None:
         link = await Link.open(Target(port), http2.Http2Answers(Counter()))
@@ -252,8 +252,8 @@ def test_calls_without_messages_keep_nobody_out(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The longest wait ends for a new call."""
-    monkeypatch.setattr("serve.grpc.guard.MESSAGE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr("serve.grpc.guard.WAITING_CALLS", 20)
+    monkeypatch.setattr("dragoman.serve.grpc.guard.MESSAGE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr("dragoman.serve.grpc.guard.WAITING_CALLS", 20)
 
     with serve(bundle_path, transport) as server:
 
@@ -269,9 +269,9 @@ def test_calls_without_messages_keep_nobody_out(
 def test_refusals_beyond_a_rate_are_late_and_delay_nobody_else(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.grpc.pace.REFUSALS_AT_ONCE", 4)
-    monkeypatch.setattr("serve.grpc.pace.REFUSALS_PER_SECOND", 1 / NEVER_SECONDS)
-    monkeypatch.setattr("serve.grpc.pace.MAX_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr("dragoman.serve.grpc.pace.REFUSALS_AT_ONCE", 4)
+    monkeypatch.setattr("dragoman.serve.grpc.pace.REFUSALS_PER_SECOND", 1 / NEVER_SECONDS)
+    monkeypatch.setattr("dragoman.serve.grpc.pace.MAX_SECONDS", NEVER_SECONDS)
     with serve(bundle_path, transport) as server:
 
         async def attack(link: Link, counts: Counter[str]) -> None:
@@ -300,26 +300,26 @@ def test_the_memory_of_unread_responses_is_bounded(
         async def attack(link: Link, counts: Counter[str]) -> None:
             await link.send(http2.headers(1) + http2.data(1, REQUEST, end=True))
             await asyncio.to_thread(eventually, lambda: server.live.metric("requests_total", outcome="ok") == 1)
-            monkeypatch.setattr("serve.grpc.unread.UNREAD_BYTES", 1)
+            monkeypatch.setattr("dragoman.serve.grpc.unread.UNREAD_BYTES", 1)
             await link.send(http2.headers(3) + http2.data(3, REQUEST, end=True))
             await expect(counts, RESOURCE_EXHAUSTED)
             assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
 
         server.run(attack, INITIAL_WINDOW_SIZE=0)
-        monkeypatch.setattr("serve.grpc.unread.UNREAD_BYTES", 1)
+        monkeypatch.setattr("dragoman.serve.grpc.unread.UNREAD_BYTES", 1)
         eventually(lambda: not server.live.service._grpc._guard._unread.size_bytes)
 
 
 def test_further_connections_give_a_caller_no_further_unread_responses(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.grpc.unread.SMALL_BYTES", 0)
+    monkeypatch.setattr("dragoman.serve.grpc.unread.SMALL_BYTES", 0)
     with serve(bundle_path, transport) as server:
 
         async def attack(link: Link, counts: Counter[str]) -> None:
             await link.send(http2.headers(1) + http2.data(1, REQUEST, end=True))
             await asyncio.to_thread(eventually, lambda: server.live.service._grpc._guard._unread.size_bytes > 0)
-            monkeypatch.setattr("serve.grpc.unread.UNREAD_BYTES", 1)
+            monkeypatch.setattr("dragoman.serve.grpc.unread.UNREAD_BYTES", 1)
             assert await asyncio.to_thread(server.translate) == "RESOURCE_EXHAUSTED"
             assert counts[RESOURCE_EXHAUSTED] == 0
 
@@ -331,8 +331,8 @@ def test_a_flood_without_calls_is_ignored(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel drops the packets, so that the client waits in vain; the server closes the connection later."""
-    monkeypatch.setattr("serve.grpc.connections.SPARE_BYTES", 1 << 20)
-    monkeypatch.setattr("serve.grpc.connections.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("dragoman.serve.grpc.connections.SPARE_BYTES", 1 << 20)
+    monkeypatch.setattr("dragoman.serve.grpc.connections.PAUSE_SECONDS", 0.01)
     with serve(bundle_path, transport) as server:
         target = Target(server.live.service.grpc_port, transport.context)
 
@@ -356,8 +356,8 @@ def test_a_client_with_large_messages_is_not_ignored(
     bundle_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     """Its messages are refused, and thus cheap."""
-    monkeypatch.setattr("serve.grpc.connections.SPARE_BYTES", 4 << 20)
-    monkeypatch.setattr("serve.grpc.connections.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("dragoman.serve.grpc.connections.SPARE_BYTES", 4 << 20)
+    monkeypatch.setattr("dragoman.serve.grpc.connections.PAUSE_SECONDS", 0.01)
     large = TranslateRequest(text=["a" * (1 << 20)]).SerializeToString()
     with (
         run_service(bundle_path, host="::") as live,
@@ -408,7 +408,7 @@ def test_an_unread_watch_delays_neither_others_nor_the_shutdown(bundle_path: Pat
 
 
 def test_watches_are_bounded(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.grpc.health.WATCHES", 3)
+    monkeypatch.setattr("dragoman.serve.grpc.health.WATCHES", 3)
 
     async def attack(link: Link, counts: Counter[str]) -> None:
         for number in range(5):
@@ -426,7 +426,7 @@ def test_an_idle_stream_of_requests_ends(
 ) -> None:
     """Long before its maximum duration."""
     idle_seconds = 5.0
-    monkeypatch.setattr("serve.grpc.waits.IDLE_STREAM_SECONDS", idle_seconds)
+    monkeypatch.setattr("dragoman.serve.grpc.waits.IDLE_STREAM_SECONDS", idle_seconds)
     with serve(bundle_path, transport) as server:
 
         async def attack(link: Link, counts: Counter[str]) -> None:
@@ -440,7 +440,7 @@ def test_an_idle_stream_of_requests_ends(
 def test_idle_streams_of_requests_are_bounded(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, method: str, status: str
 ) -> None:
-    monkeypatch.setattr("serve.grpc.waits.IDLE_STREAMS", 3)
+    monkeypatch.setattr("dragoman.serve.grpc.waits.IDLE_STREAMS", 3)
 
     async def attack(link: Link, counts: Counter[str]) -> None:
         await link.send(b"".join(http2.headers(1 + 2 * number, method) for number in range(5)))
@@ -453,7 +453,7 @@ def test_idle_streams_of_requests_are_bounded(
 def test_a_stream_of_reflection_is_bounded(
     bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.grpc.reflection.STREAM_MESSAGES", 3)
+    monkeypatch.setattr("dragoman.serve.grpc.reflection.STREAM_MESSAGES", 3)
     message = http2.prefixed(http2.LIST_SERVICES)
     with serve(bundle_path, transport) as server:
 
@@ -477,7 +477,7 @@ def test_an_idle_stream_of_reflection_ends(
             while len(looks) < 3:  # noqa: ASYNC110 - the test looks in another thread
                 await asyncio.sleep(0)
 
-    monkeypatch.setattr("serve.grpc.reflection.send", send_slowly)
+    monkeypatch.setattr("dragoman.serve.grpc.reflection.send", send_slowly)
     with serve(bundle_path, transport) as server:
 
         def waits() -> bool:

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from loadtest.clients import OK, Targets, open_clients
-from loadtest.scenario import LoadRequest, RequestKind
-from protos.translation_pb2 import SearchOptions, TranslateManyRequest, TranslateRequest
-from serve.grpc.many import ManyStream
+from dragoman.loadtest.clients import OK, Targets, open_clients
+from dragoman.loadtest.scenario import LoadRequest, RequestKind
+from dragoman.protos.translation_pb2 import SearchOptions, TranslateManyRequest, TranslateRequest
+from dragoman.serve.grpc.many import ManyStream
 from tests.support.calls import failure_of
 from tests.support.conversation import Conversation, converse
 from tests.support.fake_bundles import LONG_TEXT

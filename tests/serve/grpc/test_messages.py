@@ -8,20 +8,20 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos import translation_pb2 as messages
-from protos.inference_pb2 import ModelInferRequest
-from serve.errors import InvalidRequestError
-from serve.grpc.message_mapper import message_reader, message_writer
-from serve.grpc.messages import RequestParser, read_score_request, read_translate_request
-from serve.observability.usage import Timings
-from serve.protect.alignment import Alignment, Link, Span
-from serve.protect.terms.entry import Entry
-from serve.registry.registry import ModelDescription
-from serve.scheduler.sequence import FairnessKey
-from serve.search.hypothesis import FinishReason
-from serve.translation.fields import SearchFields
-from serve.translation.request import ScoreRequest, TranslateRequest
-from serve.translation.response import (
+from dragoman.protos import translation_pb2 as messages
+from dragoman.protos.inference_pb2 import ModelInferRequest
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.grpc.message_mapper import message_reader, message_writer
+from dragoman.serve.grpc.messages import RequestParser, read_score_request, read_translate_request
+from dragoman.serve.observability.usage import Timings
+from dragoman.serve.protect.alignment import Alignment, Link, Span
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.registry.registry import ModelDescription
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
+from dragoman.serve.translation.response import (
     Alternative,
     Pivot,
     ScoreResponse,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.grpc.pace import MANY_CALLERS, MAX_SECONDS, REFUSALS_AT_ONCE, REFUSALS_PER_SECOND, RefusalPace
+from dragoman.serve.grpc.pace import MANY_CALLERS, MAX_SECONDS, REFUSALS_AT_ONCE, REFUSALS_PER_SECOND, RefusalPace
 
 ROUNDING_SECONDS = 1e-6
 

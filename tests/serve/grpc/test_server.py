@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protos.translation_pb2 import TranslateRequest
-from serve.grpc.server import GrpcServer
-from serve.http.server import ListenError
-from serve.registry.lifecycle import Stage
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.grpc.server import GrpcServer
+from dragoman.serve.http.server import ListenError
+from dragoman.serve.registry.lifecycle import Stage
 from tests.support.attacks import http2
 from tests.support.attacks.damaged import END_HEADERS, frame, literal
 from tests.support.attacks.link import Link, Target

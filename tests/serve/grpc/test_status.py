@@ -9,10 +9,10 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 from grpc_status.rpc_status import from_call
 
-from protos.translation_pb2 import TranslateRequest
-from serve.edge.problems import error_headers
-from serve.errors import ERRORS, InvalidRequestError, QueueFullError, ServiceError
-from serve.grpc.call import rich_status, trailers
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.edge.problems import error_headers
+from dragoman.serve.errors import ERRORS, InvalidRequestError, QueueFullError, ServiceError
+from dragoman.serve.grpc.call import rich_status, trailers
 from tests.support.calls import details_of
 from tests.support.live import LiveService
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 
 CONNECTIONS = 4

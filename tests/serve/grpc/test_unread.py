@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from protos.translation_pb2 import TranslateResponse, Translation
-from serve.errors import QueueFullError
-from serve.grpc import unread as grpc_unread
-from serve.grpc.connections import Connection
-from serve.grpc.unread import UnreadResponses
+from dragoman.protos.translation_pb2 import TranslateResponse, Translation
+from dragoman.serve.errors import QueueFullError
+from dragoman.serve.grpc import unread as grpc_unread
+from dragoman.serve.grpc.connections import Connection
+from dragoman.serve.grpc.unread import UnreadResponses
 
 pytestmark = pytest.mark.anyio
 LARGE = TranslateResponse(translations=[Translation(text="a" * 20_000)])

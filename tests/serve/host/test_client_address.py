@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from serve.host.client_address import host_of, network_of, peer_of
+from dragoman.serve.host.client_address import host_of, network_of, peer_of
 
 PORTS = st.integers(1, 65535)
 

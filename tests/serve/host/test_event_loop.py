@@ -6,7 +6,7 @@ from importlib import reload
 
 import pytest
 
-from serve.host import event_loop
+from dragoman.serve.host import event_loop
 
 
 async def _loop() -> asyncio.AbstractEventLoop:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve.host.process_link import LinkClosedError, ProcessLink
+from dragoman.serve.host.process_link import LinkClosedError, ProcessLink
 
 
 async def never(_: str, __: Any) -> Any:

@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from serve.host.server_process import HOST, ServerProcess, ServerProcessError, is_ready, reserve_ports, server_command
-from serve.http.server import open_port, reserve_shared_port
-from serve.settings import ServeSettings
+from dragoman.serve.host.server_process import (
+    HOST,
+    ServerProcess,
+    ServerProcessError,
+    is_ready,
+    reserve_ports,
+    server_command,
+)
+from dragoman.serve.http.server import open_port, reserve_shared_port
+from dragoman.serve.settings import ServeSettings
 from tests.support.live import GatedModel, run_service
 
 ENDS_AT_SIGTERM = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); signal.pause()"

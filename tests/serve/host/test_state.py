@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, event, insert, select, update
 
-from serve.host.state import DATABASE, State, StateError
+from dragoman.serve.host.state import DATABASE, State, StateError
 
 TABLES = MetaData()
 COUNTERS = Table("counters", TABLES, Column("name", String, primary_key=True), Column("value", Integer, nullable=False))
@@ -100,7 +100,7 @@ def test_a_state_that_cannot_be_opened_leaves_no_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[object]
 ) -> None:
     holder = _open(tmp_path)
-    monkeypatch.setattr("serve.host.state.LOCK_TIMEOUT_SECONDS", 0)
+    monkeypatch.setattr("dragoman.serve.host.state.LOCK_TIMEOUT_SECONDS", 0)
     with holder.writing(), pytest.raises(StateError, match="database is locked"):
         State(tmp_path)
     holder.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.host.system import available_cpus, run_in_daemon_thread, trim_memory, without_full_collections
+from dragoman.serve.host.system import available_cpus, run_in_daemon_thread, trim_memory, without_full_collections
 from tests.support.live import WAIT_SECONDS
 from tests.support.processes import resident_bytes
 
@@ -133,7 +133,7 @@ def test_one_of_several_processes_leaves_what_they_share_frozen(monkeypatch: pyt
     """A collection would write to the objects, and so copy their pages. Objects of its own are not frozen."""
     shared = Cycle()
     trim_memory()
-    monkeypatch.setattr("serve.host.system._share.cpus", 1)
+    monkeypatch.setattr("dragoman.serve.host.system._share.cpus", 1)
     own = Cycle()
     trim_memory()
     collected = {id(each) for each in gc.get_objects()}

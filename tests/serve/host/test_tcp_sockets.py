@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.host.tcp_sockets import DROP_ALL, AcceptedSockets, filter_packets, received_bytes
+from dragoman.serve.host.tcp_sockets import DROP_ALL, AcceptedSockets, filter_packets, received_bytes
 from tests.support.live import WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the module is for Linux")

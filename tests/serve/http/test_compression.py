@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from serve.http.compression import COMPRESSED_FROM_BYTES, compressed_from, may_be_plain
+from dragoman.serve.http.compression import COMPRESSED_FROM_BYTES, compressed_from, may_be_plain
 
 LARGE = COMPRESSED_FROM_BYTES
 

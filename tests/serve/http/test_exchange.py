@@ -8,8 +8,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
-from serve.http.exchange import Exchange, make_scope
-from serve.rest.headers import headers_of
+from dragoman.serve.http.exchange import Exchange, make_scope
+from dragoman.serve.rest.headers import headers_of
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 CONNECTION = {"scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "state": {"key": 1}}

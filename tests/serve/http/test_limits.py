@@ -18,14 +18,14 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from protos.translation_pb2 import TranslateRequest
-from serve.edge.body_coding import SMALL_CONTENT_BYTES
-from serve.edge.reader import MAX_LARGEST_BODIES
-from serve.edge.value_limit import check_json
-from serve.host.system import max_open_files, raise_most_open_files
-from serve.http.limits import HttpLimits, affordable_connections
-from serve.http.server import Listener, open_port
-from serve.translation import large_work
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.edge.body_coding import SMALL_CONTENT_BYTES
+from dragoman.serve.edge.reader import MAX_LARGEST_BODIES
+from dragoman.serve.edge.value_limit import check_json
+from dragoman.serve.host.system import max_open_files, raise_most_open_files
+from dragoman.serve.http.limits import HttpLimits, affordable_connections
+from dragoman.serve.http.server import Listener, open_port
+from dragoman.serve.translation import large_work
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.raw_http import (
@@ -106,7 +106,7 @@ def test_requests_whose_bodies_never_come_shut_no_door(live: LiveService, connec
 
 def test_an_unread_stream_gives_its_place(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection remains, until it is late."""
-    monkeypatch.setattr("serve.service.open_port", open_narrow_port)
+    monkeypatch.setattr("dragoman.serve.service.open_port", open_narrow_port)
     with run_service(bundle_path, queue_limit=64) as live, ExitStack() as stack:
         client = connect_to(stack, live)(SMALL_BUFFER_BYTES)
         client.send(post({"text": [LONG_TEXT] * 64}, "/v1/translate/stream"))
@@ -133,7 +133,7 @@ class Gates:
     def __init__(self, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parts, self.parsing, self.parse = (threading.Event() for _ in range(3))
         for module in ("body_parser", "parameters"):
-            monkeypatch.setattr(f"serve.edge.{module}.check_json", self._check_json)
+            monkeypatch.setattr(f"dragoman.serve.edge.{module}.check_json", self._check_json)
         self._executor = large_work._THREAD._executor
         self._executor.submit(self.parts.wait)
         stack.callback(self.parts.set)
@@ -212,7 +212,7 @@ def test_waiting_requests_at_the_limit_of_connections_shut_no_door(
     bundle_path: Path, monkeypatch: pytest.MonkeyPatch, request_: bytes
 ) -> None:
     """The oldest body ends, and an unread answer gives its connection."""
-    monkeypatch.setattr("serve.service.open_port", open_narrow_port)
+    monkeypatch.setattr("dragoman.serve.service.open_port", open_narrow_port)
     with run_service(bundle_path, http_limits=HttpLimits(connections=8)) as live, ExitStack() as stack:
         connect = connect_to(stack, live)
         # The first request waits for the document to be written, and a request in progress keeps its connection.
@@ -241,7 +241,7 @@ def test_a_request_that_the_server_has_not_read_keeps_its_connection(bundle_path
 def test_bodies_that_never_come_take_no_place_of_an_idle_connection(
     bundle_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.edge.reader.MAX_BODIES_SHARE", 1.0)
+    monkeypatch.setattr("dragoman.serve.edge.reader.MAX_BODIES_SHARE", 1.0)
     begun = head("POST", "/v1/translate", JSON, "expect: 100-continue", "content-length: 100")
     with run_service(bundle_path, http_limits=HttpLimits(connections=4)) as live, ExitStack() as stack:
         connect = connect_to(stack, live)

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from serve.http.kept_bytes import KeptBytes
-from serve.http.output import PIECE_BYTES, Output
-from serve.http.tls import ANY_WRITE
+from dragoman.serve.http.kept_bytes import KeptBytes
+from dragoman.serve.http.output import PIECE_BYTES, Output
+from dragoman.serve.http.tls import ANY_WRITE
 
 
 class FakeTransport:

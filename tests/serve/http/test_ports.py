@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from grpc import StatusCode
 
-from protos.translation_pb2 import TranslateRequest
-from serve.grpc.options import MAX_STREAMS, channel_options
-from serve.http.limits import HttpLimits
-from serve.http.server import ListenError, open_port
-from serve.settings import ServeSettings
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.grpc.options import MAX_STREAMS, channel_options
+from dragoman.serve.http.limits import HttpLimits
+from dragoman.serve.http.server import ListenError, open_port
+from dragoman.serve.settings import ServeSettings
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -7,10 +7,10 @@ from collections import Counter
 from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope, Send
 
-from serve.http.connection import Connection
-from serve.http.limits import Connections, HttpLimits
-from serve.http.step_queue import StepQueue
-from serve.observability.connections import ConnectionMetrics
+from dragoman.serve.http.connection import Connection
+from dragoman.serve.http.limits import Connections, HttpLimits
+from dragoman.serve.http.step_queue import StepQueue
+from dragoman.serve.observability.connections import ConnectionMetrics
 from tests.support.live import WAIT_SECONDS
 from tests.support.raw_http import head
 

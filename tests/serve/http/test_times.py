@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from serve.edge.reader import RequestReader
-from serve.http.connection import Connection
-from serve.http.limits import HttpLimits, Wait
+from dragoman.serve.edge.reader import RequestReader
+from dragoman.serve.http.connection import Connection
+from dragoman.serve.http.limits import HttpLimits, Wait
 from tests.support.live import WAIT_SECONDS, LiveService, eventually
 from tests.support.raw_http import JSON, SMALL_BUFFER_BYTES, Served, head, serve_narrow
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from serve.http.connection import Connection
-from serve.http.limits import PEAK_CONNECTIONS, Connections, HttpLimits
-from serve.http.output import PIECE_BYTES
-from serve.http.pipeline import Pipeline
-from serve.http.tls import TlsLayer
-from serve.observability.connections import CloseReason
-from serve.observability.metrics import ServiceMetrics
+from dragoman.serve.http.connection import Connection
+from dragoman.serve.http.limits import PEAK_CONNECTIONS, Connections, HttpLimits
+from dragoman.serve.http.output import PIECE_BYTES
+from dragoman.serve.http.pipeline import Pipeline
+from dragoman.serve.http.tls import TlsLayer
+from dragoman.serve.observability.connections import CloseReason
+from dragoman.serve.observability.metrics import ServiceMetrics
 from tests.support.certificates import Authority
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.raw_http import SMALL_BUFFER_BYTES, Connect, connect_to, head, post
@@ -65,7 +65,7 @@ def test_unread_answers_with_bytes_that_the_server_keeps_hold_a_piece_each(
 ) -> None:
     live, connect = served
     clients = [connect(SMALL_BUFFER_BYTES) for _ in range(8)]
-    monkeypatch.setattr("serve.http.limits.MAX_HELD_BYTES", len(clients) * (PIECE_BYTES + (1 << 10)))
+    monkeypatch.setattr("dragoman.serve.http.limits.MAX_HELD_BYTES", len(clients) * (PIECE_BYTES + (1 << 10)))
     for client in clients:
         client.send(LARGE)
     eventually(lambda: live.metric("requests_total", method="other", protocol="rest") == len(clients))
@@ -141,7 +141,7 @@ def connections() -> Connections:
 def test_what_waits_on_all_connections_is_bounded_and_the_largest_closes(
     connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.http.limits.MAX_HELD_BYTES", 100)
+    monkeypatch.setattr("dragoman.serve.http.limits.MAX_HELD_BYTES", 100)
     small, large, last = held = [Held(), Held(), Held()]
     for each in held:
         connections.add(each, "127.0.0.1")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.host.state import State
+from dragoman.serve.host.state import State
 
 
 @pytest.fixture

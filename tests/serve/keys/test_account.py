@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from serve.errors import InternalError, NotReadyError, QuotaExceededError, RateLimitedError
-from serve.host.state import State
-from serve.keys.account import PORTION, Account
-from serve.keys.accounts import MAX_NAMES, OTHER_KEYS, Accounts, KeyMetrics
-from serve.keys.key import Key
-from serve.keys.limits import KeyLimits
-from serve.keys.usage import Counted, UsageStore
+from dragoman.serve.errors import InternalError, NotReadyError, QuotaExceededError, RateLimitedError
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.account import PORTION, Account
+from dragoman.serve.keys.accounts import MAX_NAMES, OTHER_KEYS, Accounts, KeyMetrics
+from dragoman.serve.keys.key import Key
+from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.usage import Counted, UsageStore
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from serve.keys.limits import MAX_MODELS, KeyLimits, Period, period_end, period_start
+from dragoman.serve.keys.limits import MAX_MODELS, KeyLimits, Period, period_end, period_start
 
 TIMES = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)).map(lambda each: each.replace(tzinfo=UTC))  # noqa: DTZ001
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from serve.host.files import FileError
-from serve.keys.limits import KeyLimits
-from serve.keys.ring import read_keys
+from dragoman.serve.host.files import FileError
+from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.ring import read_keys
 
 
 def test_each_line_is_a_key_with_its_name_and_limits(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from serve.host.state import State
-from serve.keys.key import digest_of, id_of
-from serve.keys.limits import KeyLimits
-from serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.key import digest_of, id_of
+from dragoman.serve.keys.limits import KeyLimits
+from dragoman.serve.keys.store import KeyExistsError, KeyStore, NoSuchKeyError
 
 
 def test_a_key_is_stored_as_its_digest(state: State) -> None:

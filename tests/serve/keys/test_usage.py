@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from serve.host.state import State
-from serve.keys.usage import LOST_AFTER_SECONDS, SLOTS_LOST_AFTER_SECONDS, Counted, UsageStore
+from dragoman.serve.host.state import State
+from dragoman.serve.keys.usage import LOST_AFTER_SECONDS, SLOTS_LOST_AFTER_SECONDS, Counted, UsageStore
 
 KEY, START = "key", 0
 
@@ -65,7 +65,7 @@ def test_what_a_lost_process_held_counts_as_used(processes: list[UsageStore], mo
     first.write([counted(used=30, held=20)], {})
     assert second.used(KEY, START) == 30
     now_seconds = time.time()
-    monkeypatch.setattr("serve.keys.usage.time.time", lambda: now_seconds + LOST_AFTER_SECONDS + 1)
+    monkeypatch.setattr("dragoman.serve.keys.usage.time.time", lambda: now_seconds + LOST_AFTER_SECONDS + 1)
     assert second.used(KEY, START) == 50
     assert second.lease(counted(), 50, 51, 100) == 0
 
@@ -91,5 +91,5 @@ def test_requests_at_once_of_a_lost_process_are_free_again(
     lost.write([], {KEY: 1})
     assert other.lease_slot(KEY, 0, 2)
     assert not other.lease_slot(KEY, 1, 2)
-    monkeypatch.setattr("serve.keys.usage.time.time", lambda: now_seconds + SLOTS_LOST_AFTER_SECONDS + 1)
+    monkeypatch.setattr("dragoman.serve.keys.usage.time.time", lambda: now_seconds + SLOTS_LOST_AFTER_SECONDS + 1)
     assert other.lease_slot(KEY, 1, 2)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from serve.languages.detector import MAX_CHARACTERS, MIN_CONFIDENCE, detect_language
+from dragoman.serve.languages.detector import MAX_CHARACTERS, MIN_CONFIDENCE, detect_language
 
 CANDIDATES = ("cs", "de", "en", "fr")
 SENTENCES = {
@@ -86,9 +86,9 @@ def test_only_the_start_of_a_text_is_read() -> None:
 
 def test_the_model_is_loaded_only_to_detect() -> None:
     program = (
-        "import sys, serve.service\n"
+        "import sys, dragoman.serve.service\n"
         "assert 'py3langid' not in sys.modules\n"
-        "from serve.languages import detector\n"
+        "from dragoman.serve.languages import detector\n"
         "assert not detector.is_loaded() and detector.detect_language('12', ['en']) == []\n"
         "assert 'py3langid' not in sys.modules and not detector.is_loaded()\n"
         "assert detector.detect_language('A man is here.', ['en']) and detector.is_loaded()\n"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.languages.names import language_tag
+from dragoman.serve.languages.names import language_tag
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve.runtime.onnx_runtime import why_no_kernels
+from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 
 
 @pytest.fixture(scope="session", autouse=True)

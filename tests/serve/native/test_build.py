@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serve.native import build as build_module
-from serve.native.build import INSTRUCTION_SETS, LIBRARY, SOURCES, BuildError, build, find_compiler
+from dragoman.serve.native import build as build_module
+from dragoman.serve.native.build import INSTRUCTION_SETS, LIBRARY, SOURCES, BuildError, build, find_compiler
 
 NM = shutil.which("nm") or ""
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from serve.native import build
-from serve.native.build import INSTRUCTION_SETS, KERNELS, OPTIONS, SOURCES, find_compiler, machine
+from dragoman.serve.native import build
+from dragoman.serve.native.build import INSTRUCTION_SETS, KERNELS, OPTIONS, SOURCES, find_compiler, machine
 
 pytestmark = pytest.mark.timeout(1200)  # compilers share their cores with other tests
 

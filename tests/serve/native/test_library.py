@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from export.inspect.processor import describe_processor
-from serve.native import library
-from serve.native.library import InstructionsError, instructions, library_path, why_no_library
-from serve.runtime import onnx_runtime
+from dragoman.export.inspect.processor import describe_processor
+from dragoman.serve.native import library
+from dragoman.serve.native.library import InstructionsError, instructions, library_path, why_no_library
+from dragoman.serve.runtime import onnx_runtime
 from tests.support.native_graphs import choose_graph
 from tests.support.native_sessions import open_graph
 from tests.support.paths import ROOT
@@ -136,7 +136,7 @@ def test_another_version_of_onnx_runtime_is_refused_by_its_name(version: str) ->
     """A program passes a table of functions of its own, as ONNX Runtime does."""
     program = f"""
 import ctypes
-from serve.native.library import library_path
+from dragoman.serve.native.library import library_path
 messages = []
 create_status = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)(lambda _, m: messages.append(m) or 1)
 table = (ctypes.c_void_p * 400)(ctypes.cast(create_status, ctypes.c_void_p).value)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry, Counter
 
-from serve.observability.batch import BATCH, Batch, Pending
+from dragoman.serve.observability.batch import BATCH, Batch, Pending
 
 
 def test_values_are_counted_in_order_when_a_batch_is_full_or_at_a_flush() -> None:

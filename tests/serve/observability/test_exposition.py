@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-from serve.observability.exposition import PAUSE_SECONDS, write_metrics
-from serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.exposition import PAUSE_SECONDS, write_metrics
+from dragoman.serve.observability.metrics import ServiceMetrics
 
 
 def test_the_metrics_are_those_of_the_library_and_written_with_pauses() -> None:

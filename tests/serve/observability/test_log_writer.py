@@ -15,7 +15,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from serve.observability.log_writer import LogWriter, RepetitionFilter, unblock
+from dragoman.serve.observability.log_writer import LogWriter, RepetitionFilter, unblock
 
 PIPE_BYTES = 1 << 20
 
@@ -32,7 +32,7 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
 def reported_to(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the writer report its losses to itself, as JSON."""
     log = structlog.wrap_logger(structlog.WriteLogger(writer), processors=[structlog.processors.JSONRenderer()])  # type: ignore[arg-type]
-    monkeypatch.setattr("serve.observability.log_writer._log", log)
+    monkeypatch.setattr("dragoman.serve.observability.log_writer._log", log)
 
 
 def reported_lines(received: bytes) -> int:
@@ -89,7 +89,7 @@ def test_a_full_pipe_refuses_writes_at_once_but_not_those_of_other_processes(pip
 def test_a_pipe_that_cannot_be_opened_again_and_a_socket_refuse_writes_too(
     pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.observability.log_writer.os.open", lambda *_: Path("/nowhere").stat())
+    monkeypatch.setattr("dragoman.serve.observability.log_writer.os.open", lambda *_: Path("/nowhere").stat())
     unblock(pipe[1])
     fill(pipe[1].fileno())
     sending, receiving = socket.socketpair()

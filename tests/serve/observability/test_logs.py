@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import structlog
 
-from serve.errors import InternalError, QueueFullError
-from serve.observability.log_writer import LOG_WRITER
-from serve.observability.logs import RecordedRequest, choose_request_id, configure_logs
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.usage import RequestUsage, Timings
+from dragoman.serve.errors import InternalError, QueueFullError
+from dragoman.serve.observability.log_writer import LOG_WRITER
+from dragoman.serve.observability.logs import RecordedRequest, choose_request_id, configure_logs
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.usage import RequestUsage, Timings
 
 CLIENT_TEXT = "the text of a client"
 USAGE = RequestUsage(

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from serve.observability.merged_metrics import MergedMetrics, snapshot
+from dragoman.serve.observability.merged_metrics import MergedMetrics, snapshot
 
 
 class Process:

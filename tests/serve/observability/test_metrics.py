@@ -9,11 +9,11 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from serve.errors import ERRORS, InvalidRequestError, QueueFullError
-from serve.observability.logs import RecordedRequest
-from serve.observability.metrics import ServiceMetrics
-from serve.observability.request_metrics import NO_MODEL
-from serve.observability.usage import RequestUsage, Timings
+from dragoman.serve.errors import ERRORS, InvalidRequestError, QueueFullError
+from dragoman.serve.observability.logs import RecordedRequest
+from dragoman.serve.observability.metrics import ServiceMetrics
+from dragoman.serve.observability.request_metrics import NO_MODEL
+from dragoman.serve.observability.usage import RequestUsage, Timings
 
 USAGE = RequestUsage(
     texts=2,

@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse
-from serve.app import serve
-from serve.observability.traces import make_provider, use_provider
-from serve.settings import ServeSettings
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.serve.app import serve
+from dragoman.serve.observability.traces import make_provider, use_provider
+from dragoman.serve.settings import ServeSettings
 from tests.support.calls import REST, open_call
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, GatedModel, LiveService, eventually
@@ -176,9 +176,9 @@ def test_by_default_tracing_is_off_and_the_sdk_is_not_imported() -> None:
     assert ServeSettings().trace_sample_ratio == 0.001
     program = """
 import json, sys
-import serve.app
-from serve.observability.logs import RecordedRequest
-from serve.observability.metrics import ServiceMetrics
+import dragoman.serve.app
+from dragoman.serve.observability.logs import RecordedRequest
+from dragoman.serve.observability.metrics import ServiceMetrics
 with RecordedRequest(ServiceMetrics(), "rest", "translate", "id"):
     pass
 print(json.dumps([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))]))

@@ -12,8 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from google.protobuf import json_format
 from playwright.sync_api import Browser, Page, Route, expect
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.serve.page.conftest import SENTENCES, cells_of_the_map, new_page, opened_at, translate
 from tests.serve.page.shown_code import data_of, forms_of_the_request, posted, printed_by
 from tests.support.fake_bundles import direction, load_fakes, put_bundle

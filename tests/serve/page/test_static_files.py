@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from serve.page.assets import CONTENT_SECURITY_POLICY, find_assets
+from dragoman.serve.page.assets import CONTENT_SECURITY_POLICY, find_assets
 from tests.support.live import WAIT_SECONDS, run_service
 
 # The page with everything that it loads, compressed.
@@ -16,7 +16,7 @@ MAX_BYTES = 60_000
 
 
 def test_the_page_is_light() -> None:
-    files = find_assets("serve.page", "static")
+    files = find_assets("dragoman.serve.page", "static")
     assert sum(len(file.compressed) for file in files.values()) < MAX_BYTES
 
 
@@ -36,7 +36,7 @@ def test_a_file_is_sent_once_and_then_only_its_tag(address: str, path: str) -> N
 
 
 def test_a_compressed_file_is_the_file() -> None:
-    for file in find_assets("serve.page", "static").values():
+    for file in find_assets("dragoman.serve.page", "static").values():
         assert gzip.decompress(file.compressed) == file.content
 
 

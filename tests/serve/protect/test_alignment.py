@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.protect.alignment import Alignment, Link, Span, align_tokens, align_words, compose, find_words
+from dragoman.serve.protect.alignment import Alignment, Link, Span, align_tokens, align_words, compose, find_words
 
 Spans = list[tuple[int, int]]
 TEXTS = st.text(alphabet="ab .,é\u00a0\u200b中文。ไทย$'\n", min_size=1, max_size=20)

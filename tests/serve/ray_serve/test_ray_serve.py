@@ -20,9 +20,9 @@ import grpc
 import pytest
 import yaml
 
-from protos.translation_pb2 import TranslateRequest, TranslateResponse, TranslateStreamResponse
-from serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
-from serve.host.server_process import reserve_ports
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse, TranslateStreamResponse
+from dragoman.serve.bundle.bundle import Bundle, file_hashes, write_golden, write_manifest
+from dragoman.serve.host.server_process import reserve_ports
 from tests.support.live import STREAM_METHOD, TRANSLATE_METHOD
 from tests.support.paths import ROOT
 from tests.support.served import WAIT_SECONDS, Server, serve

@@ -16,8 +16,8 @@ from google.protobuf.message import Message as ProtoMessage
 from google.rpc.status_pb2 import Status
 from starlette.types import Message
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import (
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import (
     DetectRequest,
     DetectResponse,
     GetModelRequest,
@@ -30,10 +30,10 @@ from protos.translation_pb2 import (
     TranslateRequest,
     TranslateResponse,
 )
-from serve.app import open_service
-from serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_service
-from serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
-from serve.ray_serve.settings import RaySettings
+from dragoman.serve.app import open_service
+from dragoman.serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_service
+from dragoman.serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
+from dragoman.serve.ray_serve.settings import RaySettings
 from tests.support.calls import failure_of
 from tests.support.fake_bundles import LONG_TEXT, direction, put_bundle
 from tests.support.fakes import FakeModel, FiniteModel
@@ -108,7 +108,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def own_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps the logs of the tests."""
-    monkeypatch.setattr("serve.ray_serve.replica.configure_logs_and_traces", lambda _: None)
+    monkeypatch.setattr("dragoman.serve.ray_serve.replica.configure_logs_and_traces", lambda _: None)
 
 
 @pytest.fixture
@@ -118,7 +118,9 @@ def run(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     @asynccontextmanager
     async def running(model: FakeModel | None = None, **settings: Any) -> AsyncIterator[Started]:
         served = model or FakeModel(4)
-        monkeypatch.setattr("serve.ray_serve.replica.open_service", partial(open_service, load=lambda *_: [served]))
+        monkeypatch.setattr(
+            "dragoman.serve.ray_serve.replica.open_service", partial(open_service, load=lambda *_: [served])
+        )
         replica = Replica(
             RaySettings(**{"bundle": bundle_path, "slots": served.slots, "drain_seconds": 10, **settings})
         )
@@ -264,7 +266,7 @@ async def test_a_system_exit_becomes_an_error_that_ray_reports(monkeypatch: pyte
     def refuse(_: object) -> None:
         raise SystemExit("dragoman serve: --trace-endpoint: missing library")
 
-    monkeypatch.setattr("serve.ray_serve.replica.configure_logs_and_traces", refuse)
+    monkeypatch.setattr("dragoman.serve.ray_serve.replica.configure_logs_and_traces", refuse)
     with pytest.raises(RuntimeError, match="--trace-endpoint"):
         await Replica(RaySettings()).__serve_build_asgi_app__()
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from serve.ray_serve.application import deployment_options
-from serve.ray_serve.proxy_methods import add_translation_service
-from serve.ray_serve.settings import BROUGHT_BY_RAY, WANTED_SHARE, WANTED_WAITING, RaySettings, count_replicas
-from serve.settings import ServeSettings
+from dragoman.serve.ray_serve.application import deployment_options
+from dragoman.serve.ray_serve.proxy_methods import add_translation_service
+from dragoman.serve.ray_serve.settings import BROUGHT_BY_RAY, WANTED_SHARE, WANTED_WAITING, RaySettings, count_replicas
+from dragoman.serve.settings import ServeSettings
 from tests.support.paths import ROOT
 
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "deploy/ray/dragoman.yaml").read_text())
@@ -56,7 +56,7 @@ def test_the_settings_of_autoscaling_and_drain_reach_ray() -> None:
         "metrics_interval_s": 2,
         "upscale_delay_s": 3,
         "downscale_delay_s": 4,
-        "policy": {"policy_function": "serve.ray_serve.settings.count_replicas"},
+        "policy": {"policy_function": "dragoman.serve.ray_serve.settings.count_replicas"},
     }
     assert options["graceful_shutdown_timeout_s"] > 45
 
@@ -64,7 +64,7 @@ def test_the_settings_of_autoscaling_and_drain_reach_ray() -> None:
 def test_the_shipped_configuration_is_valid_and_uses_the_ports_of_dragoman_serve() -> None:
     settings = RaySettings.model_validate(APPLICATION["args"])
     assert (settings.cpus_per_replica, settings.min_replicas, settings.max_replicas) == (2, 1, 10)
-    assert APPLICATION["import_path"] == "serve.ray_serve.application:build"
+    assert APPLICATION["import_path"] == "dragoman.serve.ray_serve.application:build"
     added = f"{add_translation_service.__module__}.{add_translation_service.__name__}"
     assert CONFIG["grpc_options"]["grpc_servicer_functions"] == [added]
     ports = {name: ServeSettings.model_fields[f"{name}_port"].default for name in ("http", "grpc")}

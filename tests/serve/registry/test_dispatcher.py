@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.support.conversation import Conversation, converse
 from tests.support.fake_bundles import LONG_TEXT, direction, load_fakes, put_bundle
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service

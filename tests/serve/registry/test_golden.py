@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import BundleError
-from serve.bundle.manifest import GoldenSentence
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.bundle.manifest import GoldenSentence
 from tests.support.fake_bundles import GOLDEN, direction, make_golden, write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import run_service

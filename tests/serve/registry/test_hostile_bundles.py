@@ -8,7 +8,7 @@ from shutil import copytree, rmtree
 
 import pytest
 
-from serve.bundle.bundle import WEIGHTS_FILE
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE
 from tests.support.bundles import make_endless
 from tests.support.hostile import attack
 from tests.support.live import WAIT_SECONDS

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serve.bundle.bundle import BundleError
-from serve.registry.loader import ModelFolder
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.registry.loader import ModelFolder
 
 
 def put(folder: Path, manifest: str = '{"name": "some"}') -> None:

@@ -9,16 +9,16 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from pydantic import TypeAdapter
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import (
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import (
     GetModelRequest,
     ListModelsRequest,
     ListModelsResponse,
     Model,
     TranslateRequest,
 )
-from serve.bundle.bundle import BundleError
-from serve.protect.alignment import Alignment, compose
+from dragoman.serve.bundle.bundle import BundleError
+from dragoman.serve.protect.alignment import Alignment, compose
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, load_fakes, put_bundle
 from tests.support.fakes import DESCRIPTION, EOS_ID, FakeModel, translate
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service

@@ -14,14 +14,14 @@ from typing import Any
 import grpc
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import MANIFEST_FILE, Bundle
-from serve.registry.lifecycle import Stage
-from serve.registry.loader import LoadModels, load_threads
-from serve.registry.pipeline import Pipeline
-from serve.registry.reloader import MAX_STUCK_LOADS
-from serve.runtime.model import Model
-from serve.settings import ServeSettings
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle
+from dragoman.serve.registry.lifecycle import Stage
+from dragoman.serve.registry.loader import LoadModels, load_threads
+from dragoman.serve.registry.pipeline import Pipeline
+from dragoman.serve.registry.reloader import MAX_STUCK_LOADS
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.settings import ServeSettings
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, load_fakes, put_bundle
 from tests.support.fakes import EOS_ID, FakeModel, translate
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
@@ -92,7 +92,7 @@ def health(live: LiveService, model: str) -> str:
 
 def test_unchanged_models_stay_and_freed_memory_is_returned(live: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
     trimmed: list[None] = []
-    monkeypatch.setattr("serve.registry.reloader.trim_memory", lambda: trimmed.append(None))
+    monkeypatch.setattr("dragoman.serve.registry.reloader.trim_memory", lambda: trimmed.append(None))
     assert reload(live) == {"unchanged": ["a", "b"]}
     assert len(trimmed) == 1
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.bundle.directions import AllPairs, ListedDirections
-from serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
-from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.registry.route import Offers, find_hop, find_route, find_sources, has_several_sources
-from serve.translation.request import ScoreRequest, TranslateRequest
+from dragoman.serve.bundle.directions import AllPairs, ListedDirections
+from dragoman.serve.bundle.manifest import BundleDirection, LanguageToken, Multilingual
+from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError
+from dragoman.serve.registry.route import Offers, find_hop, find_route, find_sources, has_several_sources
+from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
 
 LANGUAGES = ("cs", "de", "en", "fr")
 

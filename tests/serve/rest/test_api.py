@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.edge.bodies import TranslateBody
-from serve.search.hypothesis import FinishReason
-from serve.translation.fields import SearchFields
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.edge.bodies import TranslateBody
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.translation.fields import SearchFields
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS
 from tests.support.fakes import EOS_ID, translate
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
@@ -117,7 +117,7 @@ def test_reading_the_metrics_does_not_block_requests(live: LiveService, monkeypa
         assert go_on.wait(WAIT_SECONDS)
         return b"written"
 
-    monkeypatch.setattr("serve.service.write_metrics", write_slowly)
+    monkeypatch.setattr("dragoman.serve.service.write_metrics", write_slowly)
     with ThreadPoolExecutor(max_workers=1) as pool:
         reader = pool.submit(live.get, "/metrics")
         assert begun.wait(WAIT_SECONDS)

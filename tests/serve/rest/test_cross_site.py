@@ -8,8 +8,8 @@ import httpx
 import pytest
 from starlette.datastructures import Headers
 
-from serve.errors import ForbiddenError
-from serve.rest.cross_site import CrossSiteGuard
+from dragoman.serve.errors import ForbiddenError
+from dragoman.serve.rest.cross_site import CrossSiteGuard
 from tests.support.live import LiveService, run_service
 
 OTHER = "https://other.example"

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import DetectRequest, DetectResponse, TranslateRequest
-from serve.clients.client import TranslationClient
-from serve.registry.lifecycle import Stage
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import DetectRequest, DetectResponse, TranslateRequest
+from dragoman.serve.clients.client import TranslationClient
+from dragoman.serve.registry.lifecycle import Stage
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from serve.edge.reader import TIMEOUT_HEADER
+from dragoman.serve.edge.reader import TIMEOUT_HEADER
 from tests.support.live import LiveService, eventually
 from tests.support.promises import Measured
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
 
-from serve.bundle.manifest import StateSpec
-from serve.runtime.kv_cache import DTYPES, DecoderState
+from dragoman.serve.bundle.manifest import StateSpec
+from dragoman.serve.runtime.kv_cache import DTYPES, DecoderState
 from tests.support.processes import resident_bytes
 
 SLOTS, MAX_TOKENS = 12, 90

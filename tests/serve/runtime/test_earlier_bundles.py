@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.graph_decoder import GraphDecoder
-from export.make_bundle import BundleOptions, write_bundle
-from export.origin import read_bundle
-from model.errors import RunError
-from serve.runtime.cpu import Sessions
-from serve.runtime.placement import open_sessions
-from serve.runtime.sessions import load_sessions
+from dragoman.export.graph_decoder import GraphDecoder
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.origin import read_bundle
+from dragoman.model.errors import RunError
+from dragoman.serve.runtime.cpu import Sessions
+from dragoman.serve.runtime.placement import open_sessions
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.bundles import EarlierBundles
 from tests.support.live import run_service
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import Bundle
-from serve.runtime import native
-from serve.runtime.model import NO_ROWS
-from serve.runtime.native import NativeRuntime, NativeScores, NativeSessions
-from serve.runtime.sessions import load_sessions
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime import native
+from dragoman.serve.runtime.model import NO_ROWS
+from dragoman.serve.runtime.native import NativeRuntime, NativeScores, NativeSessions
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.processes import resident_bytes
 from tests.support.stepping import each
 

@@ -13,15 +13,15 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import GraphVariant
-from serve.host.system import DeviceChoice
-from serve.runtime import onnx_runtime
-from serve.runtime.cuda import driver as cuda
-from serve.runtime.cuda.device import Device, DeviceTools, Memory
-from serve.runtime.cuda.driver import Gpu, GpuCollector, GpuError
-from serve.runtime.cuda.runtime import DeviceSessions
-from serve.runtime.placement import (
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import GraphVariant
+from dragoman.serve.host.system import DeviceChoice
+from dragoman.serve.runtime import onnx_runtime
+from dragoman.serve.runtime.cuda import driver as cuda
+from dragoman.serve.runtime.cuda.device import Device, DeviceTools, Memory
+from dragoman.serve.runtime.cuda.driver import Gpu, GpuCollector, GpuError
+from dragoman.serve.runtime.cuda.runtime import DeviceSessions
+from dragoman.serve.runtime.placement import (
     ENCODER_ACTIVATIONS,
     MATRICES,
     RESERVE_BYTES,
@@ -112,7 +112,7 @@ def test_a_device_rejects_the_bundle_of_the_other(
 def test_a_missing_gpu_is_an_error_of_one_line_with_the_cause(
     choice: DeviceChoice, states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve.runtime.placement.why_no_cuda", lambda: "the cause")
+    monkeypatch.setattr("dragoman.serve.runtime.placement.why_no_cuda", lambda: "the cause")
     with pytest.raises(DeviceError, match=rf"^--device: {choice}: .*: the cause$") as caught:
         choose_device(choice, of_variant(states_bundle, "cuda"))
     assert "\n" not in str(caught.value)
@@ -191,8 +191,10 @@ def test_the_memory_of_gpus_is_a_metric_while_the_driver_answers(monkeypatch: py
 
 def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:
     """Pretends that there are GPUs with this much free memory."""
-    monkeypatch.setattr("serve.runtime.placement.why_no_cuda", lambda: None)
-    monkeypatch.setattr("serve.runtime.placement.gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes])
+    monkeypatch.setattr("dragoman.serve.runtime.placement.why_no_cuda", lambda: None)
+    monkeypatch.setattr(
+        "dragoman.serve.runtime.placement.gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes]
+    )
 
 
 def test_each_gpu_gets_an_engine_and_configured_engines_share_the_gpus(

@@ -20,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from export.make_bundle import BundleOptions
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
-from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
-from serve.runtime.cpu import save_optimized
-from serve.runtime.host import HostSessions
-from serve.runtime.model import Model
-from serve.runtime.native import NativeRuntime
-from serve.runtime.sessions import load_sessions
+from dragoman.export.make_bundle import BundleOptions
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
+from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
+from dragoman.serve.runtime.cpu import save_optimized
+from dragoman.serve.runtime.host import HostSessions
+from dragoman.serve.runtime.model import Model
+from dragoman.serve.runtime.native import NativeRuntime
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import BAHDANAU, CONCAT, PREDICTIVE
 from tests.support.stepping import each, kept_tensors, logits_of_step
@@ -314,7 +314,7 @@ class Watch:
         if name == "onnxruntime":
             print(os.environ.get("ORT_DISABLE_TELEMETRY"))
 sys.meta_path.insert(0, Watch())
-import serve.runtime.cpu
+import dragoman.serve.runtime.cpu
 """
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     assert printed.stdout == "1\n"

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from serve.bundle.bundle import (
+from dragoman.serve.bundle.bundle import (
     ALIGNED_DECODER_FILE,
     DECODER_FILE,
     ENCODER_FILE,
@@ -19,9 +19,9 @@ from serve.bundle.bundle import (
     BundleError,
     write_manifest,
 )
-from serve.runtime.host import SharedWeights
-from serve.runtime.onnx_runtime import open_session, session_options, shared_options
-from serve.runtime.sessions import load_sessions
+from dragoman.serve.runtime.host import SharedWeights
+from dragoman.serve.runtime.onnx_runtime import open_session, session_options, shared_options
+from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.processes import resident_bytes
 from tests.support.stepping import logits_of_step
 

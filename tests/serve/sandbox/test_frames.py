@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.sandbox.frames import END, HEADER_BYTES, PIECE_BYTES, Decoder, FrameError, Item, encode, read_header
+from dragoman.serve.sandbox.frames import END, HEADER_BYTES, PIECE_BYTES, Decoder, FrameError, Item, encode, read_header
 
 TEXTS = st.text(st.characters(exclude_categories=[]), max_size=20)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS

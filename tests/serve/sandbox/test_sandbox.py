@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from serve.errors import DeadlineExceededError, InternalError, RequestTooLargeError
-from serve.sandbox import host
-from serve.sandbox.frames import Item
-from serve.sandbox.limits import MEBIBYTE, Limits, Purpose
-from serve.sandbox.sandbox import MAX_TRIES, ParserUnavailableError, Sandbox
-from serve.sandbox.template import MAX_CALLS_PER_WORKER
-from serve.sandbox.worker import MAX_KEPT_BYTES, MAX_SMALL_INPUT_BYTES, Refusal
+from dragoman.serve.errors import DeadlineExceededError, InternalError, RequestTooLargeError
+from dragoman.serve.sandbox import host
+from dragoman.serve.sandbox.frames import Item
+from dragoman.serve.sandbox.limits import MEBIBYTE, Limits, Purpose
+from dragoman.serve.sandbox.sandbox import MAX_TRIES, ParserUnavailableError, Sandbox
+from dragoman.serve.sandbox.template import MAX_CALLS_PER_WORKER
+from dragoman.serve.sandbox.worker import MAX_KEPT_BYTES, MAX_SMALL_INPUT_BYTES, Refusal
 from tests.support.live import eventually
 from tests.support.processes import children
 from tests.support.sandboxes import (

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serve.documents import reader as documents
-from serve.edge import parameters
-from serve.glossaries import reader as glossaries
-from serve.sandbox import host, limits
+from dragoman.serve.documents import reader as documents
+from dragoman.serve.edge import parameters
+from dragoman.serve.glossaries import reader as glossaries
+from dragoman.serve.sandbox import host, limits
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.paths import ROOT
 from tests.support.processes import children
@@ -79,7 +79,7 @@ def children_of_this_process() -> list[int]:
 
 def _template(processes: list[int]) -> int:
     """Returns the template among processes."""
-    found = [each for each in processes if b"serve.sandbox" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    found = [each for each in processes if b"dragoman.serve.sandbox" in Path(f"/proc/{each}/cmdline").read_bytes()]
     assert len(found) == 1
     return found[0]
 

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.translation_pb2 import TranslateRequest
-from serve.errors import DeadlineUnmeetableError, QueueTimeoutError
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.errors import DeadlineUnmeetableError, QueueTimeoutError
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
 from tests.support.promises import Measured

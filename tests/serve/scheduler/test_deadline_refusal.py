@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.errors import DeadlineExceededError, DeadlineUnmeetableError, QueueTimeoutError
-from serve.scheduler.deadline_refusal import RUNS, ThroughputEstimate, check_wait
+from dragoman.serve.errors import DeadlineExceededError, DeadlineUnmeetableError, QueueTimeoutError
+from dragoman.serve.scheduler.deadline_refusal import RUNS, ThroughputEstimate, check_wait
 
 
 def observed(window: int, *freed: tuple[float, int]) -> ThroughputEstimate:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.errors import CancelledError, DeadlineExceededError
-from serve.scheduler.queue import FairQueue
-from serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.errors import CancelledError, DeadlineExceededError
+from dragoman.serve.scheduler.queue import FairQueue
+from dragoman.serve.scheduler.sequence import DecodingSequence
 from tests.support.schedulers import make_sequence
 
 ROWS = 4

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client import CollectorRegistry
 
-from serve.errors import (
+from dragoman.serve.errors import (
     CancelledError,
     DeadlineExceededError,
     DeadlineUnmeetableError,
@@ -16,10 +16,10 @@ from serve.errors import (
     QueueFullError,
     QueueTimeoutError,
 )
-from serve.observability.metrics import Metrics
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.hypothesis import FinishReason, Hypothesis
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
 from tests.support.each_scheduler import AnyScheduler, MakeScheduler, each_scheduler
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from prometheus_client import CollectorRegistry
 
-from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueFullError
-from serve.observability.metrics import Metrics
-from serve.scheduler.sequence import DecodingSequence, SequenceState
-from serve.search.hypothesis import FinishReason, Hypothesis
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError, QueueFullError
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
+from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
 from tests.support.each_scheduler import AnyScheduler, MakeScheduler, each_scheduler, make_native_scheduler
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS, eventually

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from serve.errors import (
+from dragoman.serve.errors import (
     DeadlineExceededError,
     DeadlineUnmeetableError,
     DrainingError,
@@ -16,11 +16,11 @@ from serve.errors import (
     QueueTimeoutError,
     ServiceError,
 )
-from serve.observability.metrics import Metrics
-from serve.scheduler.admission import Reservation
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import FairnessKey
-from serve.scheduler.stream_quota import StreamQuota
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.admission import Reservation
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.scheduler.stream_quota import StreamQuota
 from tests.support.schedulers import make_sequence
 
 ROOM, SPARE_ROWS = 8, 3

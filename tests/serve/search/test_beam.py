@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.search.beam import Candidate, Placement, ended, expand, place, survivors
-from serve.search.live import LiveHypothesis, Token
+from dragoman.serve.search.beam import Candidate, Placement, ended, expand, place, survivors
+from dragoman.serve.search.live import LiveHypothesis, Token
 
 EOS_ID = 2
 INF = math.inf

@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.search.constraints import constrain, forbid, forbid_repeated_ngrams, penalize_repetition, postpone_end
-from serve.search.options import SearchOptions
+from dragoman.serve.search.constraints import (
+    constrain,
+    forbid,
+    forbid_repeated_ngrams,
+    penalize_repetition,
+    postpone_end,
+)
+from dragoman.serve.search.options import SearchOptions
 
 EOS_ID = 2
 VOCABULARY = 6

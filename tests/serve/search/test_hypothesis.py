@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.search import normalize as normalize_in_training
-from serve.search.hypothesis import MIN_COVERAGE, coverage, normalize, normalized_score
+from dragoman.model.search import normalize as normalize_in_training
+from dragoman.serve.search.hypothesis import MIN_COVERAGE, coverage, normalize, normalized_score
 
 
 @pytest.mark.parametrize(("length_penalty", "expected"), [(0.0, -6.0), (1.0, -1.5), (0.5, -3.0)])

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from serve.search.hypothesis import FinishReason
-from serve.search.live import LiveHypothesis, Token
-from serve.search.options import SearchOptions
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.search.live import LiveHypothesis, Token
+from dragoman.serve.search.options import SearchOptions
 
 END = 3
 

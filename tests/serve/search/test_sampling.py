@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.search.options import SearchOptions
-from serve.search.sampling import draw, uniforms
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.search.sampling import draw, uniforms
 from tests.support import search_reference
 
 ALMOST_ONE = 1 - 2.0**-53

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.network.translation_model import DecoderState
-from model.search import beam_search
-from serve.search.hypothesis import MIN_COVERAGE, FinishReason
-from serve.search.options import SearchOptions
-from serve.search.sampling import uniforms
+from dragoman.model.network.translation_model import DecoderState
+from dragoman.model.search import beam_search
+from dragoman.serve.search.hypothesis import MIN_COVERAGE, FinishReason
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.search.sampling import uniforms
 from tests.support import search_reference
 from tests.support.random_logits import VOCABULARY, random_logits
 from tests.support.search_reference import BrokenSearchError, Found, Tokens

@@ -4,9 +4,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from serve.supervisor.joined_metrics import JoinedMetrics
-from serve.supervisor.worker_process import WorkerProcess
-from serve.worker import WorkerState
+from dragoman.serve.supervisor.joined_metrics import JoinedMetrics
+from dragoman.serve.supervisor.worker_process import WorkerProcess
+from dragoman.serve.worker import WorkerState
 
 
 class FakeLink:

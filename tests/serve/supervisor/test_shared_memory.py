@@ -9,8 +9,8 @@ from tests.support.paths import ROOT
 # Starts a service in this process, and prints the modules from before and those that it imported.
 _START = """
 import asyncio, json, sys
-import serve.commands.serve, serve.supervisor.supervisor
-from serve import app, settings
+import dragoman.serve.commands.serve, dragoman.serve.supervisor.supervisor
+from dragoman.serve import app, settings
 
 before = set(sys.modules)
 

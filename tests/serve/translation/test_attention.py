@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from serve.bundle.bundle import Bundle
-from serve.runtime.onnx_runtime import why_no_kernels
-from serve.translation.attention import NO_HEADS
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.onnx_runtime import why_no_kernels
+from dragoman.serve.translation.attention import NO_HEADS
 from tests.support.live import LiveService, run_service
 
 TEXT = "alpha beta gamma"

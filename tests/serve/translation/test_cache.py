@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.manifest import AttentionHead
-from serve.observability.metrics import Metrics
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.hypothesis import FinishReason, Hypothesis
-from serve.search.options import SearchOptions
-from serve.translation.cache import Hypotheses, ResultCache, Translations, entry_bytes, translations_bytes
-from serve.translation.request import ModelRequest
-from serve.translation.response import Translation
-from serve.translation.search_plan import SearchPlan
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.manifest import AttentionHead
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.translation.cache import Hypotheses, ResultCache, Translations, entry_bytes, translations_bytes
+from dragoman.serve.translation.request import ModelRequest
+from dragoman.serve.translation.response import Translation
+from dragoman.serve.translation.search_plan import SearchPlan
 from tests.support.fake_bundles import LONG_TEXT, write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import run_service

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from serve.errors import InvalidRequestError
-from serve.translation.fields import MAX_SHOWN_CHARACTERS, SearchFields, shown
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.translation.fields import MAX_SHOWN_CHARACTERS, SearchFields, shown
 
 any_value = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.protect.alignment import is_word
-from serve.protect.markup.sentences import has_letter_outside
-from serve.protect.placeholders.patterns import KINDS, Finder
-from serve.registry.engine_models import load_models
+from dragoman.serve.protect.alignment import is_word
+from dragoman.serve.protect.markup.sentences import has_letter_outside
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.registry.engine_models import load_models
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from serve.errors import DeadlineExceededError
-from serve.translation import large_work
-from serve.translation.large_work import (
+from dragoman.serve.errors import DeadlineExceededError
+from dragoman.serve.translation import large_work
+from dragoman.serve.translation.large_work import (
     CREDIT_SECONDS,
     PART_CHARACTERS,
     SMALL_TEXT_BYTES,
@@ -20,7 +20,7 @@ from serve.translation.large_work import (
     LargeWorkThread,
     normalized_bytes,
 )
-from serve.translation.response import Translation
+from dragoman.serve.translation.response import Translation
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS
 from tests.support.translators import LETTERS, NumberTokenizer, TranslatorBench

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
-from protos.translation_pb2 import TranslateRequest
-from serve.bundle.manifest import AttentionHead
-from serve.translation import translator
-from serve.translation.large_work import run_part
-from serve.translation.markup import FEW_TAGGED_SENTENCES
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.bundle.manifest import AttentionHead
+from dragoman.serve.translation import translator
+from dragoman.serve.translation.large_work import run_part
+from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES
 from tests.support.fake_bundles import direction, load_fakes, put_bundle, write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service

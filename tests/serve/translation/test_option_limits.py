@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from protos.translation_pb2 import SearchOptions
-from serve.translation.fields import SearchFields
+from dragoman.protos.translation_pb2 import SearchOptions
+from dragoman.serve.translation.fields import SearchFields
 from tests.support.fake_bundles import MAX_TARGET_TOKENS
 from tests.support.fakes import EOS_ID, VOCABULARY
 from tests.support.live import LiveService, run_service

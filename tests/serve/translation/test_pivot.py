@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.errors import InvalidRequestError
-from serve.observability.usage import Timings
-from serve.protect.alignment import Alignment
-from serve.search.hypothesis import FinishReason
-from serve.translation.fields import SearchFields
-from serve.translation.pivot import LAST_OPTIONS, ask_last, explained, join, split_options
-from serve.translation.request import TranslateRequest
-from serve.translation.response import Pivot, Translation, TranslationResponse
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.observability.usage import Timings
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.pivot import LAST_OPTIONS, ask_last, explained, join, split_options
+from dragoman.serve.translation.request import TranslateRequest
+from dragoman.serve.translation.response import Pivot, Translation, TranslationResponse
 
 
 def test_how_to_search_is_for_both_hops_and_what_the_client_gets_for_the_last() -> None:

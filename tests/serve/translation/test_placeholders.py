@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
+from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.paths import ROOT

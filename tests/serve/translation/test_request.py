@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.bundle.manifest import BundleDirection
-from serve.errors import InvalidRequestError
-from serve.scheduler.sequence import FairnessKey
-from serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
-from serve.translation.fields import SearchFields
-from serve.translation.request import ModelRequest, RequestLimits, ScoreRequest, TextRequest, TranslateRequest
-from serve.translation.search_plan import SEED_BITS, SearchLimits, SearchPlan, TargetVocabulary
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.scheduler.sequence import FairnessKey
+from dragoman.serve.search.options import MAX_SUPPRESSED_IDS, SearchOptions
+from dragoman.serve.translation.fields import SearchFields
+from dragoman.serve.translation.request import ModelRequest, RequestLimits, ScoreRequest, TextRequest, TranslateRequest
+from dragoman.serve.translation.search_plan import SEED_BITS, SearchLimits, SearchPlan, TargetVocabulary
 
 LIMIT = 20
 PIECES = ("<unk>", "</s>", *(f"piece{number}" for number in range(2 * MAX_SUPPRESSED_IDS)))

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.run import RunFolder
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import Bundle, BundleError
-from serve.registry.engine_models import load_models
-from serve.runtime.sessions import load_sessions
-from serve.search.options import SearchOptions
-from serve.settings import ServeSettings
+from dragoman.model.run import RunFolder
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.registry.engine_models import load_models
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.settings import ServeSettings
 from tests.support.fake_reference import reference
 from tests.support.fakes import BOS_ID, EOS_ID, next_attention
 from tests.support.live import LiveService, run_service

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.bundle.manifest import BundleDirection
-from serve.errors import InvalidRequestError
-from serve.observability.usage import Timings
-from serve.protect.alignment import Alignment
-from serve.search.hypothesis import FinishReason
-from serve.search.options import SearchOptions
-from serve.translation.blank import has_letter, is_blank
-from serve.translation.request import ModelRequest, TextRequest
-from serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
-from serve.translation.search_plan import SearchPlan
-from serve.translation.segments import SegmentedRequest, SegmentedText, TextSplitter
+from dragoman.serve.bundle.manifest import BundleDirection
+from dragoman.serve.errors import InvalidRequestError
+from dragoman.serve.observability.usage import Timings
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.translation.blank import has_letter, is_blank
+from dragoman.serve.translation.request import ModelRequest, TextRequest
+from dragoman.serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
+from dragoman.serve.translation.search_plan import SearchPlan
+from dragoman.serve.translation.segments import SegmentedRequest, SegmentedText, TextSplitter
 
 TEXTS = st.text(alphabet=st.sampled_from("ab .,;!?\n\r\t\u00a0\u200b\x01\u2013。é()1"), max_size=60) | st.text(
     max_size=40

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from serve.observability.metrics import Metrics
-from serve.scheduler.request_scheduler import PACE_SECONDS
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
-from serve.translation.submission import LoopNotifier, Submission
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.translation.submission import LoopNotifier, Submission
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.protect.terms.sentence_terms import SentenceTerms
-from serve.translation import large_work
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.protect.terms.sentence_terms import SentenceTerms
+from dragoman.serve.translation import large_work
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service

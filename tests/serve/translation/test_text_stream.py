@@ -9,9 +9,9 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.tokenizer.piece_tokenizer import PieceTokenizer
-from model.tokenizer.tokenizer import TextTokenizer, Tokenizer
-from serve.translation.translator import INCOMPLETE, TextStream
+from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
+from dragoman.model.tokenizer.tokenizer import TextTokenizer, Tokenizer
+from dragoman.serve.translation.translator import INCOMPLETE, TextStream
 
 LINES = ["Grüße aus dem Süden.", "ein Haus, zwei Häuser", "日本語 と 中文", "naïve café", "a b c"] * 9
 

@@ -8,10 +8,10 @@ from typing import TypeGuard
 
 import pytest
 
-from serve.errors import InternalError
-from serve.search.options import SearchOptions
-from serve.translation.response import TranslationDelta, TranslationResponse
-from serve.translation.search_plan import SearchPlan
+from dragoman.serve.errors import InternalError
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.translation.response import TranslationDelta, TranslationResponse
+from dragoman.serve.translation.search_plan import SearchPlan
 from tests.support.fakes import ENDLESS_ID, POISON_ID
 from tests.support.translators import GREEDY, LONG, MAX_TARGET_TOKENS, Event, TranslatorBench, expected_text
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.errors import (
+from dragoman.serve.errors import (
     CancelledError,
     DeadlineExceededError,
     DrainingError,
@@ -19,10 +19,10 @@ from serve.errors import (
     QueueFullError,
     ServiceError,
 )
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.options import SearchOptions
-from serve.translation.response import TranslationResponse
-from serve.translation.search_plan import SearchPlan
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.translation.response import TranslationResponse
+from dragoman.serve.translation.search_plan import SearchPlan
 from tests.support.fakes import ENDLESS_ID, EOS_ID, POISON_ID, translate
 from tests.support.translators import (
     LONG,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve.translation.word_pieces import continuing_ids
+from dragoman.serve.translation.word_pieces import continuing_ids
 
 EOS = "</s>"
 

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from serve.host.server_process import HOST, reserve_ports
+from dragoman.serve.host.server_process import HOST, reserve_ports
 from tests.support.attacks.load_findings import ENDLESS, MANIFESTS, import_findings, reload_findings
 from tests.support.floods import MEBIBYTE, run_flood, serve_under_attack
 from tests.support.live import NO_TLS

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from serve.host.server_process import HOST
+from dragoman.serve.host.server_process import HOST
 from tests.support.attacks.damaged import damaged
 from tests.support.attacks.http2 import Http2Answers
 from tests.support.attacks.link import EndedError, Link

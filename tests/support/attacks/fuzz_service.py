@@ -29,9 +29,9 @@ import uvloop
 from hyperframe.frame import SettingsFrame
 
 from benchmarks.harness.process import peak_bytes
-from protos.translation_pb2 import TranslateRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.host.server_process import HOST, ServerProcess, reserve_ports
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
+from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports
 from tests.support.attacks import http2
 from tests.support.attacks.fuzz_inputs import BODIES, DOCUMENTS, GLOSSARIES, body, document
 

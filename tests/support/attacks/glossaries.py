@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from serve.glossaries.files import EntriesFormat
+from dragoman.serve.glossaries.files import EntriesFormat
 
 Bomb = tuple[EntriesFormat, str]
 

@@ -16,8 +16,8 @@ from random import Random
 from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from serve.documents.document import DocumentError, DocumentRequest, Segment
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
+from dragoman.serve.documents.formats import parse_document
 
 MEBIBYTE = 1 << 20
 REQUEST = DocumentRequest("en", "de", max_texts=250_000)

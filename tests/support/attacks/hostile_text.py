@@ -9,8 +9,8 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from serve.documents.document import DocumentError, DocumentRequest
-from serve.documents.formats import parse_document
+from dragoman.serve.documents.document import DocumentError, DocumentRequest
+from dragoman.serve.documents.formats import parse_document
 from tests.support.attacks.growth import MAX_GROWTH, largest_growth
 
 _REQUEST = DocumentRequest("en", "de", max_texts=250_000)

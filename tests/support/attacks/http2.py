@@ -21,7 +21,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from protos.translation_pb2 import TranslateRequest
+from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.support.attacks.link import Link
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -18,13 +18,13 @@ from unittest.mock import AsyncMock, patch
 
 from benchmarks.costs.requests import send_grpc, send_rest, send_unary
 from dragoman import command_line
-from serve import composition
-from serve.edge import body_parser
-from serve.grpc import messages as grpc_messages
-from serve.grpc import unread as grpc_unread
-from serve.grpc import waits as grpc_waits
-from serve.host.server_process import ServerProcess, reserve_ports, server_command
-from serve.http.limits import Connections
+from dragoman.serve import composition
+from dragoman.serve.edge import body_parser
+from dragoman.serve.grpc import messages as grpc_messages
+from dragoman.serve.grpc import unread as grpc_unread
+from dragoman.serve.grpc import waits as grpc_waits
+from dragoman.serve.host.server_process import ServerProcess, reserve_ports, server_command
+from dragoman.serve.http.limits import Connections
 
 AT_ONCE = 32
 READY_SECONDS = 60.0

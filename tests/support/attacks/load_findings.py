@@ -13,7 +13,7 @@ from shutil import copytree, rmtree
 
 import httpx
 
-from serve.host.server_process import HOST
+from dragoman.serve.host.server_process import HOST
 from tests.support.bundles import change_manifest, make_endless
 from tests.support.floods import MEBIBYTE, Served, serve_under_attack
 

@@ -22,9 +22,9 @@ import grpc.aio
 import httpx
 import uvloop
 
-from protos.translation_pb2 import TranslateRequest
-from protos.translation_pb2_grpc import TranslationServiceStub
-from serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
+from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
+from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
 from tests.support.attacks.findings import environment
 from tests.support.processes import children
 

@@ -2,7 +2,7 @@
 
 import re
 
-from model.data.sources.readers.messages import CONTEXT_END, Messages
+from dragoman.model.data.sources.readers.messages import CONTEXT_END, Messages
 
 # Grammar, fields of knowledge and remarks: {f}, [med.], /abbr./, <synonym>, (remark).
 _REMARKS = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|/[^/]*/|<[^<>]*>|\([^()]*\)|\b(?:jd?[nm]?\.|etw\.|sb\.|sth\.)")

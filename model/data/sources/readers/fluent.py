@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fluent.syntax import FluentParser, ast
 
-from model.data.sources.readers.messages import Messages
+from dragoman.model.data.sources.readers.messages import Messages
 
 # Attributes that are not text for people.
 _TECHNICAL = ("style", "accesskey", "key", "commandkey")

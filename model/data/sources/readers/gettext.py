@@ -2,7 +2,7 @@
 
 import polib
 
-from model.data.sources.readers.messages import CONTEXT_END, Messages
+from dragoman.model.data.sources.readers.messages import CONTEXT_END, Messages
 
 
 def read_mo(content: bytes) -> Messages:

@@ -8,7 +8,7 @@ import re
 from html.parser import HTMLParser
 from itertools import groupby
 
-from model.data.sources.readers.messages import Messages
+from dragoman.model.data.sources.readers.messages import Messages
 
 # Elements inside of a text, in HTML and in Mallard, the format of GNOME's help.
 _INLINE = re.compile(

@@ -7,7 +7,7 @@ different numbers of paragraphs have no key in common.
 import re
 from itertools import groupby
 
-from model.data.sources.readers.messages import Messages
+from dragoman.model.data.sources.readers.messages import Messages
 
 _HEADINGS = frozenset({".SH", ".SS"})
 _BREAKS = _HEADINGS | {".TP", ".TQ", ".PP", ".P", ".LP", ".IP", ".HP", ".br", ".sp", ".RS", ".RE", ".TH"}

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from itertools import pairwise
 
-from model.data.sources.errors import SourceError
-from model.data.sources.readers.messages import Messages
+from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.sources.readers.messages import Messages
 
 _PROPERTY = re.compile(r"[ \t\f]*(?P<KEY>(?:[^\\\s:=]|\\.)+)[ \t\f]*[:=]?[ \t\f]*(?P<TEXT>.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from model.data.sources.errors import SourceError
-from model.data.sources.readers.messages import Messages
+from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.sources.readers.messages import Messages
 
 _STRING = r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\$]|\\.)*`"
 _LIST = re.compile(rf"=\s*\[\s*(?P<ITEMS>(?:(?:{_STRING}|undefined|null)\s*+,?\s*+)++)\]")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
-from serve.runtime.onnx_runtime import why_no_kernels
+from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
+from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 
 
 @pytest.fixture(scope="module", params=["kernels", "fallback"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from export.graphs.native.layout import offsets, pack_floats, pack_integers, quantize, unpack_floats
+from dragoman.export.graphs.native.layout import offsets, pack_floats, pack_integers, quantize, unpack_floats
 
 SIZES = pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (16, 4), (17, 7), (35, 64), (48, 145)])
 

@@ -8,13 +8,13 @@ import onnx
 import pytest
 import torch
 
-from export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
-from export.graphs.native.models import DOMAIN, OPSET, read_native
-from export.make_bundle import BundleOptions
-from model.network.transformer import Transformer
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import CHOOSE_FILE, WEIGHTS_FILE, Bundle
-from serve.bundle.manifest import Precision
+from dragoman.export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
+from dragoman.export.graphs.native.models import DOMAIN, OPSET, read_native
+from dragoman.export.make_bundle import BundleOptions
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import CHOOSE_FILE, WEIGHTS_FILE, Bundle
+from dragoman.serve.bundle.manifest import Precision
 from tests.support.graph_models import HEADS, MODELS, graphs_of_bundle
 from tests.support.paths import ROOT
 from tests.support.toy import export_model, random_model

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from export.make_bundle import BundleOptions
-from export.origin import read_parameters
-from export.source_model import Exportable
-from export.verify.reference import rounded
-from model.data.batches import pad
-from model.network.transformer import Transformer
-from model.run import RunFolder
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import Bundle
-from serve.bundle.manifest import Precision
-from serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
-from serve.runtime.attention import HeadAttention
-from serve.runtime.onnx_runtime import why_no_kernels
-from serve.runtime.placement import open_sessions
+from dragoman.export.make_bundle import BundleOptions
+from dragoman.export.origin import read_parameters
+from dragoman.export.source_model import Exportable
+from dragoman.export.verify.reference import rounded
+from dragoman.model.data.batches import pad
+from dragoman.model.network.transformer import Transformer
+from dragoman.model.run import RunFolder
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.manifest import Precision
+from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
+from dragoman.serve.runtime.attention import HeadAttention
+from dragoman.serve.runtime.onnx_runtime import why_no_kernels
+from dragoman.serve.runtime.placement import open_sessions
 from tests.support.comparisons import compare
 from tests.support.graph_models import (
     HEADS,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from model.data.sources.archives import read_members
-from model.data.sources.errors import SourceError
+from dragoman.model.data.sources.archives import read_members
+from dragoman.model.data.sources.errors import SourceError
 from tests.support.packages import deb_of, tar_of, zip_of
 
 FILES = {

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from dragoman.command_line import run
-from model.data.corpus import read_corpora
-from model.data.sources import everyday, source_list
-from model.data.sources.command import IncludedCorpusCommand
+from dragoman.model.data.corpus import read_corpora
+from dragoman.model.data.sources import everyday, source_list
+from dragoman.model.data.sources.command import IncludedCorpusCommand
 from tests.support.packages import deb_of, zip_of
 
 SOURCES = """

@@ -2,9 +2,9 @@
 
 import pytest
 
-from model.data.sources.errors import SourceError
-from model.data.sources.licenses import OUTCOMES, is_permissive, license_of_mixture
-from model.data.sources.source_list import load_sources
+from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.sources.licenses import OUTCOMES, is_permissive, license_of_mixture
+from dragoman.model.data.sources.source_list import load_sources
 
 
 def test_permissive_licenses_go_together() -> None:

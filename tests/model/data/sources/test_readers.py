@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.sources.alignment import READERS, read_file
-from model.data.sources.errors import SourceError
-from model.data.sources.readers.dictionary import read_dictionary
-from model.data.sources.readers.fluent import read_ftl
-from model.data.sources.readers.gettext import read_mo, read_po
-from model.data.sources.readers.help_pages import read_help
-from model.data.sources.readers.manual_pages import read_man
-from model.data.sources.readers.messages import english_of
-from model.data.sources.readers.plain_formats import read_json, read_pak, read_properties
-from model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
+from dragoman.model.data.sources.alignment import READERS, read_file
+from dragoman.model.data.sources.errors import SourceError
+from dragoman.model.data.sources.readers.dictionary import read_dictionary
+from dragoman.model.data.sources.readers.fluent import read_ftl
+from dragoman.model.data.sources.readers.gettext import read_mo, read_po
+from dragoman.model.data.sources.readers.help_pages import read_help
+from dragoman.model.data.sources.readers.manual_pages import read_man
+from dragoman.model.data.sources.readers.messages import english_of
+from dragoman.model.data.sources.readers.plain_formats import read_json, read_pak, read_properties
+from dragoman.model.data.sources.readers.scripts import read_diagnostics, read_localize_calls, read_message_list
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.sources.selection import Row, select_rows, split_by_document
+from dragoman.model.data.sources.selection import Row, select_rows, split_by_document
 
 ROWS = [
     Row("source", "help", f"page {page}", f"Text {page} {line}", f"Zeile {page} {line}")

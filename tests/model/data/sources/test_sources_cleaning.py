@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.sources.alignment import Pair
-from model.data.sources.cleaning import PLACEHOLDER, Reason, clean_pair, find_fault
+from dragoman.model.data.sources.alignment import Pair
+from dragoman.model.data.sources.cleaning import PLACEHOLDER, Reason, clean_pair, find_fault
 
 
 def clean(english: str, other: str, mnemonics: str = "", language: str = "de") -> list[tuple[str, str]]:

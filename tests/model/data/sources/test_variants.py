@@ -5,8 +5,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.sources.cleaning import PLACEHOLDER
-from model.data.sources.variants import in_capitals, respelled, variants, with_placeholder, with_tag
+from dragoman.model.data.sources.cleaning import PLACEHOLDER
+from dragoman.model.data.sources.variants import in_capitals, respelled, variants, with_placeholder, with_tag
 
 PAIR = ("Delete {0} of 12 files?", "{0} von 12 Dateien löschen?")
 SEEDS = st.integers(0, 1000)

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.manifest import AttentionHead
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.manifest import AttentionHead
 from tests.support.fake_bundles import write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.interfaces import OpenDeepl
@@ -197,7 +197,7 @@ def test_only_a_request_with_entries_or_a_file_may_have_the_size_of_a_document(
 
 
 def test_a_document_has_the_terms_of_its_glossary(client: deepl.DeepLClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.compat.deepl.documents._SOONEST_SECONDS", 0)
+    monkeypatch.setattr("dragoman.serve.compat.deepl.documents._SOONEST_SECONDS", 0)
     glossary = client.create_glossary("document", "EN", "DE", {"a b": "dcd", "c": "a"})
     handle = client.translate_document_upload(
         "a b\nc", source_lang="EN", target_lang="DE", filename="one.txt", glossary=glossary

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from serve.compat.libretranslate import suggestions
-from serve.compat.libretranslate.suggestions import Suggestion, SuggestionStore
-from serve.host.state import State
+from dragoman.serve.compat.libretranslate import suggestions
+from dragoman.serve.compat.libretranslate.suggestions import Suggestion, SuggestionStore
+from dragoman.serve.host.state import State
 from tests.support.live import LiveService, run_service
 
 BETTER = {"q": "alpha", "s": "Alpha.", "source": "en", "target": "DE"}

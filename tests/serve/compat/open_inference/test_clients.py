@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serve.compat.open_inference.protocol import EXTENSIONS, OUTPUTS
+from dragoman.serve.compat.open_inference.protocol import EXTENSIONS, OUTPUTS
 from tests.support import triton_calls
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, LiveService

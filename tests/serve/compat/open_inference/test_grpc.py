@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from protos.inference_pb2 import (
+from dragoman.protos.inference_pb2 import (
     InferParameter,
     ModelInferRequest,
     ModelInferResponse,

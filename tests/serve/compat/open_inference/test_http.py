@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.compat.open_inference.protocol import OUTPUTS
-from serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.compat.open_inference.protocol import OUTPUTS
+from dragoman.serve.scheduler.sequence import DecodingSequence
 from tests.support.calls import REST, open_call
 from tests.support.fake_bundles import LONG_TEXT
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service

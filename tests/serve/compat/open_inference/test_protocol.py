@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.compat.open_inference.protocol import Parameters, Tensor, check_shape, unpack_texts
-from serve.errors import InvalidRequestError
+from dragoman.serve.compat.open_inference.protocol import Parameters, Tensor, check_shape, unpack_texts
+from dragoman.serve.errors import InvalidRequestError
 
 
 def text_bytes(*texts: str) -> bytes:

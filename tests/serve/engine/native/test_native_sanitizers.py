@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from serve.native.build import OPTIONS, WARNINGS
+from dragoman.serve.native.build import OPTIONS, WARNINGS
 from tests.support.native_build import LOOP, STRICT, TEST_LOOP, build, needs_compiler
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.constraints import constrain
-from serve.search.options import SearchOptions
-from serve.search.sampling import draw, uniforms
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.constraints import constrain
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.search.sampling import draw, uniforms
 from tests.support.engines import Bench
 from tests.support.native_build import needs_compiler
 from tests.support.native_loop import NativeBench, library

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
-from serve.native.loop import LoopError
-from serve.scheduler.sequence import DecodingSequence, SequenceSpec
-from serve.search.options import SearchOptions
-from serve.translation.submission import LoopNotifier, Submission, run_sequences
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
+from dragoman.serve.native.loop import LoopError
+from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.translation.submission import LoopNotifier, Submission, run_sequences
 from tests.support.engines import MAX_TARGET_TOKENS, alone, answer, assert_alone
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, VOCABULARY, FakeClock
 from tests.support.live import WAIT_SECONDS, eventually
@@ -131,7 +131,7 @@ async def test_a_token_wakes_the_event_loop_though_no_other_result_follows() -> 
 
 
 async def test_while_sequences_wait_several_results_come_with_one_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.engine.native.scheduler.BUSY_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr("dragoman.serve.engine.native.scheduler.BUSY_PAUSE_SECONDS", 0.2)
     bench = make_bench(slots=1)
     deliver, deliveries = bench.scheduler._deliver_and_pause, list[bool]()
     monkeypatch.setattr(bench.scheduler, "_deliver_and_pause", lambda: deliveries.append(bool(deliver())))

@@ -9,21 +9,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from export.make_bundle import BundleOptions
-from model.tokenizer.tokenizer import Tokenizer
-from serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from serve.bundle.manifest import AttentionHead, Precision
-from serve.engine.engine import Engine
-from serve.engine.native.engine import NativeEngine
-from serve.engine.native.model import loop_config, loop_library, open_model
-from serve.engine.native.scheduler import NativeScheduler
-from serve.observability.metrics import Metrics
-from serve.runtime.onnx_runtime import why_no_kernels
-from serve.runtime.sessions import load_sessions
-from serve.scheduler.scheduler import Scheduler
-from serve.scheduler.sequence import DecodingSequence
-from serve.search.options import SearchOptions
-from serve.settings import ServeSettings
+from dragoman.export.make_bundle import BundleOptions
+from dragoman.model.tokenizer.tokenizer import Tokenizer
+from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
+from dragoman.serve.bundle.manifest import AttentionHead, Precision
+from dragoman.serve.engine.engine import Engine
+from dragoman.serve.engine.native.engine import NativeEngine
+from dragoman.serve.engine.native.model import loop_config, loop_library, open_model
+from dragoman.serve.engine.native.scheduler import NativeScheduler
+from dragoman.serve.observability.metrics import Metrics
+from dragoman.serve.runtime.onnx_runtime import why_no_kernels
+from dragoman.serve.runtime.sessions import load_sessions
+from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.scheduler.sequence import DecodingSequence
+from dragoman.serve.search.options import SearchOptions
+from dragoman.serve.settings import ServeSettings
 from tests.support.live import eventually
 from tests.support.searches import GRID, bits
 from tests.support.toy import export_model, random_model

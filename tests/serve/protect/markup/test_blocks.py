@@ -2,9 +2,9 @@
 
 import pytest
 
-from serve.protect.markup.blocks import read_lines
-from serve.protect.markup.elements import MarkupOptions
-from serve.protect.markup.sentences import read_document
+from dragoman.serve.protect.markup.blocks import read_lines
+from dragoman.serve.protect.markup.elements import MarkupOptions
+from dragoman.serve.protect.markup.sentences import read_document
 from tests.support.markup import whole
 
 

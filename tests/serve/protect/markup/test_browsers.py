@@ -9,10 +9,10 @@ from html5lib.constants import tokenTypes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.protect.markup.elements import NONE, ROOT, MarkupOptions, build_tree
-from serve.protect.markup.html import ESCAPABLE_TEXT, RAW_TEXT, scan_html
-from serve.protect.markup.references import find_references
-from serve.protect.markup.tokens import Kind, Token
+from dragoman.serve.protect.markup.elements import NONE, ROOT, MarkupOptions, build_tree
+from dragoman.serve.protect.markup.html import ESCAPABLE_TEXT, RAW_TEXT, scan_html
+from dragoman.serve.protect.markup.references import find_references
+from dragoman.serve.protect.markup.tokens import Kind, Token
 
 # End of a tag, its kind and its name; or text.
 Part = tuple[int, str, str] | str

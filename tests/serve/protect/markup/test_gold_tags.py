@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from export.origin import read_origin
-from export.source_model import Exportable, find_direction
-from model.config import TransformerConfig
-from model.tokenizer.tokenizer import BOS_ID, Tokenizer
-from serve.bundle.bundle import Bundle
-from serve.protect.alignment import Alignment, align_tokens
-from serve.protect.markup.elements import MarkupOptions
+from dragoman.export.origin import read_origin
+from dragoman.export.source_model import Exportable, find_direction
+from dragoman.model.config import TransformerConfig
+from dragoman.model.tokenizer.tokenizer import BOS_ID, Tokenizer
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.protect.alignment import Alignment, align_tokens
+from dragoman.serve.protect.markup.elements import MarkupOptions
 from tests.support.markup import Translate, translate_markup, whole
 from tests.support.paths import ROOT
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from serve.protect.alignment import Alignment
-from serve.protect.markup.elements import MarkupFormat, MarkupOptions
-from serve.protect.markup.html import scan_html
-from serve.protect.markup.sentences import read_document
-from serve.protect.markup.tokens import MarkupError
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.elements import MarkupFormat, MarkupOptions
+from dragoman.serve.protect.markup.html import scan_html
+from dragoman.serve.protect.markup.sentences import read_document
+from dragoman.serve.protect.markup.tokens import MarkupError
 from tests.support.markup import same, split, translate_markup, whole
 
 CHARACTERS = 10_000

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.protect.markup.html import read_translate, scan_html
-from serve.protect.markup.tokens import Kind
+from dragoman.serve.protect.markup.html import read_translate, scan_html
+from dragoman.serve.protect.markup.tokens import Kind
 from tests.support.html_reference import scan_slowly
 
 PARTS = [*"<>/!-='\" ab&;?\n", "<!--", "-->", "--!>", "</", "<b", "<script>", "<script ", "</script>", "<title>"]

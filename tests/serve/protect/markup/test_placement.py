@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.protect.alignment import Alignment
-from serve.protect.markup.elements import MarkupOptions
-from serve.protect.markup.references import Escaper
-from serve.protect.markup.sentences import read_document
-from serve.protect.markup.tags import place_tags
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.elements import MarkupOptions
+from dragoman.serve.protect.markup.references import Escaper
+from dragoman.serve.protect.markup.sentences import read_document
+from dragoman.serve.protect.markup.tags import place_tags
 from tests.support.markup import tokens_of, translate_markup, whole
 
 HTML = MarkupOptions("html", ignore_tags=frozenset(["code"]))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.protect.markup.references import Escaper, find_references
+from dragoman.serve.protect.markup.references import Escaper, find_references
 
 TEXTS = st.lists(
     st.sampled_from(["&", "#", "x", "amp", "lt", "not", "in", "copy", "eacute", ";", "1", "6", "0", " ", "<"]),

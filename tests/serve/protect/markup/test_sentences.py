@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.protect.markup.elements import MAX_LEVELS, MarkupFormat, MarkupOptions
-from serve.protect.markup.sentences import read_document
-from serve.protect.markup.tokens import MarkupError
+from dragoman.serve.protect.markup.elements import MAX_LEVELS, MarkupFormat, MarkupOptions
+from dragoman.serve.protect.markup.sentences import read_document
+from dragoman.serve.protect.markup.tokens import MarkupError
 from tests.support.markup import split, translate_markup
 
 HTML = MarkupOptions("html")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from serve.protect.markup.elements import MarkupFormat, MarkupOptions
+from dragoman.serve.protect.markup.elements import MarkupFormat, MarkupOptions
 from tests.support.markup import documents, shuffled, structure_of, translate_markup
 
 # One document of five is large.

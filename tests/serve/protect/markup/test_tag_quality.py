@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from model.demo.grammar import Grammar
-from model.demo.text import Text
-from model.demo.variants import tagged
-from serve.bundle.manifest import AttentionHead
-from serve.protect.alignment import Alignment
-from serve.protect.markup.elements import MarkupOptions
+from dragoman.model.demo.grammar import Grammar
+from dragoman.model.demo.text import Text
+from dragoman.model.demo.variants import tagged
+from dragoman.serve.bundle.manifest import AttentionHead
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.elements import MarkupOptions
 from tests.support.live import run_service
 from tests.support.markup import translate_markup, whole
 
 if TYPE_CHECKING:
-    from model.run import RunFolder
+    from dragoman.model.run import RunFolder
 
 SENTENCES = 400
 HTML = MarkupOptions("html")
@@ -75,7 +75,7 @@ def test_elements_of_the_demo_grammar_enclose_the_right_words(noise: float, min_
 
 def test_elements_of_a_trained_model_enclose_the_right_words(toy_run: "RunFolder", tmp_path: Path) -> None:
     """The toy language keeps the order of words, so the right place of each tag is known."""
-    from export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - serving tests start without torch
+    from dragoman.export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - serving tests start without torch
     from tests.support.toy import samples_of, toy_test_sentences, translate_toy  # noqa: PLC0415 - see above
 
     heads = tuple(AttentionHead(layer=0, head=head) for head in range(4))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.protect.markup.tokens import MarkupError
-from serve.protect.markup.xml import scan_xml
+from dragoman.serve.protect.markup.tokens import MarkupError
+from dragoman.serve.protect.markup.xml import scan_xml
 
 PARTS = [
     "<a>",

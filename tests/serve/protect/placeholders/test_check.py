@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from serve.protect.alignment import Alignment, Span
-from serve.protect.markup.elements import MarkupOptions
-from serve.protect.markup.sentences import MarkedSentence, read_document
-from serve.protect.placeholders.check import has_same_placeholders, lost_nodes, with_own_placeholders
-from serve.protect.placeholders.marks import Marker
-from serve.protect.placeholders.patterns import KINDS, Finder
-from serve.protect.placeholders.render import Rendering
+from dragoman.serve.protect.alignment import Alignment, Span
+from dragoman.serve.protect.markup.elements import MarkupOptions
+from dragoman.serve.protect.markup.sentences import MarkedSentence, read_document
+from dragoman.serve.protect.placeholders.check import has_same_placeholders, lost_nodes, with_own_placeholders
+from dragoman.serve.protect.placeholders.marks import Marker
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.protect.placeholders.render import Rendering
 from tests.support.markup import split, tokens_of
 
 FINDER = Finder(KINDS)

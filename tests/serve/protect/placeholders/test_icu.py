@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.protect.markup.elements import MarkupOptions
-from serve.protect.markup.references import Escaper
-from serve.protect.markup.sentences import read_document
-from serve.protect.placeholders.icu import MessageEscaper, find_texts
-from serve.protect.placeholders.marks import Marker
-from serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.protect.markup.elements import MarkupOptions
+from dragoman.serve.protect.markup.references import Escaper
+from dragoman.serve.protect.markup.sentences import read_document
+from dragoman.serve.protect.placeholders.icu import MessageEscaper, find_texts
+from dragoman.serve.protect.placeholders.marks import Marker
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 from tests.support.markup import split
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from serve.protect.placeholders.icu import find_texts
-from serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.protect.placeholders.icu import find_texts
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
 
 FINDER = Finder(KINDS)
 PRINTF = ["%s", "%1$d", "%%", "%(name)s", "%-5.2f", "%lld", "%@", "%1$@", "%<count>d", "%n", "%1", "%L1"]

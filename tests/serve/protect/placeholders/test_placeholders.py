@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.protect.alignment import Alignment
-from serve.protect.markup.elements import MarkupFormat, MarkupOptions
-from serve.protect.markup.sentences import read_document
-from serve.protect.placeholders.formatting import format_as
-from serve.protect.placeholders.marks import Marker
-from serve.protect.placeholders.patterns import KINDS, Finder
-from serve.protect.placeholders.render import Rendering
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.markup.elements import MarkupFormat, MarkupOptions
+from dragoman.serve.protect.markup.sentences import read_document
+from dragoman.serve.protect.placeholders.formatting import format_as
+from dragoman.serve.protect.placeholders.marks import Marker
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.protect.placeholders.render import Rendering
 from tests.support.markup import split, tokens_of
 
 FINDER = Finder(KINDS)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.protect.terms.entry import Entry
-from serve.protect.terms.matching import Match, TermIndex, UnitText, find_form, find_terms, fold
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.protect.terms.matching import Match, TermIndex, UnitText, find_form, find_terms, fold
 
 
 def find(text: str, *sources: str) -> list[str]:

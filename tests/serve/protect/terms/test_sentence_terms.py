@@ -9,10 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from serve.protect.alignment import Alignment
-from serve.protect.terms.entry import Entry
-from serve.protect.terms.matching import TermIndex
-from serve.protect.terms.sentence_terms import AppliedTerm, Prefix, SentenceTerms, TermWay, TextTerms, follow_terms
+from dragoman.serve.protect.alignment import Alignment
+from dragoman.serve.protect.terms.entry import Entry
+from dragoman.serve.protect.terms.matching import TermIndex
+from dragoman.serve.protect.terms.sentence_terms import (
+    AppliedTerm,
+    Prefix,
+    SentenceTerms,
+    TermWay,
+    TextTerms,
+    follow_terms,
+)
 from tests.support.markup import WORDS, shuffled, tokens_of
 
 NOTHING = Alignment((), (), (), ())

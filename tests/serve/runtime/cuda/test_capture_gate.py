@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from serve.runtime.cuda.device import CaptureGate
+from dragoman.serve.runtime.cuda.device import CaptureGate
 from tests.support.live import eventually
 
 SECONDS = 60.0

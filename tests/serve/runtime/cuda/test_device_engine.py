@@ -6,16 +6,16 @@ All kinds of search run at once: some need no logits on the host, others fetch a
 import numpy as np
 import pytest
 
-from export.answer import Answer
-from export.graph_decoder import GraphDecoder
-from export.verify.sync_engine import SyncEngine
-from model.tokenizer.tokenizer import EOS_ID
-from serve.bundle.bundle import Bundle
-from serve.runtime.cpu import Sessions
-from serve.runtime.cuda.device import Device
-from serve.runtime.cuda.runtime import DeviceSessions
-from serve.scheduler.sequence import SequenceSpec
-from serve.search.options import SearchOptions
+from dragoman.export.answer import Answer
+from dragoman.export.graph_decoder import GraphDecoder
+from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.model.tokenizer.tokenizer import EOS_ID
+from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.runtime.cpu import Sessions
+from dragoman.serve.runtime.cuda.device import Device
+from dragoman.serve.runtime.cuda.runtime import DeviceSessions
+from dragoman.serve.scheduler.sequence import SequenceSpec
+from dragoman.serve.search.options import SearchOptions
 from tests.support.live import run_service
 from tests.support.toy import ToyBundles
 

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from serve.bundle.bundle import Bundle, BundleError
-from serve.bundle.manifest import StateSpec
-from serve.runtime.cpu import Runtime, Sessions
-from serve.runtime.cuda import runtime as device_runtime
-from serve.runtime.cuda.device import Device
-from serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions
-from serve.runtime.onnx_runtime import run_options
+from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.bundle.manifest import StateSpec
+from dragoman.serve.runtime.cpu import Runtime, Sessions
+from dragoman.serve.runtime.cuda import runtime as device_runtime
+from dragoman.serve.runtime.cuda.device import Device
+from dragoman.serve.runtime.cuda.runtime import DeviceRuntime, DeviceSessions
+from dragoman.serve.runtime.onnx_runtime import run_options
 
 SLOTS = 6
 # Limits of the wide models.
@@ -134,7 +134,7 @@ def test_the_capacity_grows_and_shrinks_with_the_sources(pair: Pair) -> None:
 
 
 def test_copies_may_exceed_the_rows_of_one_run(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.runtime.cuda.kv_cache.COPIED_ROWS", 2)
+    monkeypatch.setattr("dragoman.serve.runtime.cuda.kv_cache.COPIED_ROWS", 2)
     pair.encode(5, 6, copies=3)
     pair.step()
     for runtime in (pair.host, pair.device):
@@ -186,7 +186,7 @@ def test_no_two_steps_of_any_runtime_share_a_cuda_graph(
         numbers.append(number)
         return run_options(number)
 
-    monkeypatch.setattr("serve.runtime.cuda.runtime.run_options", note)
+    monkeypatch.setattr("dragoman.serve.runtime.cuda.runtime.run_options", note)
     capturing = replace(device_sessions, captured=True)  # the CPU provider ignores it
     for _ in range(2):
         pair = Pair(sessions, capturing)
