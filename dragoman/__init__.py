@@ -1,6 +1,7 @@
 """Dragoman trains Transformers, exports them and serves translation.
 
-`command_line` is the command `dragoman`. A Python client is imported at its first use.
+model, hub, export, serve, protos, loadtest and bundles are links to folders of the checkout; a wheel holds the folders
+themselves. `command_line` is the command `dragoman`. A Python client is imported at its first use.
 """
 
 from importlib import import_module

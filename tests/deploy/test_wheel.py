@@ -1,8 +1,10 @@
 """The files of the wheel, built from this tree; `deploy/release_test.sh` installs and serves it."""
 
+import os
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
@@ -61,3 +63,56 @@ def test_the_wheel_holds_the_native_library_for_this_platform_and_any_python(whe
     python, abi, platform = wheel.filename.removesuffix(".whl").split("-")[-3:]
     assert (python, abi) == ("py3", "none")
     assert platform.startswith(("linux_", "macosx_"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the installed wheel, like site-packages."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
+    subprocess.run([*command, str(wheel.filename)], check=True)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with modules named as folders of the repository; each holds its owner."""
+    for name in ("model", "export", "hub", "protos", "loadtest", "bundles"):
+        (tmp_path / f"{name}.py").write_text("OWNER = 'the project'\n")
+    (tmp_path / "serve").mkdir()
+    (tmp_path / "serve" / "__init__.py").write_text("OWNER = 'the project'\n")
+    return tmp_path
+
+
+def run(installed: Path, project: Path, *arguments: str) -> str:
+    """Returns what Python prints in the folder of the project."""
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_wheel_installs_one_name(installed: Path) -> None:
+    assert {path.name for path in installed.iterdir()} - {"bin"} == {"dragoman", "dragoman-0.1.0.dist-info"}
+
+
+def test_modules_of_a_project_and_of_the_wheel_do_not_hide_each_other(installed: Path, project: Path) -> None:
+    program = """
+import bundles, export, hub, loadtest, model, protos, serve
+import dragoman
+from dragoman import TranslationClient
+assert {module.OWNER for module in (bundles, export, hub, loadtest, model, protos, serve)} == {"the project"}
+print(dragoman.__file__, TranslationClient.__module__)
+"""
+    printed = run(installed, project, "-c", program)
+    assert printed == f"{installed}/dragoman/__init__.py dragoman.serve.clients.client\n"
+
+
+def test_the_command_line_of_the_wheel_translates_in_the_folder_of_such_a_project(
+    installed: Path, project: Path
+) -> None:
+    (project / "page.html").write_text("<p>A man is <b>riding</b> a bike.</p>")
+    bundle = installed / "dragoman" / "bundles" / "multi30k-en-de"
+    run(installed, project, "-m", "dragoman", "translate", "--bundle", str(bundle), "--target-language=de", "page.html")
+    translated = (project / "page.de.html").read_text()
+    assert translated.startswith("<p>")
+    assert translated != (project / "page.html").read_text()
