@@ -151,7 +151,6 @@ def serve_under_attack(
     transport: Transport = "plain",
     *,
     descriptors: int | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:
     """Runs a server and waits until it is ready.
 
@@ -160,7 +159,6 @@ def serve_under_attack(
         folder: for log and certificates.
         transport: unencrypted, TLS, or TLS with client certificates.
         descriptors: hard limit of open files; None: that of this process.
-        environment: variables of the server, besides those of this process.
     """
     authority, settings, security = Authority(folder), dict[str, object](), ClientSettings()
     if transport != "plain":
@@ -177,7 +175,7 @@ def serve_under_attack(
         options = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
         targets = Targets(f"{HOST}:{grpc_port}", f"{scheme}://{HOST}:{http_port}", security=security)
         log = folder / "server.log"
-        process = ServerProcess([*limit, *program, *options], http_port, log, environment)
+        process = ServerProcess([*limit, *program, *options], http_port, log)
         process.start()
         try:
             asyncio.run(_wait_ready(targets))

@@ -37,15 +37,10 @@ class Fuzzed:
         self._log_bytes = 0
         self._probe_seconds: list[float] = []
 
-    def exchange(self, protocol: str, pieces: Sequence[bytes]) -> bytes:
-        """Sends bytes over a new connection, with a pause between pieces, probes the server, and returns the answer.
-
-        Args:
-            protocol: "rest" or "grpc".
-            pieces: not empty.
-        """
+    def exchange(self, pieces: Sequence[bytes]) -> bytes:
+        """Sends bytes over a new connection, with a pause between pieces, probes the server, and returns the answer."""
         answer = b""
-        with self._connect(protocol) as connection, suppress(OSError):
+        with self._connect() as connection, suppress(OSError):
             for number, piece in enumerate(pieces):
                 if number:
                     time.sleep(PIECE_SECONDS)
@@ -80,15 +75,12 @@ class Fuzzed:
         self._probe_seconds.append(time.monotonic() - begun_seconds)
 
     @contextmanager
-    def _connect(self, protocol: str) -> Iterator[socket.socket]:
-        port = self._served.ports[protocol == "grpc"]
+    def _connect(self) -> Iterator[socket.socket]:
         context = self._served.security.ssl_context()
-        with socket.create_connection((HOST, port), WAIT_SECONDS) as plain:
+        with socket.create_connection((HOST, self._served.ports[0]), WAIT_SECONDS) as plain:
             if context is None:
                 yield plain
                 return
-            if protocol == "grpc":
-                context.set_alpn_protocols(["h2"])
             with context.wrap_socket(plain, server_hostname=HOST) as connection:
                 yield connection
 

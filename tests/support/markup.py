@@ -17,6 +17,11 @@ from dragoman.serve.translation.segments import SegmentedText
 # Returns the translation of a sentence and its alignment, by tokens.
 Translate = Callable[[str], tuple[str, Alignment]]
 WORDS = ("ab", "cd", "e", "Fg", "h2", "ij")
+PARTS = [*"<>/!-='\" ab&;?\n#\u212a\u017f\u00e9", "<!--", "-->", "--!>", "<!-->", "</", "<b", "</B>", "<br/>", "<p"]
+PARTS += ["<script>", "<script ", "</script>", "</\u017fcript>", "<title>", "</title ", "<textarea>", "</textarea>"]
+PARTS += ["<style>", "</style", "<![CDATA[", "]]>", "<!doctype x>", " a=b", ' c="d>"', "<plaintext>", "<lin\u212a>"]
+PARTS += ["&amp", "&lt;", "&notit;", "&#65", "&#x80;", "&#0;", "&#xD800;", "&#x110000;", "&#38;lt;", "&nosuch;"]
+HOSTILE_HTML = st.lists(st.sampled_from(PARTS), max_size=40).map("".join)
 
 
 def tokens_of(text: str) -> list[tuple[int, int]]:

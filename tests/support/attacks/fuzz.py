@@ -1,19 +1,11 @@
-"""Fuzzes the gRPC port of servers with damaged conversations, next to a client that checks the health all the time.
+"""Fuzzes the gRPC port of a server with damaged conversations, next to a client that checks the health all the time."""
 
-`python -m tests.support.attacks.fuzz --bundle BUNDLE --runs 200` starts a server for each run, whose number is the
-seed. It prints calls, statuses, crashes and the slowest answer.
-"""
-
-import argparse
 import asyncio
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -23,7 +15,7 @@ from dragoman.serve.host.server_process import HOST
 from tests.support.attacks.damaged import damaged
 from tests.support.attacks.http2 import Http2Answers
 from tests.support.attacks.link import EndedError, Link
-from tests.support.floods import Served, serve_under_attack
+from tests.support.floods import Served
 from tests.support.live import WAIT_SECONDS
 
 ATTACKERS = 8
@@ -104,24 +96,3 @@ class Fuzzing:
             f"damaged conversations: {self.conversations:,}; {answers}\nhealth checks: {statuses}; "
             f"slowest {self.slowest_seconds * 1000:.0f} ms\ncrashes by seed: {self.crashes or 'none'}"
         )
-
-
-def main() -> None:
-    """Fuzzes servers and prints the report."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--bundle", type=Path, required=True, help="bundle to serve")
-    parser.add_argument("--runs", type=int, default=200, help="servers (default: 200)")
-    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first run (default: 0)")
-    parser.add_argument("--conversations", type=int, default=100, help="damaged conversations of a run (default: 100)")
-    given = parser.parse_args()
-    program = [sys.executable, "-m", "dragoman", "serve", str(given.bundle.resolve()), "--host", HOST]
-    fuzzing = Fuzzing()
-    for seed in range(given.first_seed, given.first_seed + given.runs):
-        with TemporaryDirectory() as folder, serve_under_attack(program, Path(folder)) as served:
-            asyncio.run(fuzzing.run(served, seed, given.conversations))
-    print(fuzzing.report())
-    sys.exit(bool(fuzzing.crashes))
-
-
-if __name__ == "__main__":
-    main()

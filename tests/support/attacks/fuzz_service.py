@@ -1,38 +1,26 @@
-"""Fuzzes a running server over every interface.
+"""Fuzzes a running server with damaged bodies, documents and glossaries, next to a prober of both interfaces.
 
-`python -m tests.support.attacks.fuzz_service BUNDLE --seconds 600 --seed 0`: attackers send damaged requests
-over REST, damaged documents and glossaries, and damaged frames of HTTP/2. Next to them, a prober translates over both
-interfaces. The program prints its counts as JSON. It exits with 1 if the server answered with a 5xx status that is not
-allowed, logged an error or failed a probe.
+A problem is an answer with a 5xx status that is not allowed, an error in the log, or a failed probe.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import re
-import shutil
-import sys
 import time
 import zipfile
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc.aio
 import httpx
 import uvloop
-from hyperframe.frame import SettingsFrame
 
-from benchmarks.harness.process import peak_bytes
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
 from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports
-from tests.support.attacks import http2
 from tests.support.attacks.fuzz_inputs import BODIES, DOCUMENTS, GLOSSARIES, body, document
 
 ATTACKERS = 4
@@ -43,8 +31,8 @@ POLL_SECONDS = 0.05
 REPEATS = 5_000
 TOKENS = b'\0 \xa1 &# < { [ " 9 % \n &amp; \xef\xbf\xbf %d {n} * - : # @ 00:'.split(b" ")
 ERROR = re.compile(r'"level": "(error|critical)"|^Traceback|"outcome": "internal"', re.MULTILINE)
-# 503 and 429 say when to try again; 505 answers a damaged version of HTTP.
-ALLOWED = (429, 503, 505)
+# Clients may try again.
+ALLOWED = (429, 503)
 JSON = {"content-type": "application/json"}
 
 
@@ -89,14 +77,14 @@ def damage_package(data: bytes, chance: random.Random) -> bytes:
 class Attacker:
     """One client that sends damaged requests until its time is over."""
 
-    def __init__(self, ports: tuple[int, int], found: Found, seed: int) -> None:
-        self._http_port, self._grpc_port = ports
+    def __init__(self, http_port: int, found: Found, seed: int) -> None:
+        self._http_port = http_port
         self._found = found
         self._chance = random.Random(seed)
 
     async def run(self, end_seconds: float) -> None:
         """Sends requests of every kind in any order."""
-        kinds = (self._rest, self._head, self._document, self._document, self._glossary, self._frames)
+        kinds = (self._rest, self._document, self._document, self._glossary)
         async with httpx.AsyncClient(
             base_url=f"http://{HOST}:{self._http_port}", timeout=ANSWER_SECONDS, trust_env=False
         ) as client:
@@ -115,17 +103,6 @@ class Attacker:
         path = self._chance.choice(tuple(BODIES))
         content = damage(body(path), self._chance)
         return self._status(path, await client.post(path, content=content, headers=JSON))
-
-    async def _head(self, _: httpx.AsyncClient) -> str:
-        path = self._chance.choice(tuple(BODIES))
-        content = body(path)
-        lines = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
-        head = f"{lines}content-length: {len(content)}\r\n\r\n".encode()
-        answer = await self._exchange(self._http_port, damage(head, self._chance) + content)
-        status = answer[9:12].decode("ascii", "replace")
-        if status.startswith("5") and int(status) not in ALLOWED:
-            self._found.problems[f"head: {status}"] += 1
-        return status
 
     async def _document(self, client: httpx.AsyncClient) -> str:
         name = self._chance.choice(tuple(DOCUMENTS))
@@ -170,33 +147,6 @@ class Attacker:
             await client.delete(f"/v2/glossaries/{answer.json().get('glossary_id', answer.json().get('id'))}")
         return self._status("glossary", answer)
 
-    async def _frames(self, _: httpx.AsyncClient) -> str:
-        call = http2.headers(1) + http2.data(1, http2.prefixed(http2.TEXT), end=True)
-        preface = http2.PREFACE + SettingsFrame().serialize()
-        answer = await self._exchange(self._grpc_port, preface + damage(call, self._chance))
-        counts = Counter[str]()
-        with suppress(ValueError):
-            http2.Http2Answers(counts).feed(answer)
-        if "grpc-status 2" in counts:
-            self._found.problems["frames: grpc-status 2"] += 1
-        return ", ".join(sorted(counts)) or "none"
-
-    async def _exchange(self, port: int, sent: bytes) -> bytes:
-        """Sends bytes over a new connection and returns what comes back until the server rests."""
-        reader, writer = await asyncio.open_connection(HOST, port)
-        answer = b""
-        try:
-            writer.write(sent)
-            while data := await asyncio.wait_for(reader.read(1 << 16), 0.2):
-                answer += data
-        except TimeoutError:
-            pass
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
-        return answer
-
     def _status(self, what: str, answer: httpx.Response) -> int:
         if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR and answer.status_code not in ALLOWED:
             self._found.problems[f"{what}: {answer.status_code} {answer.text[:200]}"] += 1
@@ -235,11 +185,11 @@ async def _attack(ports: tuple[int, int], found: Found, seconds: float, seed: in
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(probe(ports, found, end_seconds))
         for number in range(ATTACKERS):
-            tasks.create_task(Attacker(ports, found, seed * ATTACKERS + number).run(end_seconds))
+            tasks.create_task(Attacker(ports[0], found, seed * ATTACKERS + number).run(end_seconds))
 
 
-def fuzz(command: list[str], folder: Path, seconds: float, seed: int) -> tuple[Found, int]:
-    """Fuzzes a server of its own; returns what was seen, and the peak of its memory in bytes.
+def fuzz(command: list[str], folder: Path, seconds: float, seed: int) -> Found:
+    """Fuzzes a server of its own; returns what was seen.
 
     Raises:
         ServerProcessError: if the server ended, or not with status 0 after SIGTERM.
@@ -251,29 +201,6 @@ def fuzz(command: list[str], folder: Path, seconds: float, seed: int) -> tuple[F
         with ServerProcess.run([*command, *flags], http_port, log) as server:
             server.wait_until_ready(READY_SECONDS)
             uvloop.run(_attack((http_port, grpc_port), found, seconds, seed))
-            memory_bytes = peak_bytes(server.process_id)
     for line in ERROR.finditer(log.read_text("utf-8", "replace")):
         found.problems[f"log: {line[0]}"] += 1
-    return found, memory_bytes
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path, help="where the log of the server goes")
-    arguments = parser.parse_args()
-    with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "dragoman", "serve", str(arguments.bundle)]
-        found, memory_bytes = fuzz(command, Path(folder), arguments.seconds, arguments.seed)
-        if arguments.log is not None:
-            shutil.copy(Path(folder) / "log", arguments.log)
-    print(json.dumps({"answers": dict(sorted(found.answers.items()))}, indent=1))
-    counts = {"requests": found.answers.total(), "problems": found.problems, "peak_bytes": memory_bytes}
-    print(json.dumps({**counts, "slowest_seconds": found.slowest_seconds}, indent=1))
-    sys.exit(1 if found.problems else 0)
-
-
-if __name__ == "__main__":
-    _main()
+    return found

@@ -13,15 +13,11 @@ from dragoman.serve.protect.markup.elements import NONE, ROOT, MarkupOptions, bu
 from dragoman.serve.protect.markup.html import ESCAPABLE_TEXT, RAW_TEXT, scan_html
 from dragoman.serve.protect.markup.references import find_references
 from dragoman.serve.protect.markup.tokens import Kind, Token
+from tests.support.markup import HOSTILE_HTML
 
 # End of a tag, its kind and its name; or text.
 Part = tuple[int, str, str] | str
 
-PARTS = [*"<>/!-='\" ab&;?\n#\u212a\u017f\u00e9", "<!--", "-->", "--!>", "<!-->", "</", "<b", "</B>", "<br/>", "<p"]
-PARTS += ["<script>", "<script ", "</script>", "</\u017fcript>", "<title>", "</title ", "<textarea>", "</textarea>"]
-PARTS += ["<style>", "</style", "<![CDATA[", "]]>", "<!doctype x>", " a=b", ' c="d>"', "<plaintext>", "<lin\u212a>"]
-PARTS += ["&amp", "&lt;", "&notit;", "&#65", "&#x80;", "&#0;", "&#xD800;", "&#x110000;", "&#38;lt;", "&nosuch;"]
-HOSTILE = st.lists(st.sampled_from(PARTS), max_size=40).map("".join)
 TAGS = {tokenTypes["StartTag"]: "start", tokenTypes["EndTag"]: "end"}
 CHARACTERS = tokenTypes["Characters"], tokenTypes["SpaceCharacters"]
 
@@ -79,7 +75,7 @@ def joined(parts: Iterator[Part]) -> list[Part]:
 
 def test_tags_their_ends_and_the_text_of_hostile_html_are_those_of_browsers(*, thorough: bool) -> None:
     @settings(max_examples=20_000 if thorough else 400)
-    @given(HOSTILE)
+    @given(HOSTILE_HTML)
     def check(text: str) -> None:
         assert joined(scan(text)) == joined(scan_as_browsers(text))
 
