@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from dragoman.loadtest.clients import OK, Targets, open_clients
 from dragoman.loadtest.results import CapacityResult, RunResult
 from dragoman.loadtest.scenario import LoadRequest, RequestKind, SearchOptions
 from dragoman.loadtest.session import LiveView
-from dragoman.model.data.corpus import CorpusError, read_corpus
+from dragoman.model.data.corpus import read_corpus
 from dragoman.model.run import RunFolder
 from dragoman.model.tokenizer.tokenizer import EOS_ID, Tokenizer
 
@@ -46,11 +45,6 @@ def _report(toy_run: RunFolder, toy_data: str) -> Report:
         return OnlinePlan.model_validate({"run": toy_run.path, "data": toy_data, **QUICK}).measure()
 
 
-def test_every_server_is_measured(report: Report) -> None:
-    goodput, _ = report.tables
-    assert {column: len(rounds) for column, rounds in goodput.columns.items()} == {"dragoman": 1, "ctranslate2": 1}
-
-
 def test_the_details_have_the_search_of_every_round(report: Report) -> None:
     capacities = report.details["greedy"]["capacities"]
     assert {system: len(rounds) for system, rounds in capacities.items()} == {"dragoman": 1, "ctranslate2": 1}
@@ -67,18 +61,6 @@ def test_baselines_try_every_window_and_dragoman_its_defaults(report: Report) ->
 def test_the_bound_is_three_times_the_slower_single_request_of_dragoman_and_ctranslate2(report: Report) -> None:
     alone = [first["alone, p50, ms"] for first, *_ in report.tables[0].columns.values()]
     assert report.details["greedy"]["bound_seconds"] == pytest.approx(3 * max(alone) / 1000)
-
-
-def test_a_missing_library_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(ModuleNotFoundError, match="ctranslate2"):
-        OnlinePlan(run=tmp_path).measure()
-
-
-def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
-    with pytest.raises(CorpusError, match="data: de-en: expected a direction"):
-        OnlinePlan(run=toy_run.path, data=f"tsv:{tmp_path / 'pairs.de-en.tsv'}").measure()
 
 
 def test_the_curve_leaves_out_void_trials_and_has_ascending_shares() -> None:
@@ -217,23 +199,6 @@ def test_a_canceled_request_is_not_computed(server: BaselineServer) -> None:
     assert parrot.batches == [[2]]
 
 
-def test_an_error_in_a_batch_ends_the_server(server: BaselineServer) -> None:
-    class Broken(Parrot):
-        def translate(self, *_: object) -> list[Sequence[int]]:
-            raise ValueError("broken")
-
-    async def run() -> None:
-        batcher = Batcher(server, Broken())
-        waiting = asyncio.create_task(batcher.translate(SourceSentence((5,), 0, 20)))
-        try:
-            await batcher.run()
-        finally:
-            waiting.cancel()
-
-    with pytest.raises(ExceptionGroup, match="unhandled errors"):
-        asyncio.run(run())
-
-
 def test_workers_compute_concurrently(server: BaselineServer) -> None:
     """Each of two batches waits for the other one."""
     barrier = threading.Barrier(2, timeout=60.0)
@@ -310,9 +275,3 @@ def test_a_random_model_translates_made_up_sentences_of_the_lengths_of_the_data(
     lengths = lengths_of(read_corpus(toy_data, "test"), None)
     assert [len(each.source_ids) for each in model.sentences(corpus)] == [source for source, _ in lengths]
     assert longest == round(sum(target for _, target in lengths) / len(lengths))
-
-
-def test_ctranslate2_gets_as_many_workers_as_dragoman_has_processes() -> None:
-    plan = OnlinePlan(server_cpus=(0,), server_processes=2, windows_ms=(2,))
-    assert Setting(2, 1, 2.0) in plan.settings("ctranslate2")
-    assert plan.settings("dragoman") == [Setting(2, 1, None)]

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from benchmarks.harness.report import Report
 from benchmarks.replicas import Layout, ReplicasPlan, million_cost
@@ -40,12 +39,6 @@ def test_every_replica_is_used_and_all_sentences_are_counted(report: Report, row
     assert 0 < two <= 50
 
 
-def test_two_processes_need_more_memory_than_one(rows: dict[str, list[float]]) -> None:
-    one, two = rows["resident memory, MiB"]
-    assert 0 < one < two
-    assert min(rows["from start to ready, s"]) > 0
-
-
 def test_the_cpu_time_is_that_of_all_servers_between_two_readings() -> None:
     first, last = (
         Reading(seconds, answered, ServerState({"process_cpu_seconds_total": cpu_seconds}), cpu_seconds / 2)
@@ -57,17 +50,6 @@ def test_the_cpu_time_is_that_of_all_servers_between_two_readings() -> None:
     assert figures["CPU of a sentence, ms"] == 3000 / 60
     assert figures["sentences/s"] == 60 / 4
     assert figures["share of the least busy server, %"] == pytest.approx(100 / 3)
-
-
-def test_the_cost_follows_from_the_throughput(rows: dict[str, list[float]]) -> None:
-    hours = [1e6 / (rate * 0.7 * 3600) for rate in rows["sentences/s"]]
-    assert rows["CPU-hours of a million sentences"] == pytest.approx(hours)
-    assert rows["price of a million sentences"] == pytest.approx([each * 0.5 for each in hours])
-
-
-def test_numbers_of_replicas_ascend() -> None:
-    with pytest.raises(ValidationError, match="replicas"):
-        ReplicasPlan(bundle=Path("bundle"), replicas=(2, 1))
 
 
 @pytest.mark.parametrize(

@@ -94,20 +94,6 @@ def test_it_installs_nothing_by_itself(target: str) -> None:
 
 
 @each_image
-def test_code_is_copied_over_dependencies(target: str) -> None:
-    """A change of code keeps the large layer; an environment works only at its own path."""
-    copies = arguments_of(lineage(target), "COPY")
-    environment = "/opt/dragoman /opt/dragoman"
-    assert copies[-2:] == [f"--from={target}-dependencies {environment}", "--from=code /code /opt/dragoman"]
-
-
-@each_image
-def test_dependencies_do_not_depend_on_code(target: str) -> None:
-    copied = set(arguments_of(lineage(f"{target}-dependencies"), "COPY"))
-    assert copied <= {"constraints.txt pyproject.toml deploy/requirements.py ./", "deploy/locks/ ./"}
-
-
-@each_image
 def test_the_program_is_process_one(target: str) -> None:
     """The exec form has no shell, which would swallow signals."""
     for instruction in ("ENTRYPOINT", "CMD"):
@@ -188,10 +174,6 @@ def test_every_installation_is_constrained_or_locked_and_leaves_no_cache() -> No
     assert parents["train-dependencies"] == "build"
 
 
-def test_a_serving_image_is_stopped_by_sigterm() -> None:
-    assert arguments_of(STAGES["serving"], "STOPSIGNAL") == ["SIGTERM"]
-
-
 def test_documented_containers_have_time_to_drain() -> None:
     """Docker ends a container after 10 s otherwise."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -226,26 +208,6 @@ def test_the_terms_of_pulled_models_are_in_the_label_and_in_a_file() -> None:
     assert "> /pulled/LICENSES.txt" in run
     (label,) = arguments_of(STAGES["serving"], "LABEL")
     assert "/models/LICENSES.txt" in label
-
-
-def test_included_bundles_are_readable_by_every_user() -> None:
-    """The build context may hold files that only their owner can read."""
-    assert [copy for copy in arguments_of(STAGES["serving"], "COPY") if "/bundles/" in copy] == [
-        "--chmod=755 ${BUNDLES}/ /bundles/"
-    ]
-
-
-def test_a_serving_image_serves_its_included_bundles() -> None:
-    assert any("DRAGOMAN_BUNDLE=/bundles/${BUNDLE}" in line for line in arguments_of(STAGES["serving"], "ENV"))
-    assert arguments_of(STAGES["serving"], "CMD") == ['["serve"]']
-
-
-def test_models_are_pulled_in_a_stage_of_their_own_and_served_instead_of_the_included_bundles() -> None:
-    (run,) = arguments_of(STAGES["pulled"], "RUN")
-    assert "dragoman pull --to /pulled" in run
-    assert "--from=pulled --chmod=755 /pulled/ /models/" in arguments_of(STAGES["cpu"], "COPY")
-    assert "SERVED=${MODELS:+/models}" in arguments_of(STAGES["cpu"], "ARG")
-    assert arguments_of(STAGES["cpu"], "ENV") == ["DRAGOMAN_BUNDLE=${SERVED:-${DRAGOMAN_BUNDLE}}"]
 
 
 def test_no_stage_needs_another_shell_than_that_of_the_image() -> None:

@@ -40,7 +40,6 @@ def read_base() -> Iterator[Manifest]:
 
 
 def render(overlay: str) -> list[Manifest]:
-    """Returns the manifests of an overlay as kustomize renders them."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not installed")

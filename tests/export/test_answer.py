@@ -11,7 +11,6 @@ EXPECTED = Answer((5, 6, 7), -1.5, (-0.5, -0.25, -0.5, -0.25))
 
 
 def gap(source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> float:
-    """Returns the number of target ids."""
     assert source_ids == SENTENCE.source_ids
     return float(len(target_ids))
 

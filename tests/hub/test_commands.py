@@ -41,7 +41,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
 
 def installed(name: str, key: str, model: str = "m") -> Installed:
-    """Returns a record."""
     return Installed(
         name=name, model=model, origin="o", license="cc-by-nc-4.0", key=key, directions=("en-de",), size_bytes=2_000_000
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from dragoman.hub import connection
-from dragoman.hub.connection import HubAccess, StatusError, TemporaryError, read_answer, read_size, retry_after_seconds
+from dragoman.hub.connection import HubAccess, StatusError, read_answer, read_size, retry_after_seconds
 from dragoman.hub.names import HubError
 from tests.support.paths import ROOT
 from tests.support.scripted_server import (
@@ -39,7 +39,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
 
 
 def read(server: ScriptedServer, *answers: Answer) -> Any:
-    """Reads an answer."""
     server.answers[:] = answers
     return read_answer(HubAccess("model", "the network and HF_ENDPOINT"), f"{server.address}/api?x=secret", ANY)
 
@@ -157,13 +156,6 @@ def test_an_answer_without_end_is_not_read_into_memory(server: ScriptedServer, m
     assert len(server.requests) == 1
 
 
-def test_an_answer_of_a_longer_stated_length_is_refused(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 100)
-    assert "more than 100 bytes" in refusal(server, reply(b" " * 101))
-
-
 def test_a_web_page_is_refused_with_what_to_check(server: ScriptedServer) -> None:
     page = reply(b"<html>Sign in</html>", content_type="text/html; charset=utf-8")
     assert "answers with a web page, as the login page of a network does: check the network and HF_ENDPOINT" in refusal(
@@ -228,11 +220,6 @@ def test_a_size_is_that_of_the_header_or_none(server: ScriptedServer) -> None:
     assert [read_size(access, server.address) for _ in range(3)] == [5, None, None]
     with pytest.raises(StatusError):
         read_size(access, server.address)
-
-
-def test_an_exhausted_attempt_is_a_temporary_error(server: ScriptedServer) -> None:
-    with pytest.raises(TemporaryError):
-        read(server, reply(status=500))
 
 
 def test_only_the_shared_code_opens_connections() -> None:

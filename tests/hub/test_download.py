@@ -150,17 +150,6 @@ def test_a_stalled_download_continues(server: ScriptedServer, part: Path, monkey
     assert server.requests[-1] == ("GET", "/file", "bytes=1000-")
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_temporary_failure_of_a_file_is_repeated(status: int, server: ScriptedServer, part: Path) -> None:
-    assert fetch(server, part.parent, reply(status=status), ranged(CONTENT)) == CONTENT
-
-
-def test_a_file_with_a_long_wait_is_refused_at_once(server: ScriptedServer, part: Path) -> None:
-    text = refusal(server, part.parent, reply(status=429, retry_after="3600"))
-    assert "it asks to wait 3,600 s: repeat the command after" in text
-    assert len(server.requests) == 1
-
-
 def test_a_web_page_in_place_of_a_file_is_refused(server: ScriptedServer, part: Path) -> None:
     page = reply(b"<html>", content_type="text/html")
     assert "answers with a web page" in refusal(server, part.parent, page, size=None)

@@ -6,7 +6,6 @@ import pytest
 
 from dragoman.hub.convert import Languages, ModelFiles, convert
 from dragoman.hub.install import install
-from dragoman.hub.names import HubError
 from dragoman.hub.store import Store
 from dragoman.serve.bundle.bundle import Bundle
 from tests.hub.conftest import NAME, left, pulled_files, refusal
@@ -99,13 +98,6 @@ def test_a_damaged_shard_is_removed_and_the_others_are_not_pulled_again(
     assert [name for name in pulled_files(hub) if name in shards] == [damaged]
 
 
-@pytest.mark.usefixtures("shards")
-def test_an_interrupted_shard_is_continued(hub: FakeHub, store: Store) -> None:
-    hub.interruptions += [10_000, 20_000]
-    install(store, NAME)
-    assert len([given for _, path, given in hub.requests if path.startswith("lfs/") and given]) == 2
-
-
 def test_another_shard_makes_another_bundle(store: Store, folder: Path) -> None:
     source = ModelFiles(folder, "m", Languages())
     key, _ = convert(store, source)
@@ -115,9 +107,3 @@ def test_another_shard_makes_another_bundle(store: Store, folder: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     assert convert(store, source)[0] != key
-
-
-def test_a_local_index_of_files_elsewhere_is_one_line(store: Store, folder: Path) -> None:
-    write_index(folder / INDEX, [("a", "../x.safetensors")])
-    with pytest.raises(HubError, match=r"index\.json: weight_map: a: '\.\./x\.safetensors': expected a file"):
-        convert(store, ModelFiles(folder, "m", Languages()))

@@ -25,7 +25,6 @@ from dragoman.loadtest.scenario import (
     Scenario,
     ScenarioError,
     TimedPhase,
-    describe,
     read_scenario,
     read_sentences,
 )
@@ -99,11 +98,6 @@ PHASES = "phases: [{arrivals: poisson}]\n"
 def test_an_invalid_field_is_named(tmp_path: Path, content: str, problem: str) -> None:
     with pytest.raises(ScenarioError, match=problem):
         read_scenario(write(tmp_path, content))
-
-
-def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"nowhere\.yaml"):
-        read_scenario(tmp_path / "nowhere.yaml")
 
 
 def test_poisson_gaps_are_exponential_with_the_given_rate() -> None:
@@ -226,11 +220,6 @@ def test_a_file_without_sentences_is_rejected(tmp_path: Path, content: bytes) ->
     (tmp_path / "sentences.txt").write_bytes(content)
     with pytest.raises(ScenarioError, match=r"^sentences: .*sentences\.txt: "):
         read_sentences(tmp_path / "sentences.txt")
-
-
-def test_sentences_are_described_by_their_words() -> None:
-    counts = {"sentences": 3, "words_p50": 2, "words_p90": 3, "words_max": 3}
-    assert describe(("one", "one two", "one two three")) == counts
 
 
 def test_an_objective_has_a_short_text_form_and_possible_bounds() -> None:

@@ -87,7 +87,6 @@ def many_requests() -> Iterator[bytes]:
 
 
 def text_request() -> Iterator[bytes]:
-    """Yields the request of TranslateStream."""
     yield TranslateRequest(text=TEXTS).SerializeToString()
 
 

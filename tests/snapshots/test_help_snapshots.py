@@ -30,7 +30,6 @@ def fixed_layout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def help_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    """Returns the output of `--help`."""
     monkeypatch.setattr(sys, "argv", ["dragoman", *command, "--help"])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -70,7 +70,6 @@ def describe(families: Iterable[Metric]) -> list[str]:
 
 
 def gpu_families(monkeypatch: pytest.MonkeyPatch) -> list[Metric]:
-    """Returns the GPU metrics of a machine with one GPU."""
     monkeypatch.setattr(sys.modules[GpuCollector.__module__], "gpus", lambda: [Gpu("fake", 2, 1)])
     registry = CollectorRegistry()
     registry.register(GpuCollector())

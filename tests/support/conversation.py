@@ -38,7 +38,6 @@ class Conversation:
         self.sent.put(None)
 
     def receive(self) -> TranslateManyResponse:
-        """Returns the next response."""
         answer: TranslateManyResponse = next(self.call)
         return answer
 

@@ -112,7 +112,6 @@ def model_file(
 
 
 def refusal(path: Path, options: ImportOptions = ASKED) -> str:
-    """Returns the error of an import."""
     with pytest.raises(ImportedModelError) as refused:
         import_ctranslate2(path, options)
     return str(refused.value).removeprefix(f"{path}").removeprefix("/")

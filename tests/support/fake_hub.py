@@ -33,7 +33,6 @@ class Repository:
         return name
 
     def resolve(self, revision: str) -> str | None:
-        """Returns the commit of a revision."""
         return list(self.commits)[-1] if revision == "main" else (revision if revision in self.commits else None)
 
 
@@ -76,7 +75,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def do_GET(self) -> None:
-        """Answers."""
         self._answer()
 
     def _answer(self) -> None:

@@ -66,7 +66,6 @@ def fake_manifest(
     alignment_heads: tuple[AttentionHead, ...] = (),
     files: dict[str, str] | None = None,
 ) -> Manifest:
-    """Returns the manifest of a bundle for the fake model."""
     return Manifest(
         name="fake",
         description=DESCRIPTION,
@@ -188,7 +187,6 @@ class FakeModel:
         return FakeScores(logits, self, scored_rows, best_count)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns log_softmax of the logits."""
         return logits - np.array([log_sum(row) for row in logits], np.float32)[:, np.newaxis]
 
     def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -92,7 +92,6 @@ class Served:
         return Usage.read(self.process.process_id, self.log)
 
     def attack(self, name: str, seconds: float) -> Attack:
-        """Returns an attack on this server."""
         files = (self.security.ca_file, self.security.certificate_file, self.security.key_file)
         ca, certificate, key = ("" if file is None else str(file) for file in files)
         http_port, grpc_port = self.ports

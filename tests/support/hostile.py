@@ -165,7 +165,6 @@ def refusals(*documented: type[Exception]) -> Iterator[None]:
 
 
 def check_line(message: object) -> None:
-    """Checks that a message is one printable line."""
     assert isinstance(message, str), message
     assert message.isprintable(), message
     assert 0 < len(message) <= 2 * MAX_CHARACTERS, message

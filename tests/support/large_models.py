@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from sentencepiece import sentencepiece_model_pb2
 
 from dragoman.export.imports.fairseq import SENTENCEPIECE_FILE, fairseq_pieces
 from dragoman.export.imports.multilingual import M2M100_LANGUAGES
 from tests.support.marian import marian_vocabulary, train_pieces
-from tests.support.t5 import MADLAD_LANGUAGES, t5_pieces
 
 Shapes = Iterable[tuple[str, tuple[int, ...]]]
 Tensors = Iterator[tuple[str, NDArray[np.float32]]]
@@ -102,57 +100,6 @@ def write_random_m2m100(folder: Path, pieces: bytes, form: Form) -> int:
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     path = folder / "model.safetensors"
     write_safetensors(path, m2m100_shapes(form))
-    return path.stat().st_size
-
-
-# The width of a head and the buckets of T5 and MADLAD-400.
-HEAD_SIZE, BUCKETS = 128, 32
-
-
-def t5_shapes(form: Form) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yields the parameters of MADLAD-400's form by the names of `transformers`."""
-    width, inner, layers, heads, vocabulary = form
-    yield from ((name, (vocabulary, width)) for name in ("shared.weight", "lm_head.weight"))
-    for side, attentions in zip(SIDES, (("SelfAttention",), ("SelfAttention", "EncDecAttention")), strict=True):
-        bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        yield f"{side}.{bias}", (BUCKETS, heads)
-        for number in range(layers):
-            layer = f"{side}.block.{number}.layer"
-            for place, attention in enumerate(attentions):
-                for part in "qkv":
-                    yield f"{layer}.{place}.{attention}.{part}.weight", (heads * HEAD_SIZE, width)
-                yield f"{layer}.{place}.{attention}.o.weight", (width, heads * HEAD_SIZE)
-                yield f"{layer}.{place}.layer_norm.weight", (width,)
-            last = f"{layer}.{len(attentions)}"
-            yield from ((f"{last}.DenseReluDense.{name}.weight", (inner, width)) for name in ("wi_0", "wi_1"))
-            yield f"{last}.DenseReluDense.wo.weight", (width, inner)
-            yield f"{last}.layer_norm.weight", (width,)
-        yield f"{side}.final_layer_norm.weight", (width,)
-
-
-def write_random_madlad(folder: Path, form: Form) -> int:
-    """Writes a checkpoint of MADLAD-400's form; returns the size of its weights in bytes."""
-    folder.mkdir()
-    config = {
-        "model_type": "t5",
-        "is_encoder_decoder": True,
-        "d_model": form.width,
-        "d_kv": HEAD_SIZE,
-        "d_ff": form.inner,
-        "num_heads": form.heads,
-        "num_layers": form.layers,
-        "feed_forward_proj": "gated-gelu",
-        "relative_attention_num_buckets": BUCKETS,
-        "tie_word_embeddings": False,
-        "vocab_size": form.vocabulary,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    model = sentencepiece_model_pb2.ModelProto.FromString(t5_pieces(*MADLAD_LANGUAGES))  # type: ignore[attr-defined]
-    for number in range(form.vocabulary - len(model.pieces)):
-        model.pieces.add(piece=f"word{number}", score=-30.0)
-    (folder / "spiece.model").write_bytes(model.SerializeToString())
-    path = folder / "model.safetensors"
-    write_safetensors(path, t5_shapes(form))
     return path.stat().st_size
 
 

@@ -86,7 +86,6 @@ def marian_pieces(texts: Iterable[str], count: int, *, at_most: bool = False) ->
 
 
 def pieces_of(model: bytes) -> list[str]:
-    """Returns the pieces of a SentencePiece model."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return [str(processor.id_to_piece(number)) for number in range(processor.vocab_size())]
 

@@ -30,7 +30,6 @@ def tokens_of(text: str) -> list[tuple[int, int]]:
 
 
 def split(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """Returns the sentences of texts."""
     return list(map(_split, texts))
 
 
@@ -67,7 +66,6 @@ def shuffled(seed: int, noise: float = 0.0) -> Translate:
 
 
 def whole(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """Returns each text as one sentence."""
     return [[(0, len(text.rstrip()))] for text in texts]
 
 

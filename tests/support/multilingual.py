@@ -78,7 +78,6 @@ def shuffle_weights(model: Any, seed: int) -> None:
 
 
 def random_model(kind: type[Any], config: Any, seed: int) -> Any:
-    """Returns a model of `transformers`."""
     model = kind(config)
     shuffle_weights(model, seed)
     special = {"pad_token_id": PAD_ID, "eos_token_id": EOS_ID, "decoder_start_token_id": EOS_ID}

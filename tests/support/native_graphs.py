@@ -80,7 +80,6 @@ def step_graph(model: Transformer, **changes: Any) -> bytes:
 
 
 def choose_graph() -> bytes:
-    """Returns a graph of Choose."""
     inputs = [
         helper.make_tensor_value_info("logits", TensorProto.FLOAT, [None, None]),
         helper.make_tensor_value_info("best_count", TensorProto.INT32, [None]),

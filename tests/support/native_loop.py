@@ -115,7 +115,6 @@ class DrivenScheduler(NativeScheduler):
         return scheduled
 
     def finish(self, sequence: DecodingSequence, error: ServiceError | None = None) -> None:
-        """Finishes a running sequence."""
         self.set_time()
         if error is not None:
             self._errors[id(sequence)] = error
@@ -228,7 +227,6 @@ class NativeBench(AnyBench):
         self.scheduler.close()
 
     def add_engine(self, slots: int, *, finite: bool = False) -> tuple[SteppedEngine, NativeFake]:
-        """Adds an engine with a fake model."""
         number, self._engines = self._engines, self._engines + 1
         library().quick.driver_add_engine(self.scheduler.driver, self.scheduler.loop.handle, slots, finite)
         engine = SteppedEngine(

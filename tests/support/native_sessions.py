@@ -54,7 +54,6 @@ class NativeModel:
         return dict(zip(cache_names(self.shape, side), arrays, strict=True))
 
     def encode(self, sources: list[list[int]], slots: list[int]) -> None:
-        """Encodes sources into slots of the source cache."""
         feeds: dict[str, Array] = {
             "source_ids": np.concatenate([np.array(ids, np.int64) for ids in sources]),
             "source_lengths": np.array([len(ids) for ids in sources], np.int32),
@@ -127,5 +126,4 @@ def run_in_place(session: Any, feeds: dict[str, Array], caches: dict[str, Array]
 
 
 def choose_session() -> Any:
-    """Returns a session of Choose."""
     return open_graph(choose_graph())

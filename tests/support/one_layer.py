@@ -40,7 +40,6 @@ def session_of_module(module: nn.Module, *examples: Tensor) -> Any:
 
 
 def run_layer(session: Any, states: NDArray[Any]) -> Array:
-    """Returns the output of the layer."""
     (output,) = session.run(None, {session.get_inputs()[0].name: states})
     result: Array = output
     return result

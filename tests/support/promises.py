@@ -156,7 +156,6 @@ def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _values(report: pytest.TestReport, name: str) -> list[Any]:
-    """Returns the properties of a name."""
     return [value for each, value in report.user_properties if each == name]
 
 

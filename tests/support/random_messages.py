@@ -42,7 +42,6 @@ _VALUES: dict[int, st.SearchStrategy[Any]] = {
 
 
 def messages(kind: type[Message]) -> st.SearchStrategy[Message]:
-    """Returns messages of a kind."""
     return _contents(kind.DESCRIPTOR, MAX_DEPTH).map(lambda content: kind(**content))
 
 

@@ -28,7 +28,6 @@ class Waiter:
 
 
 def rows_of(sequences: Iterable[DecodingSequence]) -> int:
-    """Returns the rows of all sequences."""
     return sum(sequence.options.rows for sequence in sequences)
 
 

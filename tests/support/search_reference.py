@@ -96,7 +96,6 @@ class Sentence:
     continuing_ids: Collection[int] = ()
 
     def forced(self, tokens: Tokens) -> int | None:
-        """Returns the forced next token, or None."""
         forced = self.options.target_prefix + ((self.eos_id,) if self.options.forced_end else ())
         return forced[len(tokens)] if len(tokens) < len(forced) else None
 

@@ -191,7 +191,6 @@ def random_sources(model: Transformer | Recurrent, seed: int, count: int) -> lis
 
 
 def samples_of(texts: Iterable[str], directions: Iterable[Direction] = TOY_CONFIG.directions) -> list[Sample]:
-    """Returns texts as the samples of every direction."""
     listed = list(texts)
     return [Sample(direction, text) for direction in directions for text in listed]
 

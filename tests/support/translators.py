@@ -40,23 +40,18 @@ class NumberTokenizer:
     target_unk_id = 3
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of "5 6 7"."""
         return [int(part) for part in text.translate(DIGITS).split()]
 
     def encode_target(self, text: str) -> list[int]:
-        """Returns the ids of "5 6 7"."""
         return self.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns "5 6 7"."""
         return " ".join(map(str, ids))
 
     def encode_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Returns the places of the numbers."""
         return [number.span() for number in re.finditer(r"\w+", text)]
 
     def decode_offsets(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Returns the places of the numbers."""
         return self.encode_offsets(self.decode(ids))
 
 
@@ -107,7 +102,6 @@ class TranslatorBench:
         plan: SearchPlan = GREEDY,
         deadline_seconds: float | None = None,
     ) -> asyncio.Task[TranslationResponse]:
-        """Starts a translation."""
         request = model_request(texts, plan, deadline_seconds, source_prefix)
         return asyncio.create_task(self.translator.translate(request))
 

@@ -16,7 +16,7 @@ from transformers import M2M100ForConditionalGeneration
 from dragoman.export.imports.common import ImportOptions
 from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.serve.bundle.manifest import Precision
-from tests.support.large_models import Form, write_random_m2m100, write_random_madlad, write_random_npz
+from tests.support.large_models import Form, write_random_m2m100, write_random_npz
 from tests.support.multilingual import shared_pieces, write_ctranslate2
 from tests.support.paths import ROOT
 from tests.support.shards import split_checkpoint
@@ -28,7 +28,6 @@ OTHER_BYTES, LARGEST_TENSORS = 300_000_000, 3
 NLLB_600M = Form(width=1024, inner=4096, layers=12, heads=16, vocabulary=256_206)
 NLLB_1300M = Form(width=1024, inner=8192, layers=24, heads=16, vocabulary=256_206)
 OPUS_MT_BIG = Form(width=1024, inner=4096, layers=6, heads=16, vocabulary=58_101)
-MADLAD_3B = Form(width=1024, inner=8192, layers=32, heads=16, vocabulary=256_000)
 
 
 class Memory(NamedTuple):
@@ -92,7 +91,6 @@ LARGE: dict[str, tuple[Callable[[Path, Form], object], Form]] = {
     "NLLB-200 1.3B": (lambda folder, form: write_random_m2m100(folder, shared_pieces("bpe"), form), NLLB_1300M),
     "NLLB-200 600M of CTranslate2 in 8 bits": (write_quantized, NLLB_600M),
     "OPUS-MT big as .npz": (write_random_npz, OPUS_MT_BIG),
-    "MADLAD-400 3B": (write_random_madlad, MADLAD_3B),
 }
 
 

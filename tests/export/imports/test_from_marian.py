@@ -76,7 +76,6 @@ def change(path: Path, **fields: object) -> None:
 
 
 def refusal(folder: Path, options: ImportOptions = OPTIONS) -> str:
-    """Returns the error of an import."""
     with pytest.raises(ImportedModelError) as refused:
         import_marian(folder, options)
     return str(refused.value).removeprefix(f"{folder}").removeprefix("/")

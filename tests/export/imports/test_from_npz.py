@@ -60,7 +60,6 @@ def write_npz(path: Path, parameters: dict[str, Any], config: dict[str, Any]) ->
 
 
 def marian_names(name: str, value: Any) -> dict[str, Any]:
-    """Returns a parameter by its name in Marian."""
     parts = name.split(".")
     row = value.reshape(1, -1)
     if parts[0] in ("encoder", "decoder"):

@@ -48,7 +48,6 @@ class CapitalsServicer(TranslationServiceServicer):
         self.letter_taken = threading.Event()
 
     def Translate(self, request: TranslateRequest, context: grpc.ServicerContext) -> TranslateResponse:  # noqa: N802
-        """Serves one request."""
         (text,) = request.text
         self.requests.append(request)
         if text == "invalid":

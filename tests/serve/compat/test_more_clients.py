@@ -93,7 +93,6 @@ def run(client: str, *command: str, folder: Path, **environment: str) -> str:
 
 
 def run_node(script: str, live: LiveService, folder: Path) -> str:
-    """Runs a script of Node, and returns its output."""
     if NODE is None:
         pytest.skip("needs Node")
     package = CLIENTS / "node_modules" / "translate" / "index.min.js"

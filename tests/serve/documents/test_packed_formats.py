@@ -256,7 +256,6 @@ def test_an_odp_has_its_text_boxes() -> None:
 
 
 def docx_with(body: str) -> bytes:
-    """Returns a docx with the given markup of its body."""
     return docx_of(
         f'<w:document xmlns:w="{WORD_NAMESPACE}" xmlns:r="urn:r" xmlns:m="urn:m"><w:body>{body}</w:body></w:document>'
     )

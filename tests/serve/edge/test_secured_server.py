@@ -136,7 +136,6 @@ def test_no_command_line_of_a_process_that_sends_load_holds_the_key(secured: Liv
 
 
 def read_command_lines() -> dict[int, bytes]:
-    """Returns the command lines of all processes."""
     lines = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # the process has ended

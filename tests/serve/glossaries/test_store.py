@@ -41,7 +41,6 @@ def store(stored: GlossaryStore) -> Glossaries:
 
 
 def changes(store: Glossaries, glossary_id: str) -> Iterator[Callable[[], object]]:
-    """Yields everything that changes a glossary."""
     yield lambda: store.replace(glossary_id, "zoo", [dictionary(DOG)])
     yield lambda: store.change(glossary_id, "zoo", [dictionary(DOG)])
     yield lambda: store.put_dictionary(glossary_id, dictionary(DOG))

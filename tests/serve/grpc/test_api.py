@@ -24,7 +24,6 @@ GOOD = TranslateRequest(text=["alpha beta."])
 
 
 def status_of(call: Any) -> grpc.StatusCode:
-    """Returns the status of a failing call."""
     with pytest.raises(grpc.RpcError) as raised:
         call()
     error: Any = raised.value

@@ -115,7 +115,6 @@ def serve(bundle_path: Path, transport: Transport, **settings: Any) -> Iterator[
 
 
 async def expect(counts: Counter[str], answer: str, count: int = 1) -> None:
-    """Waits for answers."""
     async with asyncio.timeout(WAIT_SECONDS):
         while counts[answer] < count:  # noqa: ASYNC110 - the counter has no event
             await asyncio.sleep(0.005)

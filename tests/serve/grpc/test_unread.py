@@ -36,7 +36,6 @@ class FakeContext:
         raise AbortedError
 
     def read(self) -> None:
-        """Reads the response."""
         for callback in self.callbacks:
             callback(None)
 

@@ -24,15 +24,12 @@ class FakeCarrier:
         self.closing = False
 
     def write(self, data: bytes) -> None:
-        """Records a write."""
         self.writes.append(data)
 
     def end_answer(self, *, keep_alive: bool) -> None:
-        """Records the end."""
         self.ended = keep_alive
 
     def close(self) -> None:
-        """Records the closing."""
         self.closing = True
 
     def resume_reading(self) -> None:

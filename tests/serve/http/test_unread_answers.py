@@ -125,7 +125,6 @@ class Held:
         """Does nothing."""
 
     def abort(self, reason: CloseReason) -> None:
-        """Notes the reason."""
         self.reason = reason
 
     def has_unread_input(self) -> bool:

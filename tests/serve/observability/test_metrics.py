@@ -40,7 +40,6 @@ class Bench:
         return self.registry.get_sample_value(f"dragoman_{name}", labels)
 
     def text(self) -> str:
-        """Returns the text of a scrape."""
         return generate_latest(self.registry).decode()
 
     def outcomes(self) -> dict[str, float]:

@@ -37,7 +37,6 @@ def attention(page: Page) -> None:
 
 
 def head(page: Page) -> None:
-    """The attention of one head."""
     attention(page)
     page.select_option("#map-layer", "1")
     page.select_option("#map-head", "2")
@@ -52,7 +51,6 @@ def best(page: Page) -> None:
 
 
 def code(page: Page) -> None:
-    """The request as code."""
     translate(page)
     page.click("#code summary")
 
@@ -112,7 +110,6 @@ def terms(page: Page) -> None:
 
 
 def files(page: Page) -> None:
-    """A translated file."""
     page.click("#files summary")
     page.set_input_files("#file", {"name": "dogs.txt", "mimeType": "text/plain", "buffer": SENTENCES.encode()})
     page.get_by_role("button", name="Save", exact=True).wait_for()
@@ -170,7 +167,6 @@ def load(address: str) -> Iterator[None]:
 
 
 def take(browser: Browser, address: str, picture: Picture, path: Path) -> None:
-    """Writes one picture."""
     scene, width, theme, height = picture
     page = opened_at(browser, address, viewport={"width": width, "height": height or 900}, color_scheme=theme)
     with load(address) if scene == "engine" else nullcontext():
@@ -180,7 +176,6 @@ def take(browser: Browser, address: str, picture: Picture, path: Path) -> None:
 
 
 def main(pictures: dict[str, Picture], folder: Path) -> None:
-    """Writes pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (
         TemporaryDirectory() as state,

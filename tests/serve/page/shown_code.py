@@ -21,12 +21,10 @@ def forms_of_the_request(page: Page, count: int = 5) -> list[str]:
 
 
 def printed_by(python: str) -> str:
-    """Returns what a Python program prints."""
     return subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def data_of(code: str) -> str:
-    """Returns the data of a command."""
     found = re.search(r"(?:--data|-d) ('.*?')(?: |$)", code, re.DOTALL)
     assert found is not None
     return shlex.split(found[1])[0]

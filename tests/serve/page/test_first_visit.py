@@ -14,7 +14,6 @@ CZECH = "Muž v modré košili stojí na žebříku."
 
 
 def first_visit(browser: Browser, address: str, locale: str) -> Page:
-    """Returns the page as it opens."""
     opened = new_page(browser, locale=locale)
     opened.goto(address)
     expect(opened.locator("#target-language")).not_to_have_value("")

@@ -37,7 +37,6 @@ def type_text(page: Page, text: str = SENTENCE) -> None:
 
 
 def open_drawer(page: Page, name: str) -> None:
-    """Tabs to a drawer and opens it."""
     tab_to(page, f"#{name} summary")
     page.keyboard.press("Enter")
 

@@ -35,7 +35,6 @@ def tables(page: Page) -> dict[str, dict[str, str]]:
 
 
 def pattern(text: str) -> str:
-    """Returns a pattern of a text with any values."""
     return "".join(".+" if part.startswith("{") else re.escape(part) for part in re.split(r"(\{\w+\})", text))
 
 

@@ -60,7 +60,6 @@ def own(folder: Path, models: dict[str, FakeModel]) -> Iterator[LiveService]:
 
 
 def expected(tokenizer: Tokenizer, text: str, model: str) -> str:
-    """Returns the translation of a text by a model."""
     source_ids = (*PREFIXES[model], *tokenizer.encode(text), EOS_ID)
     return tokenizer.decode(translate(source_ids, MAX_TARGET_TOKENS)[0])
 

@@ -78,7 +78,6 @@ def children_of_this_process() -> list[int]:
 
 
 def _template(processes: list[int]) -> int:
-    """Returns the template among processes."""
     found = [each for each in processes if b"dragoman.serve.sandbox" in Path(f"/proc/{each}/cmdline").read_bytes()]
     assert len(found) == 1
     return found[0]

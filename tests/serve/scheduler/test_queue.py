@@ -1,8 +1,6 @@
 """The order of the queue, its rounds of fair queuing, its pass limit, and its cleanup."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dragoman.serve.errors import CancelledError, DeadlineExceededError
 from dragoman.serve.scheduler.queue import FairQueue
@@ -43,15 +41,6 @@ def test_the_second_text_of_a_request_waits_behind_the_first_of_every_other() ->
     assert pop(make_queue(*long, *short, *late)) == [long[0], short[0], late[0], long[1], late[1], long[2]]
 
 
-def test_a_request_that_comes_while_another_is_under_way_waits_for_one_round_of_it() -> None:
-    long, late = make_request(50), make_request(2)
-    queue = make_queue(*long)
-    pop(queue, 20)
-    for sequence in late:
-        queue.push(sequence)
-    assert pop(queue, 5) == [long[20], late[0], long[21], late[1], long[22]]
-
-
 def test_a_request_has_no_credit_for_the_time_it_was_away() -> None:
     busy, idle, new = make_request(6), make_request(2), make_request(1)
     queue = make_queue(idle[0], *busy[:5])
@@ -59,28 +48,6 @@ def test_a_request_has_no_credit_for_the_time_it_was_away() -> None:
     queue.push(new[0])
     queue.push(idle[1])
     assert pop(queue) == [busy[3], new[0], idle[1], busy[4]]
-
-
-def test_requests_share_rows_not_sequences() -> None:
-    """While both wait, four greedy texts start per text with a beam of four."""
-    wide, narrow = make_request(5, rows=4), make_request(20)
-    popped = pop(make_queue(*wide, *narrow), 10)
-    assert [sequence in wide for sequence in popped] == [True, False, False, False, False] * 2
-
-
-def test_the_rounds_of_a_priority_are_not_those_of_another() -> None:
-    """Rounds used by urgent requests do not count against later requests of normal priority."""
-    urgent, first, second = make_request(10, priority=1), make_request(2), make_request(1)
-    queue = make_queue(*first, *urgent)
-    assert pop(queue, 10) == urgent
-    queue.push(second[0])
-    assert pop(queue) == [first[0], second[0], first[1]]
-
-
-def test_within_a_round_the_earliest_deadline_starts_first_and_equals_in_the_order_of_submission() -> None:
-    deadlines = None, 9.0, None, 2.0, 9.0
-    sequences = [make_sequence(1, deadline_seconds, fairness_key=object()) for deadline_seconds in deadlines]
-    assert pop(make_queue(*sequences)) == [sequences[place] for place in (3, 1, 4, 0, 2)]
 
 
 @pytest.mark.parametrize(
@@ -154,18 +121,6 @@ def test_every_deadline_is_observed_after_any_departures() -> None:
     queue = make_queue(later, cancelled, soon)
     gone = [[sequence for sequence, _ in queue.pop_abandoned(seconds)] for seconds in (1.0, 1.9, 2.0, 2.9, 3.0)]
     assert gone == [[cancelled], [], [soon], [], [later]]
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 2), st.booleans()), max_size=30))
-def test_the_order_is_kept_when_sequences_leave_early(specs: list[tuple[int, int, bool]]) -> None:
-    sequences = [make_sequence(rows=rows, priority=priority) for priority, rows, _ in specs]
-    queue = make_queue(*sequences)
-    for sequence, (_, _, leaves) in zip(sequences, specs, strict=True):
-        sequence.cancelled = leaves
-    queue.notice_cancelled()
-    queue.pop_abandoned(0.0)
-    expected = sorted((priority for priority, _, leaves in specs if not leaves), reverse=True)
-    assert [sequence.priority for sequence in pop(queue)] == expected
 
 
 def test_clearing_returns_all_sequences() -> None:

@@ -14,7 +14,6 @@ INF = math.inf
 
 
 def candidates_of(token_ids: list[int]) -> list[Candidate]:
-    """Returns candidates from one hypothesis."""
     return [Candidate(-1.0, LiveHypothesis(0), Token(token_id, -1.0)) for token_id in token_ids]
 
 

@@ -41,7 +41,6 @@ def test_both_protocols_answer_and_the_metrics_are_those_of_all(server: Server) 
 
 
 def engines_per_worker() -> int:
-    """Returns the engines of each of two workers."""
     return max(1, len(os.sched_getaffinity(0)) // 2)
 
 

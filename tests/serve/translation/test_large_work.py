@@ -40,7 +40,6 @@ class WatchedTokenizer(NumberTokenizer):
         self._watch = watch
 
     def encode(self, text: str) -> list[int]:
-        """Returns the id 5."""
         self._watch(text)
         return [5]
 

@@ -60,7 +60,6 @@ def literal(name: bytes, value: bytes, first: int = 0x00, huffman: int = 0x00) -
 
 
 def call_fields(random: Random) -> Fields:
-    """Returns the fields of a valid call."""
     return [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -116,7 +115,6 @@ def block_of(random: Random, fields: Fields) -> bytes:
 
 
 def damage_block(random: Random, block: bytes) -> bytes:
-    """Returns an HPACK block with one damage."""
     at = random.randrange(len(block) + 1)
     flipped = bytearray(block)
     for _ in range(random.choice((1, 1, 2, 8))):

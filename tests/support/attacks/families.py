@@ -104,7 +104,6 @@ class Flood:
     most_open: int = 0
 
     async def run(self, seconds: float) -> None:
-        """Attacks for some seconds."""
         pause_seconds = OPEN_SECONDS / self.family.connections
         tasks = [asyncio.create_task(self._client(pause_seconds * each)) for each in range(self.family.connections)]
         try:

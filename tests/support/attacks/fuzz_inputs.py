@@ -81,7 +81,6 @@ BODIES: dict[str, dict[str, object]] = {
 
 
 def document(name: str) -> bytes:
-    """Returns the document of a name of `DOCUMENTS`."""
     content = DOCUMENTS[name]
     return content if isinstance(content, bytes) else content()
 

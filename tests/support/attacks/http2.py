@@ -117,12 +117,10 @@ def headers(stream_id: int, path: str = TRANSLATE, *, end: bool = False) -> byte
 
 
 def prefixed(message: bytes) -> bytes:
-    """Returns a message with its prefix in gRPC."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
 def data(stream_id: int, content: bytes = b"", *, end: bool = False) -> bytes:
-    """Returns content of a stream as frames."""
     pieces = [content[at : at + MAX_FRAME_BYTES] for at in range(0, len(content), MAX_FRAME_BYTES)] or [b""]
     frames = [DataFrame(stream_id, piece) for piece in pieces]
     if end:
@@ -182,13 +180,11 @@ async def continuations(link: Link) -> None:
 
 
 async def pings(link: Link) -> None:
-    """Sends pings."""
     await begin(link)
     await _flood(link, PingFrame(opaque_data=b"attacker").serialize() * BATCH)
 
 
 async def settings(link: Link) -> None:
-    """Sends settings."""
     await begin(link)
     changes = [SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: size}) for size in (1, 2**16)]
     await _flood(link, b"".join(each.serialize() for each in changes) * (BATCH // 2))

@@ -37,7 +37,6 @@ class Attack:
     key: str = ""
 
     def target(self) -> Target:
-        """Returns the attacked port."""
         if not self.ca:
             return Target(self.port)
         context = ssl.create_default_context(cafile=self.ca)

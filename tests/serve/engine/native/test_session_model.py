@@ -58,7 +58,6 @@ def results_of(sequences: Sequence[DecodingSequence]) -> Results:
 
 
 def in_python(bundle: Bundle, specs: Specs) -> Results:
-    """Returns the results of the engine in Python."""
     metrics = Metrics(CollectorRegistry(), "python")
     scheduler = Scheduler(SLOTS, 1000, 200, metrics)
     engine = Engine(load_sessions(bundle, 1, aligned=True).runtime(SLOTS), scheduler, metrics, bundle.manifest)
