@@ -48,7 +48,7 @@ $(DEMO)/verified: | $(DEMO)/bundle/manifest.json
 	  --data files:$(DEMO)/corpus/test.en,$(DEMO)/corpus/test.de --sentences 500 --invariance-sentences 50
 	touch $@
 
-# Trains a small model with each kind of attention on the demo corpus, and draws their maps beside the demo model's.
+# Trains a small model with each kind of attention on the demo corpus, and compares them with the demo model.
 ATTENTION ?= additive concat dot general local_monotonic local_predictive hard
 attention: $(ATTENTION:%=$(DEMO)/attention/%/done) $(DEMO)/run/done
 	$(BIN)/dragoman attention $(ATTENTION:%=$(DEMO)/attention/%) $(DEMO)/run --out build/attention --sentence 3 \

@@ -52,7 +52,7 @@ COMMANDS = {
     "translate": (".hub.translate_command:TranslateByNameCommand", "translate files, or standard input line by line"),
     "align": (".export.align:AlignCommand", "link words by attention; measure the alignment error rate"),
     "evaluate": (".export.evaluate.command:EvaluateCommand", "measure translation quality: BLEU, chrF, significance"),
-    "attention": ("examples.attention.command:AttentionCommand", "compare kinds of attention by their maps"),
+    "attention": ("examples.attention.command:AttentionCommand", "compare kinds of attention: maps, costs, quality"),
     "bench": ("benchmarks.command:BenchCommand", "compare speed with other systems, one question at a time"),
     "load": (".loadtest.command:LoadCommand", "measure latency and capacity of a server under load"),
     "load self-test": (".loadtest.self_test:SelfTestCommand", "verify the load generator with a stalled server"),

@@ -1,1 +1,1 @@
-"""Worked examples, which use the packages as a reader would. `attention` draws attention maps of models."""
+"""Worked examples, which use the packages as a reader would. `attention` is a report on kinds of attention."""

@@ -1,1 +1,5 @@
-"""Compares kinds of attention by their maps: `maps` draws them by words, `command` is `dragoman attention`."""
+"""Compares kinds of attention: the command `dragoman attention`.
+
+`maps` draws the attention of a translation by words, `layers` measures the costs of layers of Vaswani et al. 2017,
+Table 1, and `quality` compares trained models. `command` writes one report of all.
+"""

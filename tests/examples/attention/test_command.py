@@ -1,5 +1,6 @@
-"""`dragoman attention` writes one report of maps."""
+"""`dragoman attention` writes one report of maps, costs and quality."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,30 +9,25 @@ import pytest
 from dragoman import command_line
 from dragoman.model.run import RunFolder
 
+SMALL = ["--sentence", "2", "--timed-sentences", "4", "--batch-size", "8", "--width", "16", "--longest", "64"]
 
-@pytest.mark.parametrize("fixture", ["toy_run", "toy_bundle"])
-def test_the_report_has_the_maps_of_a_run_or_a_bundle(
-    toy_data: str, fixture: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    origin = request.getfixturevalue(fixture)
-    folder = getattr(origin, "path", origin)
-    command_line.run("attention", [str(folder), "--data", toy_data, "--out", str(tmp_path), "--sentence", "2"])
-    pictures = re.findall(r"!\[\]\((.+?)\)", (tmp_path / "report.md").read_text(encoding="utf-8"))
-    assert pictures == ["maps-2.svg", f"heads-{folder.name}.svg"]
+
+def test_one_command_writes_maps_costs_and_quality(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
+    command_line.run("attention", [str(toy_run.path), "--data", toy_data, "--out", str(tmp_path), *SMALL])
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[\]\((.+?)\)", report)
+    assert {"maps-2.svg", "layers.svg", "quality.svg"} <= set(pictures)
     assert all((tmp_path / picture).stat().st_size for picture in pictures)
+    (result,) = json.loads((tmp_path / "measurements.json").read_bytes())["models"]
+    assert result["bleu"] > 50
+    assert result["single"] > 0
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [(["--sentence", "9999"], "sentence: 9999"), (["--data", "files:none.en,none.de"], "none"), (["none"], "none")],
-)
-def test_invalid_input_is_named(toy_data: str, tmp_path: Path, options: list[str], problem: str) -> None:
-    with pytest.raises(SystemExit, match=f"^dragoman attention: .*{problem}"):
-        command_line.run("attention", ["--out", str(tmp_path / "out"), "--data", toy_data, *options])
-
-
-def test_models_with_the_same_folder_name_are_refused(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="expected different folder names"):
+@pytest.mark.parametrize(("option", "value"), [("sentence", "99"), ("data", "files:nowhere.en,nowhere.de")])
+def test_an_unusable_option_is_named(
+    option: str, value: str, toy_run: RunFolder, toy_data: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match=value.partition(":")[2].partition(",")[0] or value):
         command_line.run(
-            "attention", [str(toy_run.path), str(toy_run.path), "--data", toy_data, "--out", str(tmp_path)]
+            "attention", [str(toy_run.path), "--data", toy_data, "--out", str(tmp_path), *SMALL, f"--{option}={value}"]
         )
