@@ -206,7 +206,7 @@ class StorageFullError(NotReadyError):
 
 
 class DrainingError(ServiceError):
-    """The server shuts down and accepts no new requests."""
+    """The server shuts down and admits no new requests."""
 
     reason = "draining"
     grpc_status = "UNAVAILABLE"
