@@ -47,11 +47,7 @@ class TrainingPlan(BenchmarkPlan):
     threads: int = Field(1, gt=0, description="threads of PyTorch")
 
     def measure(self) -> Report:
-        """Measures each vocabulary.
-
-        Raises:
-            BenchmarkError: if the recipe is none of a Transformer.
-        """
+        """Measures each vocabulary; raises BenchmarkError if the recipe is none of a Transformer."""
         torch.set_num_threads(self.threads)
         config = read_config(self.recipe)
         tables = [self._compare(config, vocabulary) for vocabulary in self.vocabularies]
@@ -94,11 +90,7 @@ def read_config(recipe: str) -> RunConfig:
 
 
 def shape_of(config: RunConfig) -> TransformerConfig:
-    """Returns the shape of a Transformer.
-
-    Raises:
-        BenchmarkError: if the model is another one.
-    """
+    """Returns the shape of a Transformer; raises BenchmarkError if the model is another one."""
     if not isinstance(config.model, TransformerConfig):
         raise BenchmarkError(f"recipe: expected the architecture transformer, got {config.model.architecture}")
     return config.model

@@ -62,11 +62,7 @@ def is_ready() -> bool:
 
 
 def wait_ready() -> None:
-    """Waits until the server is ready.
-
-    Raises:
-        SystemExit: if it is not ready within `START_SECONDS`.
-    """
+    """Waits until the server is ready; raises SystemExit if it is not ready within `START_SECONDS`."""
     deadline_seconds = time.monotonic() + START_SECONDS
     while not is_ready():
         if time.monotonic() > deadline_seconds:
@@ -84,11 +80,7 @@ def send_until_stopping() -> int:
 
 
 def check_isolation() -> None:
-    """Checks the privileges of the process.
-
-    Raises:
-        SystemExit: with the violated rule.
-    """
+    """Checks the privileges of the process; raises SystemExit with the violated rule."""
     status = dict(line.split(":\t", 1) for line in (INIT / "status").read_text().splitlines())
     require(status["Uid"].split()[0] == str(os.getuid()) != "0", "the server does not run as root")
     require(int(status["CapEff"], 16) == 0, "the server has no capabilities")
@@ -103,11 +95,7 @@ def check_isolation() -> None:
 
 
 def require(held: bool, rule: str) -> None:
-    """Checks a rule.
-
-    Raises:
-        SystemExit: with the rule, if it does not hold.
-    """
+    """Checks a rule; raises SystemExit with the rule, if it does not hold."""
     if not held:
         raise SystemExit(f"violated: {rule}")
 
@@ -130,11 +118,7 @@ def call(texts: list[str]) -> list[str]:
 
 
 def translate_document(name: str, content: bytes) -> bytes:
-    """Translates a file over REST.
-
-    Raises:
-        SystemExit: if it is not translated within `DOCUMENT_SECONDS`.
-    """
+    """Translates a file over REST; raises SystemExit if it is not translated within `DOCUMENT_SECONDS`."""
     fields = f"source_language={SOURCE_LANGUAGE}&target_language={TARGET_LANGUAGE}"
     disposition = f'content-disposition: form-data; name="file"; filename="{name}"'
     form = b"--limit\r\n%b\r\n\r\n%b\r\n--limit--\r\n" % (disposition.encode(), content)

@@ -247,11 +247,7 @@ async def responding(
 
 
 async def receive(access: HubAccess, response: "httpx.Response", take: Callable[[bytes], None]) -> None:
-    """Passes a body piece by piece to a function.
-
-    Raises:
-        TemporaryError: if the hub stalls.
-    """
+    """Passes a body piece by piece to a function; raises TemporaryError if the hub stalls."""
     loop = asyncio.get_running_loop()
     window_bytes = 0
     try:

@@ -64,11 +64,7 @@ class Store:
 
     @classmethod
     def of_user(cls) -> "Store":
-        """Returns the cache that the environment names.
-
-        Raises:
-            HubError: if its path is that of a file.
-        """
+        """Returns the cache that the environment names; raises HubError if its path is that of a file."""
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         folder = Path(os.environ.get(VARIABLE) or Path(base) / "dragoman")
         file = next((path for path in (folder, *folder.parents) if path.is_file()), None)

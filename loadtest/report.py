@@ -174,11 +174,7 @@ def write_report(folder: Path, document: LoadDocument) -> None:
 
 
 def read_report(path: Path) -> LoadDocument:
-    """Reads load.json.
-
-    Raises:
-        FileError: if the file cannot be read or is not a report.
-    """
+    """Reads load.json; raises FileError if the file cannot be read or is not a report."""
     try:
         return DOCUMENTS.validate_json(path.read_bytes())
     except ValidationError as error:

@@ -383,11 +383,7 @@ class ConfigFileSource(PydanticBaseSettingsSource):
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        """Reads the file.
-
-        Raises:
-            SystemExit: if the file cannot be read, is not a mapping or has an unknown name.
-        """
+        """Reads the file; raises SystemExit if the file cannot be read, is not a mapping or has an unknown name."""
         path = self.current_state.get("config")
         if path is None:
             return {}

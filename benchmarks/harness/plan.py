@@ -29,11 +29,7 @@ class BenchmarkPlan(BaseModel):
     rounds: int = Field(5, ge=1, description="turns of each system")
 
     def measure(self) -> Report:
-        """Measures this plan.
-
-        Raises:
-            BenchmarkError: if a field cannot be used or a system fails.
-        """
+        """Measures this plan; raises BenchmarkError if a field cannot be used or a system fails."""
         raise NotImplementedError
 
     @classmethod

@@ -105,11 +105,7 @@ class ComparedModel:
         return self.checked([SourceSentence(each, 0, self.model.config.max_target_tokens) for each in sources])
 
     def checked(self, sentences: list[SourceSentence]) -> list[SourceSentence]:
-        """Returns sentences that the model can read and write.
-
-        Raises:
-            CorpusError: if one is too long.
-        """
+        """Returns sentences that the model can read and write; raises CorpusError if one is too long."""
         limits = self.model.config
         for number, (source_ids, _, target_tokens) in enumerate(sentences, start=1):
             for tokens, field in ((len(source_ids), "max_source_tokens"), (target_tokens, "max_target_tokens")):

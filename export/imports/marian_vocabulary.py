@@ -41,11 +41,7 @@ class Vocabularies(NamedTuple):
 
 
 def read_vocabularies(folder: Path) -> Vocabularies:
-    """Returns the vocabularies of a folder.
-
-    Raises:
-        ImportedModelError: if files are missing, or are no vocabularies.
-    """
+    """Returns the vocabularies of a folder; raises ImportedModelError if files are missing, or are no vocabularies."""
     models = _sentencepiece_paths(folder)
     if models is None:
         paths, models = _vocabulary_paths(folder), (folder / "source.spm", folder / "target.spm")

@@ -193,11 +193,7 @@ class Interpreter:
         self._memo: dict[int, Any] = {}
 
     def run(self) -> object:
-        """Returns the value of the pickle.
-
-        Raises:
-            PickledError: if an operation is refused or does not fit.
-        """
+        """Returns the value of the pickle; raises PickledError if an operation is refused or does not fit."""
         try:
             for operation, argument, _ in islice(self._operations, MAX_OPERATIONS):
                 if operation.name == "STOP":

@@ -43,11 +43,7 @@ _HEADER = TypeAdapter(dict[str, _Entry | dict[str, str]])
 
 
 def read_safetensors(file: BufferedReader) -> dict[str, StoredArray]:
-    """Returns the tensors by name.
-
-    Raises:
-        ValueError: if the file is damaged, or a type is not one of `TYPES`.
-    """
+    """Returns the tensors by name; raises ValueError if the file is damaged, or a type is not one of `TYPES`."""
     stored = ArrayFile(file)
     header_bytes = int.from_bytes(file.read(SIZE_BYTES), "little")
     start = SIZE_BYTES + header_bytes

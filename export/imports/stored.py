@@ -94,11 +94,7 @@ class ArrayFile:
     def array(
         self, offset: int, dtype: DTypeLike, shape: tuple[int, ...], order: Literal["C", "F"] = "C"
     ) -> StoredArray:
-        """Returns the array at an offset.
-
-        Raises:
-            ValueError: if it does not fit into the file.
-        """
+        """Returns the array at an offset; raises ValueError if it does not fit into the file."""
         kind = np.dtype(dtype)
         if any(size < 0 for size in shape) or offset + math.prod(shape) * kind.itemsize > self.size_bytes:
             raise ValueError(f"expected {shape} of {kind} at {offset} of {self.size_bytes} bytes")

@@ -16,11 +16,7 @@ class Reader:
     """Converts texts to source ids with the bundle's tokenizer, prefixes and suffix."""
 
     def __init__(self, bundle: Bundle) -> None:
-        """Loads the tokenizer.
-
-        Raises:
-            TokenizerError: if its files do not match the manifest.
-        """
+        """Loads the tokenizer; raises TokenizerError if its files do not match the manifest."""
         manifest = bundle.manifest
         self._tokenizer = load_tokenizer(bundle)
         self._directions = directions_of(manifest)

@@ -47,11 +47,7 @@ def format_links(links: Iterable[Link]) -> str:
 
 
 def check_links(links: Iterable[Link], source: str, target: str) -> None:
-    """Checks that both words of each link exist.
-
-    Raises:
-        ValueError: if a link goes beyond the words of a side.
-    """
+    """Checks that both words of each link exist; raises ValueError if a link goes beyond the words of a side."""
     source_words, target_words = len(source.split()), len(target.split())
     for i, j in links:
         if i >= source_words or j >= target_words:

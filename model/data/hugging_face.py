@@ -48,11 +48,7 @@ def read_hugging_face(specification: str, split: str) -> tuple[str, str, list[st
 
 
 def has_split(specification: str, split: str) -> bool:
-    """Returns whether a data set has this part.
-
-    Raises:
-        HuggingFaceError: if the data set cannot be loaded.
-    """
+    """Returns whether a data set has this part; raises HuggingFaceError if the data set cannot be loaded."""
     data = _load(f"hf:{specification}", specification.rpartition(":")[0])
     return isinstance(data, dict) and split in data
 

@@ -95,11 +95,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Reads a SentencePiece model file.
-
-        Raises:
-            TokenizerError: if the file is not a SentencePiece model.
-        """
+        """Reads a SentencePiece model file; raises TokenizerError if the file is not a SentencePiece model."""
         return cls(path.read_bytes())
 
     @property

@@ -101,11 +101,7 @@ class TranslationModule(lightning.LightningModule):
             dropout.share = share
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
-        """Returns the mean loss per target token, in nats.
-
-        Raises:
-            DivergedError: if the loss is not finite.
-        """
+        """Returns the mean loss per target token, in nats; raises DivergedError if the loss is not finite."""
         model = self.model
         if isinstance(model, Recurrent) and model.reinforce is not None:
             loss = self._hard_loss(model, model.reinforce, batch)

@@ -64,11 +64,7 @@ class ManyResult:
     error: CallError | None = None
 
     def get(self) -> TranslationResponse:
-        """Returns the response.
-
-        Raises:
-            CallError: if the request failed.
-        """
+        """Returns the response; raises CallError if the request failed."""
         if self.error is not None:
             raise self.error
         if self.response is None:

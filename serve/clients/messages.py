@@ -96,11 +96,7 @@ def choose_deadline(timing: Timing, default_timeout_seconds: float | None) -> fl
 
 
 def time_left(deadline_seconds: float | None) -> float | None:
-    """Returns the time to the deadline in seconds.
-
-    Raises:
-        TooLateError: if the deadline has passed.
-    """
+    """Returns the time to the deadline in seconds; raises TooLateError if the deadline has passed."""
     if deadline_seconds is None:
         return None
     seconds = deadline_seconds - time.monotonic()

@@ -95,11 +95,7 @@ class RestClient:
             yield cls(session, settings.timeout_seconds)
 
     async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslationResponse:
-        """Returns the translation of one text.
-
-        Raises:
-            NotTranslatedError: if the call fails.
-        """
+        """Returns the translation of one text; raises NotTranslatedError if the call fails."""
         response = await self.post(request_fields(text, wanted))
         return _parse(response, _ANSWER)
 

@@ -48,11 +48,7 @@ def output_paths(files: Sequence[Path], out: Path | None, target_language: str) 
 
 
 def read_document(file: Path, request: DocumentRequest) -> Document:
-    """Reads a file.
-
-    Raises:
-        DocumentFileError: if it cannot be read.
-    """
+    """Reads a file; raises DocumentFileError if it cannot be read."""
     from dragoman.serve.documents.formats import parse_document  # noqa: PLC0415 - keeps --help quick
 
     with _named_errors(file):
@@ -74,11 +70,7 @@ def read_terms(file: Path, source_language: str, target_language: str) -> tuple[
 async def translate_document(
     file: Path, document: Document, out: Path, translate: Callable[[Segment], Awaitable[str]], in_flight: int
 ) -> None:
-    """Translates the document of a file.
-
-    Raises:
-        DocumentFileError: if it cannot be translated or written.
-    """
+    """Translates the document of a file; raises DocumentFileError if it cannot be translated or written."""
     with _named_errors(file):
         distinct = DistinctSegments(document)
         with tqdm(desc=file.name, total=distinct.parts, unit=" parts", disable=None) as bar:

@@ -37,11 +37,7 @@ FORMATS: dict[str, Parse] = {
 
 
 def parse_document(name: str, content: bytes, request: DocumentRequest) -> Document:
-    """Parses a file.
-
-    Raises:
-        DocumentError: if the format is unknown or the file malformed.
-    """
+    """Parses a file; raises DocumentError if the format is unknown or the file malformed."""
     parse = FORMATS.get(PurePath(name).suffix.lower())
     if parse is None:
         raise DocumentError(f"unknown format, expected a name that ends in one of {' '.join(FORMATS)}")

@@ -174,11 +174,7 @@ class JobStore:
                 raise DocumentStoreFullError(f"{total} {what} are stored, {owned} of this client, {problem}")
 
     def find(self, job_id: str) -> Job:
-        """Returns a job.
-
-        Raises:
-            DocumentNotFoundError: if there is none, or it has expired.
-        """
+        """Returns a job; raises DocumentNotFoundError if there is none, or it has expired."""
         kept = not_(_expired(self._clock()))
         with self._state.reading() as connection:
             row = connection.execute(select(*_PUBLIC).where(_JOBS.c.id == job_id, kept)).mappings().first()
@@ -252,11 +248,7 @@ class JobStore:
         return Claim(_job(row), token, owner)
 
     def read_source(self, claim: Claim) -> bytes:
-        """Returns the document of a claimed job.
-
-        Raises:
-            DocumentNotFoundError: if it was deleted meanwhile.
-        """
+        """Returns the document of a claimed job; raises DocumentNotFoundError if it was deleted meanwhile."""
         try:
             return self._source(claim.job.id).read_bytes()
         except FileNotFoundError as error:

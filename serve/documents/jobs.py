@@ -80,11 +80,7 @@ class DocumentJobs:
         return job
 
     async def get(self, job_id: str) -> Job:
-        """Returns a job with its progress.
-
-        Raises:
-            DocumentNotFoundError: if there is none, or it has expired.
-        """
+        """Returns a job with its progress; raises DocumentNotFoundError if there is none, or it has expired."""
         return await DOCUMENTS.run(self._store.find, _checked(job_id))
 
     async def get_with_key(self, job_id: str, key: str) -> Job:

@@ -29,11 +29,7 @@ class Package:
     """A ZIP file in memory."""
 
     def __init__(self, content: bytes, unpacked_bytes: int) -> None:
-        """Reads the directory of the file.
-
-        Raises:
-            DocumentError: if it is no ZIP file, or exceeds a limit.
-        """
+        """Reads the directory of the file; raises DocumentError if it is no ZIP file, or exceeds a limit."""
         self._content = content
         try:
             with ZipFile(BytesIO(content)) as file:
@@ -49,11 +45,7 @@ class Package:
         return list(self._members)
 
     def read(self, name: str, max_bytes: int = UNLIMITED) -> bytes:
-        """Returns the content of a member.
-
-        Raises:
-            DocumentError: if there is none, or it is damaged or too large.
-        """
+        """Returns the content of a member; raises DocumentError if there is none, or it is damaged or too large."""
         if name not in self._members:
             raise DocumentError(f"not a document of this format: no member {name}")
         info = self._members[name]

@@ -48,11 +48,7 @@ class DocumentReader:
         self._limits = limits
 
     async def check(self) -> None:
-        """Checks that documents can be read.
-
-        Raises:
-            ParserUnavailableError: if no process can be started.
-        """
+        """Checks that documents can be read; raises ParserUnavailableError if no process can be started."""
         await self._sandbox.check()
 
     async def parse(self, name: str, data: bytes, request: DocumentRequest) -> DocumentText:

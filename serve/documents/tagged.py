@@ -90,11 +90,7 @@ class _TagReader:
     """
 
     def __init__(self, text: str, ignore_tags: Collection[str]) -> None:
-        """Reads the text.
-
-        Raises:
-            DocumentError: if it has too many tags.
-        """
+        """Reads the text; raises DocumentError if it has too many tags."""
         self._text = text
         self._ignore_tags = _UNTRANSLATED.union(map(str.lower, ignore_tags))
         # How the text writes characters, and those that it has without references.

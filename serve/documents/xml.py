@@ -69,11 +69,7 @@ class _Tokens(Sequence[Token]):
     """The tokens of a document, in few objects. Together they are its text."""
 
     def __init__(self, tokens: Iterable[Token]) -> None:
-        """Stores tokens.
-
-        Raises:
-            DocumentError: if there are too many.
-        """
+        """Stores tokens; raises DocumentError if there are too many."""
         self._kinds, self._names = bytearray(), list[str]()
         self._places = array("I", [0])
         known = dict[str, str]()
@@ -108,11 +104,7 @@ class XmlText:
     """
 
     def __init__(self, text: str) -> None:
-        """Reads a document.
-
-        Raises:
-            DocumentError: if it is malformed, declares entities, or exceeds a limit.
-        """
+        """Reads a document; raises DocumentError if it is malformed, declares entities, or exceeds a limit."""
         self.text = text
         try:
             check_xml(text)
@@ -147,11 +139,7 @@ class XmlText:
 
     @cached_property
     def root(self) -> int:
-        """The index of the first tag.
-
-        Raises:
-            DocumentError: if there is none.
-        """
+        """The index of the first tag; raises DocumentError if there is none."""
         tags = (index for index, token in enumerate(self.tokens) if token.kind in (Kind.START, Kind.EMPTY))
         first = next(tags, None)
         if first is None:

@@ -51,11 +51,7 @@ class PythonEngines:
         return self._scheduler
 
     def start(self, models: Models) -> None:
-        """Starts an engine for each model.
-
-        Raises:
-            TypeError: if the models are those of native engines.
-        """
+        """Starts an engine for each model; raises TypeError if the models are those of native engines."""
         if isinstance(models, LoopModel):
             raise TypeError("models: expected one for each engine in Python")
         for model in models:

@@ -71,11 +71,7 @@ def _csv_rows(text: str) -> Iterator[Sequence[str]]:
 
 
 def _lines(text: str, line: re.Pattern[str], separator: str) -> Iterator[str]:
-    """Yields the lines of a file with their ends.
-
-    Raises:
-        EntryError: if there are too many lines or columns.
-    """
+    """Yields the lines of a file with their ends; raises EntryError if there are too many lines or columns."""
     for number, found in enumerate(line.finditer(text)):
         if number == MAX_LINES:
             raise EntryError(MAX_ENTRIES, f"expected at most {MAX_LINES} lines")

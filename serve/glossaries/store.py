@@ -164,11 +164,7 @@ class Glossaries:
             return _glossaries(connection, self._usable)
 
     def get(self, glossary_id: str) -> Glossary:
-        """Returns a glossary.
-
-        Raises:
-            GlossaryNotFoundError: if there is none with this id.
-        """
+        """Returns a glossary; raises GlossaryNotFoundError if there is none with this id."""
         with self._state.reading() as connection:
             return self._glossary(connection, glossary_id)
 

@@ -61,11 +61,7 @@ class ReloadedValue(Generic[T]):
 
 
 def read_file(setting: str, path: Path) -> bytes:
-    """Returns the content of a file.
-
-    Raises:
-        FileError: if the file cannot be read.
-    """
+    """Returns the content of a file; raises FileError if the file cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:

@@ -125,11 +125,7 @@ class ServerProcess:
                 time.sleep(POLL_SECONDS)
 
     def wait_for_interrupt(self) -> None:
-        """Waits for Ctrl-C.
-
-        Raises:
-            ServerProcessError: if the server ends first.
-        """
+        """Waits for Ctrl-C; raises ServerProcessError if the server ends first."""
         try:
             self._process.wait()
         except KeyboardInterrupt:

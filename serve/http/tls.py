@@ -82,11 +82,7 @@ class TlsLayer(SSLProtocol):
         self._app_protocol.resume_writing()
 
     async def handshake(self) -> None:
-        """Waits for the end of the handshake.
-
-        Raises:
-            OSError: if it fails or takes too long.
-        """
+        """Waits for the end of the handshake; raises OSError if it fails or takes too long."""
         try:
             await self._shaken
         except BaseException:

@@ -62,11 +62,7 @@ class KeyRing:
             self._file.refresh()
 
     async def refresh_stored(self) -> None:
-        """Reloads the keys of the database if one changed.
-
-        Raises:
-            NotReadyError: if the database does not answer.
-        """
+        """Reloads the keys of the database if one changed; raises NotReadyError if the database does not answer."""
         store = self._store
         if store is not None and await ask(store.revision) != self._revision:
             self._revision, self._stored = await ask(_load_stored, store)

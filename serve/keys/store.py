@@ -88,11 +88,7 @@ class KeyStore:
             return [_read(row) for row in connection.execute(select(_KEYS).order_by(_KEYS.c.name))]
 
     def get(self, name: str) -> Key:
-        """Returns the key of a name.
-
-        Raises:
-            NoSuchKeyError: if there is none.
-        """
+        """Returns the key of a name; raises NoSuchKeyError if there is none."""
         with self._state.reading() as connection:
             return _find(connection, name)
 

@@ -279,11 +279,7 @@ class LoopLibrary:
         return float(self.quick.dragoman_loop_seconds())
 
     def checked(self, status: int, library: ctypes.CDLL | None = None) -> bool:
-        """Returns whether a call returned 0 instead of 1.
-
-        Raises:
-            LoopError: if the call failed.
-        """
+        """Returns whether a call returned 0 instead of 1; raises LoopError if the call failed."""
         if status < 0:
             message: bytes = (library or self.quick).dragoman_loop_error()
             raise LoopError(message.decode(errors="replace"))
@@ -338,11 +334,7 @@ class Loop:
 
     @property
     def handle(self) -> c_void_p:
-        """The handle of the interface.
-
-        Raises:
-            LoopError: after `close`.
-        """
+        """The handle of the interface; raises LoopError after `close`."""
         if self._handle is None:
             raise LoopError("the loop is closed")
         return self._handle

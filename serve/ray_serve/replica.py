@@ -99,11 +99,7 @@ class ProxyCall:
         self._context.set_trailing_metadata(list(metadata))
 
     async def abort(self, code: StatusCode, details: str, metadata: Metadata) -> NoReturn:
-        """Ends the call.
-
-        Raises:
-            CallEndedError: always.
-        """
+        """Ends the call; raises CallEndedError always."""
         self._context.set_code(code)
         self._context.set_details(details)
         self.set_trailing_metadata(metadata)

@@ -103,11 +103,7 @@ class RaySettings(ServeSettings):
 
     @model_validator(mode="after")
     def check_whose(self) -> Self:
-        """Rejects settings without effect.
-
-        Raises:
-            ValueError: with their names.
-        """
+        """Rejects settings without effect; raises ValueError with their names."""
         idle = sorted(BROUGHT_BY_RAY & self.model_fields_set)
         if idle:
             raise ValueError(f"{', '.join(idle)}: not supported: Ray Serve replaces these settings")

@@ -35,11 +35,7 @@ class DetectedTexts:
     languages: Sequence[DetectedLanguage]
 
     async def translate(self, parts: Parts) -> TranslationResponse:
-        """Returns the translations of all texts.
-
-        Raises:
-            ServiceError: if a translation fails.
-        """
+        """Returns the translations of all texts; raises ServiceError if a translation fails."""
         return self._complete(parts, await translate_texts(parts, self._texts, self.request))
 
     async def stream(self, stream: Stream, parts: Parts) -> AsyncGenerator[TranslationDelta | TranslationResponse]:

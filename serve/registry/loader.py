@@ -133,11 +133,7 @@ class ModelLoader:
         self._folder = ModelFolder(settings.bundle)
 
     async def find(self) -> tuple[FoundBundle, ...]:
-        """Returns the current bundles.
-
-        Raises:
-            BundleError: as `ModelFolder.find`.
-        """
+        """Returns the current bundles; raises BundleError as `ModelFolder.find`."""
         return await self._within_limit(self._settings.bundle, run_in_daemon_thread(self._folder.find))
 
     async def open_all(self) -> list[ServedModel]:
@@ -177,11 +173,7 @@ class ModelLoader:
         return ServedModel(found.name, found.manifest_sha256, pipeline)
 
     async def _within_limit(self, path: Path, loading: Awaitable[T]) -> T:
-        """Waits for a part of a load.
-
-        Raises:
-            BundleError: if the part fails or takes too long.
-        """
+        """Waits for a part of a load; raises BundleError if the part fails or takes too long."""
         limit_seconds = self._settings.load_timeout_seconds
         try:
             async with asyncio.timeout(limit_seconds) as limit:

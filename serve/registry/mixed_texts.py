@@ -42,11 +42,7 @@ class Parts:
         self._sources: list[str] = []
 
     async def translate(self, part: TranslateRequest) -> tuple[Translation, ...]:
-        """Returns the translations of one part.
-
-        Raises:
-            ServiceError: if the translation fails.
-        """
+        """Returns the translations of one part; raises ServiceError if the translation fails."""
         response = await self._translate(part, self._record)
         self.add(part, response)
         return response.translations

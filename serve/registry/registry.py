@@ -230,11 +230,7 @@ class ModelRegistry:
         return self._served.get(name)
 
     def get(self, name: str) -> ServedModel:
-        """Returns the model of this name.
-
-        Raises:
-            ModelNotFoundError: if there is none.
-        """
+        """Returns the model of this name; raises ModelNotFoundError if there is none."""
         check_model(name, self._served)
         return self._served[name]
 

@@ -132,11 +132,7 @@ def _sources_of(target: str, offers: Offers) -> frozenset[str]:
 
 
 def check_model(name: str, names: Mapping[str, object]) -> None:
-    """Checks that a model has this name.
-
-    Raises:
-        ModelNotFoundError: with the existing names.
-    """
+    """Checks that a model has this name; raises ModelNotFoundError with the existing names."""
     if name not in names:
         raise ModelNotFoundError(f"model: {name[:64]!r}, expected one of {', '.join(names)}")
 

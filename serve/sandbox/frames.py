@@ -31,11 +31,7 @@ def frame(kind: bytes, content: bytes = b"") -> bytes:
 
 
 def read_header(header: bytes) -> tuple[bytes, int]:
-    """Returns kind and length of a frame.
-
-    Raises:
-        FrameError: if the kind is unknown.
-    """
+    """Returns kind and length of a frame; raises FrameError if the kind is unknown."""
     kind = header[:1]
     if kind not in KINDS:
         raise FrameError("unknown kind of frame")
@@ -72,11 +68,7 @@ class Decoder:
         self._pieces = list[bytes]()
 
     def decode(self, kind: bytes, content: bytes) -> list[Item]:
-        """Returns the items that a frame of items completes.
-
-        Raises:
-            FrameError: if the content is malformed.
-        """
+        """Returns the items that a frame of items completes; raises FrameError if the content is malformed."""
         if kind == JSON:
             items = decode_json(content)
             if not isinstance(items, list) or self._pieces:
@@ -91,11 +83,7 @@ class Decoder:
 
 
 def decode_json(content: bytes) -> Item:
-    """Returns a value from JSON.
-
-    Raises:
-        FrameError: if the content is malformed.
-    """
+    """Returns a value from JSON; raises FrameError if the content is malformed."""
     try:
         return json.loads(content.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:

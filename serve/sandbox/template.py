@@ -146,11 +146,7 @@ class Template:
                     self._report(call, "unavailable", f"no process for a parser starts: {error.strerror}")
 
     def _start(self, call: _Call) -> None:
-        """Gives a call to a worker.
-
-        Raises:
-            OSError: if none can be forked.
-        """
+        """Gives a call to a worker; raises OSError if none can be forked."""
         message = json.dumps([call.parser, asdict(call.limits)]).encode()
         worker = self._spare or self._fork()
         self._spare, self._can_fork_spare = None, True

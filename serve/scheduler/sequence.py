@@ -92,11 +92,7 @@ class DecodingSequence:
 
     @property
     def best(self) -> Hypothesis:
-        """The best translation of a finished sequence.
-
-        Raises:
-            IndexError: if it has none.
-        """
+        """The best translation of a finished sequence; raises IndexError if it has none."""
         return self.hypotheses[0]
 
     def abandonment(self, now_seconds: float) -> CancelledError | DeadlineExceededError | QueueTimeoutError | None:

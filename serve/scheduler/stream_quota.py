@@ -68,11 +68,7 @@ class StreamQuota:
         return reservation
 
     async def widen(self, reservation: Reservation, rows: int, stream: FairnessKey, deadline_seconds: float) -> None:
-        """Waits for more rows for a request that is inside.
-
-        Raises:
-            ServiceError: as `reserve`.
-        """
+        """Waits for more rows for a request that is inside; raises ServiceError as `reserve`."""
         # A request that waits for room holds none: otherwise two of them could deadlock.
         state = self._states[stream]
         reservation.resize(0)

@@ -101,11 +101,7 @@ class Supervisor:
         self._parsers = ParserHost()
 
     async def run(self) -> None:
-        """Serves until a signal.
-
-        Raises:
-            StartError: if a worker ends before all are ready.
-        """
+        """Serves until a signal; raises StartError if a worker ends before all are ready."""
         loop = asyncio.get_running_loop()
         for stop in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(stop, self._stop)

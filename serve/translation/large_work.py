@@ -122,11 +122,7 @@ class Steps:
         self._pace = Pace()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Returns the result of a function.
-
-        Raises:
-            DeadlineExceededError: if it does not end before the deadline.
-        """
+        """Returns the result of a function; raises DeadlineExceededError if it does not end before the deadline."""
         if not self._short:
             return await run_part(self._deadline_seconds, function, *args, **kwargs)
         await self._pace.keep()

@@ -229,11 +229,7 @@ class RequestLimits:
         return prepared
 
     def read_texts(self, request: TranslateRequest) -> tuple[TextRequest, ...]:
-        """Returns the texts with their prefixes.
-
-        Raises:
-            InvalidRequestError: naming the first invalid one.
-        """
+        """Returns the texts with their prefixes; raises InvalidRequestError naming the first invalid one."""
         texts, prefixes = request.text, request.target_prefix
         self._check_count("text", len(texts))
         if len(prefixes) not in (0, len(texts)):

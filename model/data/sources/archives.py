@@ -38,11 +38,7 @@ Wanted = Callable[[str], object]
 
 
 def read_members(path: Path, wanted: Wanted) -> Iterator[Member]:
-    """Yields the files of a folder or an archive whose paths are wanted.
-
-    Raises:
-        SourceError: if it cannot be read.
-    """
+    """Yields the files of a folder or an archive whose paths are wanted; raises SourceError if it cannot be read."""
     try:
         if path.is_dir():
             names = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())

@@ -194,11 +194,7 @@ def check_formality(parameters: Parameters, target: str) -> None:
 
 
 def glossary_ids(parameters: Parameters) -> tuple[str, ...]:
-    """Returns the ids of the glossaries of a request.
-
-    Raises:
-        HTTPException: if they are invalid.
-    """
+    """Returns the ids of the glossaries of a request; raises HTTPException if they are invalid."""
     one, several = _single(parameters, "glossary_id"), _tag_names(parameters, "glossary_ids")
     if one and several:
         raise refuse("Only one of 'glossary_id' and 'glossary_ids' may be specified.")

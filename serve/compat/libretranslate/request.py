@@ -54,11 +54,7 @@ def unavailable(source: str, target: str) -> HTTPException:
 
 
 def required(parameters: Parameters, name: str) -> str:
-    """Returns a text that must not be empty.
-
-    Raises:
-        HTTPException: if it is missing or not a text.
-    """
+    """Returns a text that must not be empty; raises HTTPException if it is missing or not a text."""
     value = parameters.first(name)
     if not value:
         raise missing(name)
@@ -106,11 +102,7 @@ class TranslateParameters:
 
     @classmethod
     def parse(cls, parameters: Parameters, max_alternatives: int) -> "TranslateParameters":
-        """Returns the parameters.
-
-        Raises:
-            HTTPException: for the first missing or invalid one.
-        """
+        """Returns the parameters; raises HTTPException for the first missing or invalid one."""
         texts, batch = _texts(parameters)
         source, target = required(parameters, "source"), required(parameters, "target")
         alternatives = _alternatives(parameters.first("alternatives"), max_alternatives)

@@ -321,11 +321,7 @@ class OpenInference:
         return self._lifecycle.unready_reason() is None
 
     def status(self, name: str, version: str = "") -> ModelStatus:
-        """Returns the status of one model.
-
-        Raises:
-            ModelNotFoundError: if the model or version does not exist.
-        """
+        """Returns the status of one model; raises ModelNotFoundError if the model or version does not exist."""
         return self._status(self._find(name, version))
 
     def statuses(self) -> list[ModelStatus]:

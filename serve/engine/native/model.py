@@ -31,11 +31,7 @@ def _why_no_kernels() -> str:
 
 @cache
 def loop_library() -> LoopLibrary:
-    """Returns the library of this installation.
-
-    Raises:
-        LoopError: if there is none.
-    """
+    """Returns the library of this installation; raises LoopError if there is none."""
     path = library_path()
     if path is None:
         raise LoopError("there is no native library")
@@ -43,11 +39,7 @@ def loop_library() -> LoopLibrary:
 
 
 def open_model(bundle: Bundle, threads: int) -> LoopModel:
-    """Opens the sessions of a bundle with native graphs.
-
-    Raises:
-        BundleError: if ONNX Runtime rejects a graph.
-    """
+    """Opens the sessions of a bundle with native graphs; raises BundleError if ONNX Runtime rejects a graph."""
     manifest, folder = bundle.manifest, bundle.folder
     if manifest.cache is None:
         raise BundleError(f"{folder}: expected native graphs")

@@ -105,11 +105,7 @@ class Tree:
 
 
 def build_tree(text: str, tokens: Sequence[Token], options: MarkupOptions) -> Tree:
-    """Returns the elements of a document.
-
-    Raises:
-        MarkupError: if elements are nested too deep.
-    """
+    """Returns the elements of a document; raises MarkupError if elements are nested too deep."""
     html = options.format == "html"
     tree = Tree([Element("", NONE, len(tokens), NONE)], [])
     levels = [ROOT]

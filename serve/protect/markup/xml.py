@@ -58,11 +58,7 @@ def xml_tokens(text: str) -> Iterator[Token]:
 
 
 def check_xml(text: str) -> None:
-    """Checks that a text is well-formed.
-
-    Raises:
-        MarkupError: naming the first fault.
-    """
+    """Checks that a text is well-formed; raises MarkupError naming the first fault."""
     document = _PROLOG.match(text) is not None
     before, after = ("", "") if document else (_ROOT, _ROOT_END)
     # The encoding is given: the declaration of a document does not count once it is text.
