@@ -13,7 +13,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from benchmarks.harness.feature import open_service, service_options_of, show, translate
+from benchmarks.harness.feature import open_service, service_options_of, show, translate_all
 from dragoman.model.data.corpus import read_corpus
 from dragoman.serve.translation.response import Translation
 
@@ -34,17 +34,13 @@ def without_placeholders(text: str) -> str:
     return " ".join(_FOUND.sub(" ", text).split())
 
 
-async def translate_all(
-    bundle: Path, texts: Sequence[str], languages: tuple[str, str], kinds: Sequence[str]
-) -> list[Translation]:
-    """Returns the translations of texts with placeholders of these kinds."""
-    translations = list[Translation]()
+async def translate_twice(
+    bundle: Path, texts: Sequence[str], plain: Sequence[str], languages: tuple[str, str]
+) -> tuple[list[Translation], list[Translation]]:
+    """Returns the translations of texts with placeholders, and of the same texts without them."""
     async with open_service(bundle) as dispatcher:
-        for first in range(0, len(texts), 32):
-            part = texts[first : first + 32]
-            response = await translate(dispatcher, part, languages, placeholders=tuple(kinds))
-            translations += response.translations
-    return translations
+        found = await translate_all(dispatcher, texts, languages, placeholders=("all",))
+        return found, await translate_all(dispatcher, plain, languages)
 
 
 def main() -> None:
@@ -58,8 +54,7 @@ def main() -> None:
     chosen = (pairs * (1 + options.texts // len(pairs)))[: options.texts]
     plain, references = [source for source, _ in chosen], [target for _, target in chosen]
     texts = [with_placeholders(text, random_numbers) for text in plain]
-    found = asyncio.run(translate_all(options.bundle, texts, corpus.languages, ["all"]))
-    without = asyncio.run(translate_all(options.bundle, plain, corpus.languages, []))
+    found, without = asyncio.run(translate_twice(options.bundle, texts, plain, corpus.languages))
     kept = [
         Counter(_FOUND.findall(text)) == Counter(_FOUND.findall(each.text))
         for text, each in zip(texts, found, strict=True)

@@ -14,7 +14,10 @@ from dragoman.serve.observability.logs import RequestRecord, configure_logs
 from dragoman.serve.registry.dispatcher import Dispatcher
 from dragoman.serve.settings import ServeSettings
 from dragoman.serve.translation.request import TranslateRequest
-from dragoman.serve.translation.response import TranslationResponse
+from dragoman.serve.translation.response import Translation, TranslationResponse
+
+# Texts of one request.
+MAX_TEXTS = 32
 
 
 def options_of(document: str | None) -> argparse.ArgumentParser:
@@ -47,6 +50,17 @@ async def translate(
     source, target = languages
     request = TranslateRequest(text=tuple(texts), source_language=source, target_language=target, **fields)
     return await dispatcher.translate(request, RequestRecord("local"))
+
+
+async def translate_all(
+    dispatcher: Dispatcher, texts: Sequence[str], languages: tuple[str, str], **fields: Any
+) -> list[Translation]:
+    """Returns the translations of any number of texts."""
+    translations = list[Translation]()
+    for first in range(0, len(texts), MAX_TEXTS):
+        part = texts[first : first + MAX_TEXTS]
+        translations += (await translate(dispatcher, part, languages, **fields)).translations
+    return translations
 
 
 def show(outcomes: Sequence[Mapping[str, Any]], formats: Mapping[str, str]) -> None:

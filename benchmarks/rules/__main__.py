@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.feature import open_service, show, translate
+from benchmarks.harness.feature import open_service, show, translate_all
 from benchmarks.rules.texts import Case, MessageGrammar, bounded_cases, short_texts
 from dragoman.serve.protect.alignment import is_word
 from dragoman.serve.protect.markup.sentences import has_letter_outside
@@ -29,7 +29,6 @@ from dragoman.serve.translation.response import Translation
 
 ROOT = Path(__file__).parents[2]
 STRUCTURE = Path(__file__).with_name("structure.mjs")
-MAX_TEXTS = 32
 MAX_LENGTH_RATIO = 4
 _FINDER = Finder(KINDS)
 
@@ -63,17 +62,6 @@ class Outcome:
             "broken": len(self.broken),
             "untranslated": self.untranslated,
         }
-
-
-async def translate_all(
-    dispatcher: Dispatcher, texts: Sequence[str], languages: tuple[str, str], **fields: Any
-) -> list[Translation]:
-    """Returns the translations of texts."""
-    translations = list[Translation]()
-    for first in range(0, len(texts), MAX_TEXTS):
-        part = texts[first : first + MAX_TEXTS]
-        translations += (await translate(dispatcher, part, languages, **fields)).translations
-    return translations
 
 
 def is_bounded(case: Case, translation: Translation) -> bool:

@@ -5,7 +5,7 @@ verifies. Sums are exact in the graph and rounded here, and an activation near a
 side. The two therefore agree within rounding, not bit by bit.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -19,7 +19,7 @@ from dragoman.model.data.batches import pad
 from dragoman.model.network.attention import KeysValues, MultiHeadAttention, attention_weights
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.network.translation_model import DecoderState, TranslationModel
-from dragoman.model.search import Generated, generate_beam, generate_greedy
+from dragoman.model.search import generate_beam, generate_greedy
 from dragoman.serve.bundle.manifest import Manifest
 
 LEVELS = 127  # on either side of zero
@@ -134,22 +134,13 @@ class Reference:
         advance: Callable[[int], object],
     ) -> list[Answer]:
         """Returns the best translation of each source; beam size 1 is greedy search."""
-        return [
-            Answer(generated.target_ids, generated.score)
-            for generated in self._generate(sources, beam_size, length_penalty, advance)
-        ]
-
-    def _generate(
-        self,
-        sources: Sequence[tuple[int, ...]],
-        beam_size: int,
-        length_penalty: float,
-        advance: Callable[[int], object],
-    ) -> Iterator[Generated]:
+        answers = list[Answer]()
         for start in range(0, len(sources), BATCH_ROWS):
             batch = sources[start : start + BATCH_ROWS]
             if beam_size == 1:
-                yield from generate_greedy(self._model, batch)
+                generated = generate_greedy(self._model, batch)
             else:
-                yield from generate_beam(self._model, batch, beam_size, length_penalty)
+                generated = generate_beam(self._model, batch, beam_size, length_penalty)
+            answers += [Answer(each.target_ids, each.score) for each in generated]
             advance(len(batch))
+        return answers
