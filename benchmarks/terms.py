@@ -197,9 +197,9 @@ async def measure(bundle: Path, data: str, folder: Path | None) -> list[Outcome]
     outcomes = list[Outcome]()
     async with open_service(bundle) as dispatcher:
         await ask(dispatcher, "warm-up", sentences[:50], "none", validation.languages)
-        for question, asked in questions.items():
+        for question, requested in questions.items():
             for way in WAYS:
-                outcomes.append(await ask(dispatcher, question, asked, way, validation.languages))
+                outcomes.append(await ask(dispatcher, question, requested, way, validation.languages))
     return outcomes
 
 

@@ -50,9 +50,9 @@ class DetectedTexts:
         for index, text in enumerate(self.request.text):
             if index not in translated:
                 yield TranslationDelta(text_index=index, text=text, target_tokens=0, finish_reason=FinishReason.EOS)
-        for asked, indices in groups:
+        for part, indices in groups:
             with renumbered_errors(indices):
-                async with aclosing(parts.stream(stream, asked, indices)) as deltas:
+                async with aclosing(parts.stream(stream, part, indices)) as deltas:
                     async for delta in deltas:
                         yield delta
             for index, translation in zip(indices, parts.responses[-1].translations, strict=True):

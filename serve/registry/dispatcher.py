@@ -163,7 +163,9 @@ class Dispatcher:
             ServiceError: if reading fails.
         """
         return await self._read(
-            request, record, lambda translator, asked: translator.attend(asked, request.layer, request.head)
+            request,
+            record,
+            lambda translator, model_request: translator.attend(model_request, request.layer, request.head),
         )
 
     async def _read(
@@ -253,8 +255,8 @@ class Dispatcher:
         markup = request.format not in ("", PLAIN)
         candidates = (*sources, target)
         found = await detect_languages(request.text, candidates, deadline_seconds, markup=markup)
-        asked = request._replace(target_language=target, source_detected=True, deadline_seconds=deadline_seconds)
-        return DetectedTexts(asked, [best_guess(each, candidates) for each in found])
+        requested = request._replace(target_language=target, source_detected=True, deadline_seconds=deadline_seconds)
+        return DetectedTexts(requested, [best_guess(each, candidates) for each in found])
 
     def _widest_limits(self) -> RequestLimits:
         """Returns limits that refuse only what each model refuses."""
@@ -336,9 +338,9 @@ class Dispatcher:
         response = await first.pipeline.translator.translate(prepared_first, reserved[0])
         between = Pivot(first_hop.direction.target, first.name)
         with pivot.explained(between.language):
-            asked = pivot.ask_last(request_last, response)
+            request_last = pivot.ask_last(request_last, response)
             followed = [follow_terms(each.terms or (), terms) for each in response.translations] if indexes else ()
-            prepared_last = last.pipeline.limits.prepare(asked, last_hop.direction, deadline_seconds, followed)
+            prepared_last = last.pipeline.limits.prepare(request_last, last_hop.direction, deadline_seconds, followed)
         return PreparedTranslation(last, prepared_last, (response, between), reserved.get(1))
 
 

@@ -87,9 +87,9 @@ async def translate_texts(
         ServiceError: if a translation fails; an error of a text has its number in `texts`.
     """
     translations: list[Translation | None] = [None] * len(texts)
-    for asked, indices in split_languages(texts, request):
+    for part, indices in split_languages(texts, request):
         with renumbered_errors(indices):
-            found = await parts.translate(asked)
+            found = await parts.translate(part)
         for index, translation in zip(indices, found, strict=True):
             translations[index] = translation
     return translations

@@ -62,8 +62,8 @@ class HttpTexts:
 
     async def translate(self, request: Request) -> Response:
         """Translates each text independently of the others."""
-        asked = await self._receive_texts(request)
-        return await _answer(request, self._dispatcher.translate(asked, record_of(request)), _TRANSLATIONS)
+        requested = await self._receive_texts(request)
+        return await _answer(request, self._dispatcher.translate(requested, record_of(request)), _TRANSLATIONS)
 
     async def translate_stream(self, request: Request) -> Response:
         """The deltas of a text, in order, form its translation. The last event holds what `/v1/translate` returns.
@@ -71,20 +71,22 @@ class HttpTexts:
         With `beam_size` or `hypotheses` above 1, a translation is one delta. An error before the first event sets the
         HTTP status; a later error is an event.
         """
-        asked = await self._receive_texts(request)
-        return await EventStream.begin(request, self._dispatcher.stream(asked, record_of(request)), TRANSLATION_EVENTS)
+        requested = await self._receive_texts(request)
+        return await EventStream.begin(
+            request, self._dispatcher.stream(requested, record_of(request)), TRANSLATION_EVENTS
+        )
 
     async def score(self, request: Request) -> Response:
         """Scores each translation by forced decoding."""
         body, deadline_seconds = await self._receive(request, ScoreBody)
-        asked = ScoreRequest(**{**vars(body), "pairs": body.texts}, deadline_seconds=deadline_seconds)
-        return await _answer(request, self._dispatcher.score(asked, record_of(request)), _SCORES)
+        requested = ScoreRequest(**{**vars(body), "pairs": body.texts}, deadline_seconds=deadline_seconds)
+        return await _answer(request, self._dispatcher.score(requested, record_of(request)), _SCORES)
 
     async def attend(self, request: Request) -> Response:
         """Reads the attention by forced decoding. The response has the numbers of `layers` and `heads`."""
         body, deadline_seconds = await self._receive(request, AttentionBody)
-        asked = AttentionRequest(**{**vars(body), "pairs": body.texts}, deadline_seconds=deadline_seconds)
-        return await _answer(request, self._dispatcher.attend(asked, record_of(request)), _ATTENTIONS)
+        requested = AttentionRequest(**{**vars(body), "pairs": body.texts}, deadline_seconds=deadline_seconds)
+        return await _answer(request, self._dispatcher.attend(requested, record_of(request)), _ATTENTIONS)
 
     async def detect(self, request: Request) -> Response:
         """Detects the language of each text independently of the others. Reads the start of long texts."""

@@ -47,7 +47,7 @@ class NativeSessions(HostSessions):
 
     @classmethod
     def _open_others(cls, bundle: Bundle, threads: int, weights: SharedWeights, *, aligned: bool) -> dict[str, Any]:
-        del weights, aligned  # one decoder returns alignments if it is asked to
+        del weights, aligned  # one decoder returns alignments if the call requests them
         return {"choose": open_session(bundle.choose_path, shared_options(threads, {}))}
 
     def runtime(self, slots: int) -> "NativeRuntime":

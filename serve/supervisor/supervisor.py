@@ -35,8 +35,8 @@ FIRST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 30.0
 # A worker that served so long ended by itself; earlier ends count.
 STEADY_SECONDS = 60.0
-# A worker that serves is asked so often whether its event loop runs. One answer may be late, because all processes may
-# have been frozen for a while.
+# How often the supervisor checks whether the event loop of a worker that serves runs. One answer may be late, because
+# all processes may have been frozen for a while.
 PING_SECONDS = 5.0
 MAX_MISSED_PINGS = 2
 # Beyond lame duck and drain: time for a worker to close its connections and stop its engines.

@@ -70,9 +70,9 @@ def selectors(expression: str) -> list[tuple[str, str]]:
 def test_metrics_and_label_values_are_those_of_a_server(
     origin: str, expression: str, series: dict[str, dict[str, set[str]]]
 ) -> None:
-    asked = selectors(expression)
-    assert asked, f"{origin} asks for no metric"
-    for name, matchers in asked:
+    requested = selectors(expression)
+    assert requested, f"{origin} asks for no metric"
+    for name, matchers in requested:
         assert name in series.keys() | OF_PROMETHEUS
         for label, operator, value in re.findall(r'(\w+)(=~|=)"([^"]*)"', matchers):
             if label not in LABELS_OF_PROMETHEUS:

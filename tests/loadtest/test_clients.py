@@ -64,11 +64,11 @@ class Servicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> AsyncIterator[TranslateManyResponse]:
         """Answers three requests in reverse order: one with an error, one with a result; then the stream ends."""
         await context.send_initial_metadata(())
-        asked = [await anext(request_iterator) for _ in range(3)]
+        requested = [await anext(request_iterator) for _ in range(3)]
         full = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
-        yield TranslateManyResponse(id=asked[2].id, error=full)
+        yield TranslateManyResponse(id=requested[2].id, error=full)
         translation = Translation(finish_reason=FINISH_REASON_EOS)
-        yield TranslateManyResponse(id=asked[1].id, response=TranslateResponse(translations=[translation]))
+        yield TranslateManyResponse(id=requested[1].id, response=TranslateResponse(translations=[translation]))
 
 
 @asynccontextmanager

@@ -134,14 +134,14 @@ def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
 
     took: list[int] = []
     others: list[DecodingSequence] = []
-    asked: list[tuple[int, DecodingSequence]] = []
+    requested: list[tuple[int, DecodingSequence]] = []
     for step in range(600):
         if all(sequence.hypotheses for sequence in others):
             others = submit(texts)
-        asked += [(step, submit(1)[0]) for _ in range(chance.poisson(0.64))]
+        requested += [(step, submit(1)[0]) for _ in range(chance.poisson(0.64))]
         bench.step()
-        took += [step + 1 - asked_at for asked_at, sequence in asked if sequence.hypotheses]
-        asked = [(asked_at, sequence) for asked_at, sequence in asked if not sequence.hypotheses]
+        took += [step + 1 - requested_at for requested_at, sequence in requested if sequence.hypotheses]
+        requested = [(requested_at, sequence) for requested_at, sequence in requested if not sequence.hypotheses]
     return took
 
 

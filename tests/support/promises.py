@@ -201,8 +201,8 @@ def add_row(record_property: Callable[[str, object], None]) -> AddRow:
 @pytest.fixture
 def thorough(pytestconfig: pytest.Config) -> bool:
     """Whether to run as many rounds as the catalog states, instead of a quick run."""
-    asked: bool = pytestconfig.getoption("thorough")
-    return asked
+    requested: bool = pytestconfig.getoption("thorough")
+    return requested
 
 
 @pytest.fixture

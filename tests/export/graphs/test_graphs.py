@@ -145,10 +145,10 @@ def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
     for position in range(9):
         column = np.random.default_rng(position).integers(4, model.vocabulary_size, size=ROWS)
         # The last runtime computes alignments in some steps only.
-        asked = (False, True, position % 2 == 0)
+        requested = (False, True, position % 2 == 0)
         steps = [
             logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths, aligned=aligned)
-            for runtime, aligned in zip(runtimes, asked, strict=True)
+            for runtime, aligned in zip(runtimes, requested, strict=True)
         ]
         assert len({step.tobytes() for step in steps}) == 1
     assert runtimes[0].alignments.size == 0

@@ -141,17 +141,17 @@ def test_a_resumed_stream_needs_only_the_starts_of_the_epochs(first: int) -> Non
     """It does not segment earlier epochs again."""
     unbroken = BatchStream(growing_pairs, 40, seed=1)
     expected = list(islice(unbroken, first + 5))[first:]
-    asked: list[int] = []
+    requested: list[int] = []
 
     def pairs_of_epoch(epoch: int) -> TokenizedPairs:
-        asked.append(epoch)
+        requested.append(epoch)
         return growing_pairs(epoch)
 
     resumed = BatchStream(pairs_of_epoch, 40, seed=1)
     resumed.epoch_starts = unbroken.epoch_starts
     resumed.first_batch = first
     assert same(list(islice(resumed, 5)), expected)
-    assert all(start + 1 > first for start in unbroken.epoch_starts[asked[0] + 1 :][:1])
+    assert all(start + 1 > first for start in unbroken.epoch_starts[requested[0] + 1 :][:1])
 
 
 def test_processes_that_train_together_share_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,10 +164,10 @@ def test_an_exit_of_the_iterator_leaves_the_blocking_client_usable(live: LiveSer
 
 
 def test_closing_the_blocking_client_ends_calls_that_wait_for_items(live: LiveService) -> None:
-    asked, ended, release = threading.Event(), threading.Event(), threading.Event()
+    requested, ended, release = threading.Event(), threading.Event(), threading.Event()
 
     def items() -> Iterator[str]:
-        asked.set()
+        requested.set()
         release.wait(WAIT_SECONDS)
         yield from ()
 
@@ -179,7 +179,7 @@ def test_closing_the_blocking_client_ends_calls_that_wait_for_items(live: LiveSe
     with TranslationClient.open(live.grpc_target, PATIENT) as client:
         calling = threading.Thread(target=call, args=(client,))
         calling.start()
-        assert asked.wait(WAIT_SECONDS)
+        assert requested.wait(WAIT_SECONDS)
     assert ended.wait(WAIT_SECONDS)
     release.set()
     calling.join(WAIT_SECONDS)

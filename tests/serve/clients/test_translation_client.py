@@ -143,12 +143,12 @@ def closed_port() -> str:
 
 
 @pytest.mark.parametrize(
-    ("method", "asked"),
+    ("method", "requested"),
     [("translate", "a"), ("stream", "a"), ("score", [("a", "b")]), ("translate_many", ["a"])],
 )
-def test_an_unreachable_server_is_unavailable(ask: Ask, method: str, asked: Any) -> None:
+def test_an_unreachable_server_is_unavailable(ask: Ask, method: str, requested: Any) -> None:
     with pytest.raises(UnavailableError):
-        ask(closed_port(), IMPATIENT, method, asked)
+        ask(closed_port(), IMPATIENT, method, requested)
 
 
 def test_a_client_can_wait_for_a_server(ask: Ask) -> None:

@@ -42,7 +42,7 @@ def test_a_server_is_asked_at_its_own_address(bundle_path: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("host", "asked"),
+    ("host", "requested"),
     [
         ("0.0.0.0", "127.0.0.1"),  # noqa: S104 - on a free port, for a moment
         ("::", "127.0.0.1"),
@@ -50,13 +50,13 @@ def test_a_server_is_asked_at_its_own_address(bundle_path: Path, tmp_path: Path)
         ("127.1.2.3", "127.1.2.3"),
     ],
 )
-def test_an_address_is_that_of_the_socket_or_the_loopback_for_all(host: str, asked: str) -> None:
+def test_an_address_is_that_of_the_socket_or_the_loopback_for_all(host: str, requested: str) -> None:
     try:
         listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError:
         pytest.skip(f"this machine has no address {host}")
     with listener:
-        assert (asked, listener.getsockname()[1]) in listening_addresses(OWN)
+        assert (requested, listener.getsockname()[1]) in listening_addresses(OWN)
 
 
 def test_only_ports_of_the_process_count() -> None:

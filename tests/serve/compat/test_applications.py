@@ -32,13 +32,13 @@ def as_libretranslate(live: LiveService, body: dict[str, Any]) -> Any:
 def test_mastodon_translates_a_post(served: LiveService) -> None:
     languages = served.get("/languages").json()
     assert {each["code"]: each["targets"] for each in languages}["en"] == ["de", "en"]
-    asked = {"q": ["<p>ab ba</p>", "c"], "source": "auto", "target": "de", "format": "html"}
-    answer = as_libretranslate(served, asked)
+    requested = {"q": ["<p>ab ba</p>", "c"], "source": "auto", "target": "de", "format": "html"}
+    answer = as_libretranslate(served, requested)
     assert len(answer["translatedText"]) == 2
     assert answer["translatedText"][0].startswith("<p>")
     assert [set(each) for each in answer["detectedLanguage"]] == [{"confidence", "language"}] * 2
     # It reads 429 as too many requests and 403 as a used quota.
-    assert served.post({**asked, "api_key": "wrong"}, path="/translate").status_code == 403
+    assert served.post({**requested, "api_key": "wrong"}, path="/translate").status_code == 403
 
 
 def test_mastodon_translates_a_post_over_deepl(served: LiveService) -> None:
@@ -71,7 +71,7 @@ def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: Liv
         assert client.post("/v2/glossaries", json=new).status_code == 201
         listed = client.get("/v2/glossaries").json()["glossaries"]
         glossary = {each["name"]: each["glossary_id"] for each in listed}["weblate:1"]
-        asked = {
+        requested = {
             "text": ['ab <x id="3"></x> ba', "b"],
             "source_lang": "EN",
             "target_lang": "DE",
@@ -82,7 +82,7 @@ def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: Liv
             "glossary_id": glossary,
             "model_type": "prefer_quality_optimized",
         }
-        texts = [each["text"] for each in client.post("/v2/translate", json=asked).json()["translations"]]
+        texts = [each["text"] for each in client.post("/v2/translate", json=requested).json()["translations"]]
         assert '<x id="3"></x>' in texts[0]
         assert "dcd" in texts[1]
         assert client.delete(f"/v2/glossaries/{glossary}").status_code == 204

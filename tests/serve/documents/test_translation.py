@@ -66,11 +66,11 @@ class Shouted:
 
 
 async def test_a_segment_is_translated_once_and_a_long_one_in_parts() -> None:
-    asked = list[str]()
+    requested = list[str]()
     reports = list[None]()
 
     async def translate(segment: Segment) -> str:
-        asked.append(segment.text)
+        requested.append(segment.text)
         return segment.text.upper()
 
     segments = [Segment("one"), Segment(LONG.strip()), Segment("one"), Segment(LONG, "xml")]
@@ -78,9 +78,9 @@ async def test_a_segment_is_translated_once_and_a_long_one_in_parts() -> None:
     translations = await translate_segments(distinct.segments, translate, 3, lambda: reports.append(None))
     assert distinct.write(translations).decode() == "|".join(each.text.upper() for each in segments)
     assert distinct.characters == sum(len(each.text) for each in segments)
-    assert (asked.count("one"), len(reports)) == (1, distinct.parts)
+    assert (requested.count("one"), len(reports)) == (1, distinct.parts)
     assert distinct.parts > len(segments)
-    assert max(map(len, asked)) <= PART_CHARACTERS
+    assert max(map(len, requested)) <= PART_CHARACTERS
 
 
 TEXTS = st.text("ab. \0<\u3002\f", max_size=8) | st.sampled_from(["A man runs. ", "x" * 700, " ", LONG])
@@ -94,18 +94,18 @@ ITEMS = st.tuples(st.sampled_from(ItemKind), TEXTS).map(lambda each: Item(*each,
 @example([Item(ItemKind.KEPT, "y", "&" * 150)] * 20 + [Item(ItemKind.TEXT, "a")])
 async def test_parts_of_a_text_with_tags_have_both_tags_of_each_element(items: list[Item]) -> None:
     inline = Inline.of(items)
-    asked = list[str]()
+    requested = list[str]()
 
     async def translate(segment: Segment) -> str:
-        asked.append(segment.text)
+        requested.append(segment.text)
         return segment.text
 
     (translation,) = await translate_segments([inline.segment], translate, 1, int)
     assert translation == inline.segment.text
     assert "".join(item.raw for item in inline.read(translation)) == "".join(item.raw for item in inline.items)
     if inline.segment.format == "xml":
-        assert max(map(len, asked), default=0) <= PART_CHARACTERS
-        for text in asked:
+        assert max(map(len, requested), default=0) <= PART_CHARACTERS
+        for text in requested:
             check_xml(text)
 
 

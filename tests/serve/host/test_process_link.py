@@ -39,11 +39,11 @@ def test_the_end_of_the_other_side_fails_open_and_later_questions() -> None:
         end, other = socket.socketpair()
         link = ProcessLink(end, never)
         running = asyncio.create_task(link.run())
-        asked = asyncio.create_task(link.ask("a"))
+        requested = asyncio.create_task(link.ask("a"))
         await asyncio.sleep(0)
         other.close()
         with pytest.raises(LinkClosedError):
-            await asked
+            await requested
         await running
         assert link.closed.is_set()
         with pytest.raises(LinkClosedError):

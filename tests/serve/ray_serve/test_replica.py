@@ -137,7 +137,7 @@ def run(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Path, letters: Tokenizer) -> None:
     """The model has only letters, so that any translation can be scored."""
     pair = TextPair(text="ab ba", translation="ba")
-    asked: dict[str, tuple[ProtoMessage, type]] = {
+    requested: dict[str, tuple[ProtoMessage, type]] = {
         "Translate": (TranslateRequest(text=["ab"]), TranslateResponse),
         "Score": (ScoreRequest(pairs=[pair]), ScoreResponse),
         "Detect": (DetectRequest(text=["ab"]), DetectResponse),
@@ -146,12 +146,12 @@ async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Pat
     }
     bundle = put_bundle(tmp_path / "letters", letters, direction("en-de", 7))
     async with run(FiniteModel(4), bundle=bundle.parent) as started:
-        for method, (request, answer) in asked.items():
+        for method, (request, answer) in requested.items():
             given = await getattr(started.replica, method)(request.SerializeToString(), Context())
             assert isinstance(given, answer)
         streamed = [each async for each in started.replica.TranslateStream(GOOD, Context())]
     assert streamed[-1].HasField("result")
-    assert asked.keys() | {"TranslateStream"} == METHODS.keys()
+    assert requested.keys() | {"TranslateStream"} == METHODS.keys()
 
 
 def test_the_proxy_gets_the_methods_of_the_service_as_bytes() -> None:

@@ -58,8 +58,8 @@ def load_of(live: LiveService, model: str) -> float:
 def hold(live: LiveService, models: dict[str, GatedModel], pool: ThreadPoolExecutor, count: int) -> list[Any]:
     """Blocks the second model with requests of its own."""
     models["second"].gate.clear()
-    asked = {"text": LONG_TEXT, "model": "second"}
-    occupied = [pool.submit(live.post, asked) for _ in range(count)]
+    requested = {"text": LONG_TEXT, "model": "second"}
+    occupied = [pool.submit(live.post, requested) for _ in range(count)]
     eventually(lambda: load_of(live, "second") == count)
     return occupied
 
@@ -101,14 +101,14 @@ def test_places_in_the_second_model_are_reserved_while_the_first_translates(
 ) -> None:
     models["first"].gate.clear()
     with ThreadPoolExecutor() as pool:
-        asked = pool.submit(live.post, LONG)
+        requested = pool.submit(live.post, LONG)
         eventually(lambda: load_of(live, "first") == 1)
         occupied = hold(live, models, pool, ROOM - 1)
         assert live.post({"text": "alpha.", "model": "second"}).json()["reason"] == "queue_full"
         models["first"].gate.set()
         eventually(lambda: load_of(live, "second") == ROOM)
         models["second"].gate.set()
-        assert {answer.result().status_code for answer in [asked, *occupied]} == {200}
+        assert {answer.result().status_code for answer in [requested, *occupied]} == {200}
 
 
 @pytest.mark.promise("R18")

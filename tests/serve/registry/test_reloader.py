@@ -267,12 +267,12 @@ def test_a_replaced_model_is_stopped_once_if_the_service_stops_with_its_last_req
 def test_a_service_that_is_stopped_during_a_reload_ends(folder: Path, tokenizer: Tokenizer, slow: GatedModel) -> None:
     with run(folder, by_name({"c": slow})) as (live, pool):
         put_bundle(folder / "c", tokenizer, direction("en-fr"))
-        asked = pool.submit(live.post, path=PATH, headers=HEADERS)
+        requested = pool.submit(live.post, path=PATH, headers=HEADERS)
         assert slow.stepping.wait(WAIT_SECONDS)
         live.stop()
         eventually(lambda: live.service.lifecycle.leaving)
         slow.gate.set()
-        assert asked.result(WAIT_SECONDS).status_code in (200, 503)
+        assert requested.result(WAIT_SECONDS).status_code in (200, 503)
         live.join()
 
 

@@ -164,15 +164,15 @@ def test_markup_is_not_read_to_detect(letters_live: LiveService) -> None:
 
 
 def test_languages_are_detected_without_a_translation(served: LiveService) -> None:
-    asked = [DE, EMOJI, "", CS]
-    detections = served.post({"text": asked}, path="/v1/detect").json()["detections"]
+    requested = [DE, EMOJI, "", CS]
+    detections = served.post({"text": requested}, path="/v1/detect").json()["detections"]
     found = [[each["code"] for each in detection["languages"][:1]] for detection in detections]
     assert found == [["de"], [], [], ["cs"]]
     assert all(each["confidence"] > 0.9 for index in (0, 3) for each in detections[index]["languages"][:1])
-    message = served.stub("Detect", DetectRequest(text=asked), DetectResponse)
+    message = served.stub("Detect", DetectRequest(text=requested), DetectResponse)
     assert [[each.code for each in detection.languages[:1]] for detection in message.detections] == found
     with TranslationClient.open(served.grpc_target) as client:
-        assert [each.languages[:1] for each in client.detect(asked).detections][1:3] == [(), ()]
+        assert [each.languages[:1] for each in client.detect(requested).detections][1:3] == [(), ()]
         translation = client.translate(FR, source_language="auto", target_language="de").translations[0]
     assert translation.detected_language is not None
     assert translation.detected_language.code == "fr"
@@ -234,12 +234,12 @@ def test_a_request_of_several_languages_is_answered_as_a_whole_while_the_server_
         whole = live.post({"text": [EN, FR], **AUTO}).json()["translations"]
         first = models["en-de"]
         first.gate.clear()
-        asked = pool.submit(live.post, {"text": [EN, FR], **AUTO}, path=path)
+        requested = pool.submit(live.post, {"text": [EN, FR], **AUTO}, path=path)
         eventually(lambda: live.metric("sequences_running", model="en-de") == 1)
         live.stop()
         eventually(lambda: live.service.lifecycle.stage is Stage.DRAINING)
         first.gate.set()
-        answer = asked.result(WAIT_SECONDS)
+        answer = requested.result(WAIT_SECONDS)
         assert answer.status_code == 200
         response = json.loads(answer.text.rsplit("data: ", 1)[1].partition("\n")[0]) if stream else answer.json()
         assert [each["text"] for each in response["translations"]] == [each["text"] for each in whole]

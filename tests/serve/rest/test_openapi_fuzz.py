@@ -46,10 +46,10 @@ CHECKS = [
 @pytest.mark.promise("R31")
 @pytest.mark.parametrize(("mode", "asked_at_least"), [(GenerationMode.POSITIVE, 15), (GenerationMode.NEGATIVE, 6)])
 def test_every_response_conforms_to_the_documentation(
-    finite_live: LiveService, mode: GenerationMode, asked_at_least: int, measured: Measured, *, thorough: bool
+    finite_live: LiveService, mode: GenerationMode, requested_at_least: int, measured: Measured, *, thorough: bool
 ) -> None:
     schema = schemathesis.openapi.from_dict(finite_live.get("/openapi.json").json())
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     for result in schema.get_all_operations():
         assert isinstance(result, Ok)
         operation = result.ok()
@@ -62,11 +62,11 @@ def test_every_response_conforms_to_the_documentation(
         @given(operation.as_strategy(generation_mode=mode))
         def ask(case: schemathesis.Case[Any]) -> None:
             case.call_and_validate(base_url=finite_live.http_url, checks=CHECKS)
-            asked[case.operation.label] += 1
+            requested[case.operation.label] += 1
 
         ask()
-    assert len(asked) >= asked_at_least
-    measured("R31", f"{asked.total()} requests, {mode.value}, to {len(asked)} routes")
+    assert len(requested) >= requested_at_least
+    measured("R31", f"{requested.total()} requests, {mode.value}, to {len(requested)} routes")
     finite_live.settle()
     assert finite_live.metric("requests_total", outcome="internal") == 0
     eventually(lambda: finite_live.metric("sequences_running") + finite_live.metric("sequences_waiting") == 0)

@@ -99,17 +99,17 @@ def test_the_scores_are_those_of_the_tokens_and_of_the_end() -> None:
 
 @pytest.mark.parametrize("options", KINDS)
 def test_a_hypothesis_is_cut_at_the_limit_without_a_test_for_the_end(options: SearchOptions) -> None:
-    asked = []
+    requested = []
 
     def next_logits(tokens: Tokens) -> NDArray[np.float64]:
-        asked.append(len(tokens))
+        requested.append(len(tokens))
         return table_logits({(): {A: 1.0}, (A,): {B: 1.0}}, tokens)
 
     cut = options._replace(max_target_tokens=2)
     found = search_reference.search(next_logits, cut, eos_id=EOS_ID)[0]
     assert (found.target_ids, found.finish_reason) == ((A, B), FinishReason.LENGTH)
     assert len(found.token_scores) == 2
-    assert max(asked) == 1
+    assert max(requested) == 1
 
 
 @pytest.mark.parametrize("options", KINDS)

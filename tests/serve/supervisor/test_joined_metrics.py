@@ -13,10 +13,10 @@ class FakeLink:
     """Counts the questions, and answers each after some iterations of the event loop."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requested = 0
 
     async def ask(self, _name: str, **_options: Any) -> None:
-        self.asked += 1
+        self.requested += 1
         await asyncio.sleep(0.01)
 
 
@@ -34,4 +34,4 @@ def test_scrapes_at_the_same_time_share_two_readings() -> None:
         return set(texts)
 
     assert len(asyncio.run(scrape())) == 1
-    assert link.asked == 2
+    assert link.requested == 2

@@ -128,9 +128,9 @@ def test_confidence_counts_the_end_token_of_each_sentence(score: float, low: boo
 def test_the_last_model_gets_the_pivot_texts_and_a_single_sentence_stays_one(wanted: bool, sentences: int) -> None:
     first = response(3, EOS, EOS)
     between = replace(first, translations=tuple(replace(each, sentences=sentences) for each in first.translations))
-    asked = ask_last(TranslateRequest(text=["a", "b"], split_sentences=wanted), between)
-    assert asked.text == ["text 3", "text 3"]
-    assert asked.split_sentences is (wanted and sentences == 2)
+    requested = ask_last(TranslateRequest(text=["a", "b"], split_sentences=wanted), between)
+    assert requested.text == ["text 3", "text 3"]
+    assert requested.split_sentences is (wanted and sentences == 2)
 
 
 def test_a_pivot_text_that_the_second_model_refuses_is_named_as_the_text_of_the_client() -> None:

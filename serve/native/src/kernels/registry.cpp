@@ -49,7 +49,7 @@ unsigned saved_registers() {
   return low;
 }
 
-// Linux saves the tiles of a process that has asked for it.
+// Linux saves the tiles of a process that requests it.
 bool may_use_tiles() {
 #if defined(__linux__)
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA

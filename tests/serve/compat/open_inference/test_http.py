@@ -217,13 +217,13 @@ def test_a_request_of_lower_priority_waits(bundle_path: Path) -> None:
         def ask(priority: int) -> int:
             return service.post({**GOOD, "parameters": {"priority": priority}}, path=INFER).status_code
 
-        asked = [pool.submit(ask, 0)]
+        requested = [pool.submit(ask, 0)]
         assert model.stepping.wait(WAIT_SECONDS)
         for waiting, priority in enumerate((3, 0), 1):
-            asked.append(pool.submit(ask, priority))
+            requested.append(pool.submit(ask, priority))
             eventually(lambda count=waiting: service.metric("sequences_waiting") == count)  # type: ignore[misc]
         model.gate.set()
-        assert [each.result(WAIT_SECONDS) for each in asked] == [200, 200, 200]
+        assert [each.result(WAIT_SECONDS) for each in requested] == [200, 200, 200]
     first, usual, background = started
     assert first == usual > background
 
