@@ -45,7 +45,7 @@ ENGINE_THREAD = "dragoman-engine"
 SEED = 1
 # Upper bound; the clients normally go on until they are stopped.
 MAX_SECONDS = 600.0
-# A client that has sent so many sentences starts again with the first.
+# A client that has sent this many sentences starts again with the first.
 SENTENCES_OF_A_CLIENT = 20
 # A saturated server on few CPUs answers /metrics late, and a timeout would end the measurement.
 STATE_TIMEOUT_SECONDS = 60.0

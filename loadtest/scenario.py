@@ -31,7 +31,7 @@ LoadProtocol = str
 MAX_RATE = 100_000.0
 # Sentences of the demo grammar, short and long.
 BUILT_IN_SENTENCES = Path(__file__).with_name("sentences.txt")
-# A trace ends so long after its last recorded request.
+# A trace ends this long after its last recorded request.
 AFTER_A_TRACE_SECONDS = 1.0
 Rate = Annotated[float, Field(gt=0, le=MAX_RATE, description="Mean requests per second.")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

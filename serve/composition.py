@@ -58,7 +58,7 @@ from dragoman.serve.runtime.cuda.driver import GpuCollector
 from dragoman.serve.sandbox.sandbox import Sandbox
 from dragoman.serve.settings import OFF, ServeSettings
 
-# Documents that are being received at once take at most as much memory as so many of the largest ones.
+# Documents that are being received at once take at most as much memory as this many of the largest ones.
 MAX_LARGEST_DOCUMENTS = 8
 
 

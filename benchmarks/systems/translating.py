@@ -22,7 +22,7 @@ SEARCHES = {"greedy": 1, "beam 4": 4}
 LENGTH_PENALTY = 1.0
 # Smaller ids are special tokens.
 FIRST_PIECE = 4
-# The warm-up translates one of so many sentences.
+# The warm-up translates one sentence in this many.
 WARM_UP_SHARE = 10
 
 

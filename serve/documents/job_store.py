@@ -41,7 +41,7 @@ from dragoman.serve.host.state import Identifier, State, storing
 
 # A worker extends its claim about every second.
 CLAIM_SECONDS = 30.0
-# A document that ends its process so often is not tried again.
+# A document that ends its process this many times is not tried again.
 MAX_ATTEMPTS = 3
 MAX_ERROR_CHARACTERS = 500
 FOLDER = "documents"

@@ -64,7 +64,7 @@ _DESTINATION = re.compile(r"\]\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*\))*\)", re.DOT
 _LABEL = re.compile(r"\]\[([^\[\]]*)\]")
 # Longer texts are no labels (CommonMark).
 _MAX_LABEL_CHARACTERS = 999
-# More brackets than these are text while so many are open.
+# While this many brackets are open, further ones are text.
 _MAX_BRACKETS = 1000
 _OPEN_BRACKETS, _CLOSE_BRACKETS = re.compile(r"[!^\[]*\["), re.compile(r"\]+")
 _TICKS = re.compile(r"`+")

@@ -14,7 +14,7 @@ from dragoman.serve.documents.document import Segment, is_translatable
 # The size of a part of a segment. A sentence is cut only if it is longer.
 PART_CHARACTERS = 1000
 PART_SENTENCES = 10
-# One search for the end of a sentence holds the event loop: it reads at most so many characters.
+# One search for the end of a sentence holds the event loop: it reads at most this many characters.
 SEARCH_CHARACTERS = 64 * PART_CHARACTERS
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[\u3002\uff01\uff1f])\s*")
 _BLANKS = re.compile(r"\s*")

@@ -20,7 +20,7 @@ AnyResponse = TypeVar("AnyResponse", TranslationResponse, ScoreResponse, Attenti
 
 # Parts of a response that have pieces themselves.
 _PARTS = Alternative | TranslationScore | PairAttention | Alignment
-# Token scores and weights of alignments; so many are written in about a millisecond.
+# Token scores and weights of alignments; this many are written in about a millisecond.
 LARGE_VALUES = 1000
 
 

@@ -35,8 +35,8 @@ SPARE_BYTES_PER_SECOND = 256 << 10
 CALL_BYTES = 128 << 10
 # Frames and TLS of a message, besides those that `CALL_BYTES` covers.
 MESSAGE_BYTES = 64
-# Bytes arrive before the server sees their call. So many looks in a row find a connection beyond its limit before it is
-# ignored.
+# Bytes arrive before the server sees their call. This many looks in a row find a connection beyond its limit before it
+# is ignored.
 LOOKS = 10
 LOOKS_WITHOUT_CALLS = 2
 # Between two looks at all connections: short, because a flood uses the CPUs meanwhile. Looks take at most a fiftieth of

@@ -22,7 +22,7 @@ from dragoman.serve.observability.connections import CloseReason, ConnectionMetr
 MAX_CONNECTIONS = 4096
 # Answers that their clients have not read yet, requests that wait for them, and incomplete headers, of all connections.
 MAX_HELD_BYTES = 64 << 20
-# After a peak of so many connections, their memory is worth returning to the system.
+# After a peak of this many connections, their memory is worth returning to the system.
 PEAK_CONNECTIONS = 100
 # Connections, of those that have waited longest, that are searched for one whose client has sent nothing new.
 EVICTION_CANDIDATES = 16

@@ -80,7 +80,7 @@ def _compare(number: int, side: str, expected: tuple[int, ...], actual: tuple[in
         raise GoldenMismatchError(one_line(problem))
 
 
-# Far more than a step takes: a model that does not answer for so long hangs.
+# Far more than a step takes: a model that does not answer for this long hangs.
 STOP_SECONDS = 2.0
 
 

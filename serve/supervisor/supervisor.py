@@ -33,7 +33,7 @@ from dragoman.serve.worker import WorkerPlace, WorkerState
 # Pause before a worker that ended is replaced: the first, doubled with each further end, and the longest.
 FIRST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 30.0
-# A worker that served so long ended by itself; earlier ends count.
+# A worker that served this long ended by itself; earlier ends count.
 STEADY_SECONDS = 60.0
 # How often the supervisor checks whether the event loop of a worker that serves runs. One answer may be late, because
 # all processes may have been frozen for a while.

@@ -25,7 +25,7 @@ Transport = Literal["plain", "tls", "mutual"]
 # Two clients each.
 PROTOCOLS: tuple[LoadProtocol, ...] = ("rest", "rest-stream", "grpc", "grpc-many") * 2
 TEXT = "alpha beta gamma."
-# A client opens a new connection after so many requests.
+# A client opens a new connection after this many requests.
 REQUESTS_PER_CONNECTION = 20
 PAUSE_SECONDS = 0.02
 WARM_SECONDS = 2.0

@@ -18,7 +18,7 @@ from dragoman.serve.protect.placeholders.check import (
 from dragoman.serve.protect.placeholders.formatting import fit, format_as
 from dragoman.serve.protect.placeholders.patterns import Finder
 
-# A translation is at most so many times as long as its text, and the other way around.
+# A translation is at most this many times as long as its text, and the other way around.
 MAX_LENGTH_RATIO = 4
 
 

@@ -152,7 +152,7 @@ struct Chosen {
   std::vector<std::int64_t> ids;
 };
 
-// Strips are taken in turns by so many threads' lists, and backward if wanted.
+// Strips are taken alternately by the lists of this many threads, and backward if wanted.
 inline Chosen choose(const Kernels& kernels, const Floats& logits, Index count, Index lists = 1,
                      bool backward = false) {
   const Index vocabulary = static_cast<Index>(logits.size()), strips = dragoman::strip_count(vocabulary);

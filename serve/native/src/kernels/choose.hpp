@@ -67,7 +67,7 @@ INLINE F32 strip_max(const float* logits) {
   return max(max(largest[0], largest[1]), max(largest[2], largest[3]));
 }
 
-// A bound that `count` logits of a strip reach: the largest of so many lanes do.
+// A bound that `count` logits of a strip reach: the largest of as many lanes do.
 INLINE float bound_of(F32 largest, Index count) {
   float bound = kInfinity, lanes[16];
   store(lanes, largest);

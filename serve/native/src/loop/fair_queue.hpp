@@ -61,7 +61,7 @@ class FairQueue {
     lines_[sequence->options.rows()].emplace(order_of(*sequence), sequence);
   }
 
-  // Removes and returns the sequence that starts next in so many free rows, if any. `may_start` returns false if the
+  // Removes and returns the sequence that starts next in this number of free rows, if any. `may_start` returns false if the
   // sequence must wait for another resource; then no sequence starts instead.
   SequencePointer pop(int64_t free_rows, const std::function<bool(const Sequence&)>& may_start) {
     const SequencePointer* head = first(std::numeric_limits<int64_t>::max());
@@ -136,7 +136,7 @@ class FairQueue {
     return order_of(each.priority, each.queued.round, each.deadline_seconds, each.queued.number);
   }
 
-  // Returns the first sequence of at most so many rows, or null.
+  // Returns the first sequence of at most this number of rows, or null.
   const SequencePointer* first(int64_t widest) const {
     const Line::value_type* found = nullptr;
     for (auto line = lines_.begin(); line != lines_.end() && line->first <= widest; ++line) {

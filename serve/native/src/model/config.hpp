@@ -35,7 +35,7 @@ struct Config {
   Index row_size() const { return round_up(d_model, kLanes); }
 };
 
-constexpr Index kMaxWidth = 65536;  // the sum of 8-bit products of so many inputs fits into 32 bits
+constexpr Index kMaxWidth = 65536;  // the sum of 8-bit products of this many inputs fits into 32 bits
 constexpr Index kMaxLayers = 1024;
 constexpr Index kMaxVocabulary = Index{1} << 28;
 
