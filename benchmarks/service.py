@@ -166,8 +166,8 @@ def measure_lone(
     found: dict[str, list[Figures]] = {name: [] for name in clients}
     for number in tqdm(range(rounds), "service, one client", unit=" rounds", disable=None):
         taken = [
-            ask_all(clients, rotated(list(clients), number + place), sentence, clock)
-            for place, sentence in enumerate(sentences)
+            ask_all(clients, rotated(list(clients), number + index), sentence, clock)
+            for index, sentence in enumerate(sentences)
         ]
         for name in clients:
             milliseconds = np.array([each[name] for each in taken])

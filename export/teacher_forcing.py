@@ -136,7 +136,7 @@ class _Layers:
         is_causal: bool = False,
         watch: Watch = lambda *_: None,
     ) -> Floats:
-        """Attends from the states of each sentence to those of the same number; both as states and their places."""
+        """Attends from the states of each sentence to those of the same number; both as states and their slices."""
         heads = self.config.heads
         query, key, value = (
             self.linear(f"{name}.{part}", states).reshape(len(states), heads, -1)  # [N, H, D]
@@ -162,11 +162,11 @@ class _Layers:
                 mixed[rows] += np.einsum("hts,tsd->thd", weights, value_vectors)
         return self.linear(f"{name}.output", mixed.reshape(len(mixed), -1))
 
-    def recur(self, name: str, states: Floats, places: Sequence[slice]) -> Floats:
+    def recur(self, name: str, states: Floats, slices: Sequence[slice]) -> Floats:
         """Applies a recurrent unit to each sentence."""
         new, forget = (self.linear(f"{name}.{part}", states) for part in ("input", "forget"))
         share = np.asarray(1 / (1 + np.exp(-forget)), np.float32)
-        for rows in places:
+        for rows in slices:
             state = np.zeros_like(new[0])
             for row in range(rows.start, rows.stop):
                 new[row] = state = share[row] * state + (1 - share[row]) * new[row]
@@ -254,9 +254,9 @@ class _Pass:
             return layers.attend(name, (states, self._targets), (states, self._targets), is_causal=True)
 
         def attend(name: str, states: Floats) -> Floats:
-            places = (states, self._targets), (memory, self._sources)
+            slices = (states, self._targets), (memory, self._sources)
             return layers.attend(
-                name, *places, watch=lambda number, weights: self._watch(self._first + number, weights)
+                name, *slices, watch=lambda number, weights: self._watch(self._first + number, weights)
             )
 
         states = layers.embed("target", self._model.target_embedding, self._read)

@@ -97,21 +97,21 @@ def _draw(owners: Mapping[str, RunResult | LoadDocument]) -> go.Figure:
     figure = make_subplots(rows, 2, subplot_titles=headings, vertical_spacing=0.3 / max(rows, 1))
     colors = dict(zip(owners, cycle(qualitative.D3), strict=False))
     for number, plot in enumerate(plots):
-        place = {"row": number // 2 + 1, "col": number % 2 + 1}
+        cell = {"row": number // 2 + 1, "col": number % 2 + 1}
         for name, owner in owners.items():
             points = plot.points_of(owner)
             for dash, attribute in plot.lines.items() if points else ():
                 x, y = _values(points, plot.x_of, plot.x), _values(points, attribute, plot.y)
                 line = {"color": colors[name], "dash": dash}
-                figure.add_trace(go.Scatter(x=x, y=y, name=name, legendgroup=name, line=line), **place)
-        figure.update_xaxes(title=plot.x, **(_PERCENT_AXIS if plot.x == "percentile" else {}), **place)
-        figure.update_yaxes(title=plot.y, **({"type": "log", "tickvals": _TICKS_MS} if plot.log else {}), **place)
-    place = {"row": rows, "col": 2 - len(headings) % 2}
+                figure.add_trace(go.Scatter(x=x, y=y, name=name, legendgroup=name, line=line), **cell)
+        figure.update_xaxes(title=plot.x, **(_PERCENT_AXIS if plot.x == "percentile" else {}), **cell)
+        figure.update_yaxes(title=plot.y, **({"type": "log", "tickvals": _TICKS_MS} if plot.log else {}), **cell)
+    cell = {"row": rows, "col": 2 - len(headings) % 2}
     for name, server in served.items():
         means = {phase: 1000 * each.seconds / each.times for phase, each in server.phases.items()}
         bar = go.Bar(x=list(means), y=list(means.values()), legendgroup=name, name=name, marker={"color": colors[name]})
-        figure.add_trace(bar, **place)
-        figure.update_yaxes(title="ms", **place)
+        figure.add_trace(bar, **cell)
+        figure.update_yaxes(title="ms", **cell)
     for name in owners:
         # One entry per run in the legend, which shows or hides all its lines.
         for trace in list(figure.select_traces(selector={"legendgroup": name}))[1:]:

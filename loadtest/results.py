@@ -188,8 +188,8 @@ def _server_result(
     states: Sequence[tuple[float, ServerState]], begin_seconds: float, end_seconds: float
 ) -> ServerResult | None:
     """Returns the metrics between two times, including the last reading before and the first after."""
-    before = [place for place, (seconds, _) in enumerate(states) if seconds <= begin_seconds]
-    after = [place for place, (seconds, _) in enumerate(states) if seconds >= end_seconds]
+    before = [index for index, (seconds, _) in enumerate(states) if seconds <= begin_seconds]
+    after = [index for index, (seconds, _) in enumerate(states) if seconds >= end_seconds]
     wanted = states[before[-1] if before else 0 : after[0] + 1 if after else len(states)]
     # Counters restart at zero when the server restarts.
     if not wanted or any(last.cpu_seconds < first.cpu_seconds for (_, first), (_, last) in pairwise(wanted)):

@@ -45,7 +45,7 @@ class AlignedModel:
     def heads(self) -> list[Head]:
         """Returns every head, as it is and shifted."""
         layers, heads = self._shape()
-        return [Head(*place) for place in product(range(layers), range(heads), (False, True))]
+        return [Head(*head) for head in product(range(layers), range(heads), (False, True))]
 
     def links(self, corpus: Corpus, heads: Sequence[Head]) -> list[list[frozenset[Link]]]:
         """Returns the links of each pair by head: `[head][pair]`; none for pairs that exceed the model's limits."""

@@ -91,17 +91,17 @@ def beam_search(
     for _ in range(max_target_tokens):
         logits, following = decode_step(beams.target_ids[:, :, -1].flatten(), state)
         candidates = expand(beams, logits)
-        for place, hypothesis in ended(beams, candidates, length_penalty, eos_id):
-            finished[searched[place]].append(hypothesis)
-        places = [place for place, sentence in enumerate(searched) if len(finished[sentence]) < beam_size]
-        if not places:
+        for index, hypothesis in ended(beams, candidates, length_penalty, eos_id):
+            finished[searched[index]].append(hypothesis)
+        indices = [index for index, sentence in enumerate(searched) if len(finished[sentence]) < beam_size]
+        if not indices:
             break
-        beams, rows = survivors(beams, candidates, torch.tensor(places, device=device), eos_id)
-        state = reorder(state, following, rows, all_stay=len(places) == len(searched))
-        searched = [searched[place] for place in places]
+        beams, rows = survivors(beams, candidates, torch.tensor(indices, device=device), eos_id)
+        state = reorder(state, following, rows, all_stay=len(indices) == len(searched))
+        searched = [searched[index] for index in indices]
     else:
-        for place, hypothesis in cut(beams, length_penalty):
-            finished[searched[place]].append(hypothesis)
+        for index, hypothesis in cut(beams, length_penalty):
+            finished[searched[index]].append(hypothesis)
     ranked = (sorted(found, key=lambda hypothesis: -hypothesis.normalized_score) for found in finished)
     return [found[:beam_size] for found in ranked]
 
@@ -130,36 +130,36 @@ def ended(beams: Beams, candidates: Candidates, length_penalty: float, eos_id: i
     beam_size, length = beams.target_ids.shape[1:]
     finishing = (candidates.token_ids == eos_id) & (candidates.scores != -math.inf)
     finishing[:, beam_size:] = False
-    places = finishing.nonzero()[:, 0]
-    target_ids = beams.target_ids[places, candidates.origins[finishing], 1:]
-    for place, ids, score in zip(
-        places.tolist(), target_ids.tolist(), candidates.scores[finishing].tolist(), strict=True
+    indices = finishing.nonzero()[:, 0]
+    target_ids = beams.target_ids[indices, candidates.origins[finishing], 1:]
+    for index, ids, score in zip(
+        indices.tolist(), target_ids.tolist(), candidates.scores[finishing].tolist(), strict=True
     ):
-        yield place, Hypothesis(tuple(ids), score, normalize(score, length, length_penalty))
+        yield index, Hypothesis(tuple(ids), score, normalize(score, length, length_penalty))
 
 
 def cut(beams: Beams, length_penalty: float) -> Iterator[tuple[int, Hypothesis]]:
     """Yields the live hypotheses as they are, each with the index of its sentence among the B."""
     length = beams.target_ids.shape[2] - 1
     live = beams.scores != -math.inf
-    places = live.nonzero()[:, 0].tolist()
-    for place, ids, score in zip(places, beams.target_ids[live].tolist(), beams.scores[live].tolist(), strict=True):
-        yield place, Hypothesis(tuple(ids[1:]), score, normalize(score, length, length_penalty))
+    indices = live.nonzero()[:, 0].tolist()
+    for index, ids, score in zip(indices, beams.target_ids[live].tolist(), beams.scores[live].tolist(), strict=True):
+        yield index, Hypothesis(tuple(ids[1:]), score, normalize(score, length, length_penalty))
 
 
-def survivors(beams: Beams, candidates: Candidates, places: Tensor, eos_id: int) -> tuple[Beams, Tensor]:
+def survivors(beams: Beams, candidates: Candidates, indices: Tensor, eos_id: int) -> tuple[Beams, Tensor]:
     """Returns the beams of some sentences after a step, and the rows their hypotheses come from, int64 [B' * K].
 
-    `beams` are those before the step; `places` are the indices among the B of the sentences that continue, int64 [B'].
+    `beams` are those before the step; `indices` are those among the B of the sentences that continue, int64 [B'].
     The new beams are the best K candidates that do not end.
     """
     beam_size = beams.scores.shape[1]
     scores = candidates.scores.masked_fill(candidates.token_ids == eos_id, -math.inf)
-    best = scores[places].topk(beam_size)
-    origins = candidates.origins[places].gather(1, best.indices)
-    token_ids = candidates.token_ids[places].gather(1, best.indices)
-    earlier_ids = beams.target_ids[places[:, None], origins]  # [B', K, T]
-    rows = (places[:, None] * beam_size + origins).flatten()
+    best = scores[indices].topk(beam_size)
+    origins = candidates.origins[indices].gather(1, best.indices)
+    token_ids = candidates.token_ids[indices].gather(1, best.indices)
+    earlier_ids = beams.target_ids[indices[:, None], origins]  # [B', K, T]
+    rows = (indices[:, None] * beam_size + origins).flatten()
     return Beams(torch.cat((earlier_ids, token_ids[:, :, None]), dim=2), best.values), rows
 
 

@@ -29,7 +29,7 @@ from dragoman.serve.registry.loader import LoadModels, ModelLoader, load_threads
 from dragoman.serve.registry.registry import ModelRegistry
 from dragoman.serve.service import Service
 from dragoman.serve.settings import ServeSettings
-from dragoman.serve.worker import Worker, WorkerPlace
+from dragoman.serve.worker import Worker, WorkerSlot
 
 # Expected reasons why a service cannot start.
 SERVING_ERRORS = (BundleError, FileError, ListenError, OSError, StateError)
@@ -94,16 +94,16 @@ def _a_thread_hangs() -> bool:
     return bool(load_threads() or NativeEngine.abandoned)
 
 
-def serve_in_place(settings: ServeSettings, place: WorkerPlace, load: LoadModels | None = None) -> int:
+def serve_as_worker(settings: ServeSettings, slot: WorkerSlot, load: LoadModels | None = None) -> int:
     """Serves as one of several processes, until a signal or the supervisor's word; returns the exit status.
 
     Args:
-        place: of this process among the others.
+        slot: of this process among the others.
         load: as of `serve`.
     """
-    configure_logs_and_traces(settings, worker=place.number)
+    configure_logs_and_traces(settings, worker=slot.number)
     try:
-        problem = event_loop.run(_serve_in_place(settings, place, load))
+        problem = event_loop.run(_serve_as_worker(settings, slot, load))
     finally:
         stop_traces()
         LOG_WRITER.drain(EXIT_SECONDS)
@@ -176,10 +176,10 @@ async def _serve(settings: ServeSettings, load: LoadModels | None) -> None:
         await _run(service, stop)
 
 
-async def _serve_in_place(settings: ServeSettings, place: WorkerPlace, load: LoadModels | None) -> str | None:
+async def _serve_as_worker(settings: ServeSettings, slot: WorkerSlot, load: LoadModels | None) -> str | None:
     """Serves as one of several processes; returns the problem if it cannot, after telling the supervisor."""
     stop = asyncio.Event()
-    worker = Worker(place, stop)
+    worker = Worker(slot, stop)
     worker.stop_on_signals()
     try:
         service = await _build_unless_stopped(build_service(settings, load, worker=worker), stop)

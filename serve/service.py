@@ -66,7 +66,7 @@ class Service:
             metrics: extended by those of the process and the interpreter.
             state: what outlives the process; closed with the service.
             http_limits: of HTTP connections; None: as the settings and the process allow.
-            worker: the place of this process among several; None: it serves alone.
+            worker: the slot of this process among several; None: it serves alone.
 
         Raises:
             FileError: if a file of certificates or keys is invalid.
@@ -76,7 +76,7 @@ class Service:
         self._loader = loader
         self._worker = worker
         self._listening = False
-        self._sandbox = Sandbox(None if worker is None else worker.place.parsers)
+        self._sandbox = Sandbox(None if worker is None else worker.slot.parsers)
         core = build_core(settings, models, metrics, state, self._sandbox)
         self._state, self._security, self._load_shedder = state, core.security, core.load_shedder
         self.models, self.metrics, self.lifecycle = models, metrics, core.lifecycle
@@ -117,7 +117,7 @@ class Service:
             ListenError: if a port cannot be opened.
         """
         if self._worker is not None:
-            if self._worker.place.listens_at_once:
+            if self._worker.slot.listens_at_once:
                 await self._listen_with_others(self._worker)
             return
         http_socket = open_port(self._settings.host, self._settings.http_port)
@@ -130,7 +130,7 @@ class Service:
         await self._open(http_socket, self._settings.grpc_port)
 
     async def _listen_with_others(self, worker: Worker) -> None:
-        await self._open(worker.place.http_socket, worker.place.grpc_port)
+        await self._open(worker.slot.http_socket, worker.slot.grpc_port)
         await self._publish_health()
 
     async def _open(self, http_socket: socket.socket, grpc_port: int) -> None:

@@ -351,15 +351,15 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         """
         if self.admin_key_file is None:
             return None if self.admin_key is None else self.admin_key.get_secret_value()
-        place = f"dragoman serve: --admin-key-file: {self.admin_key_file}"
+        option = f"dragoman serve: --admin-key-file: {self.admin_key_file}"
         if self.admin_key is not None:
-            raise SystemExit(f"{place}: expected either --admin-key or --admin-key-file, got both")
+            raise SystemExit(f"{option}: expected either --admin-key or --admin-key-file, got both")
         try:
             key = self.admin_key_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise SystemExit(f"{place}: {reason_of(error)}") from error
+            raise SystemExit(f"{option}: {reason_of(error)}") from error
         if not key:
-            raise SystemExit(f"{place}: expected the admin key, got an empty file")
+            raise SystemExit(f"{option}: expected the admin key, got an empty file")
         return key
 
     @classmethod

@@ -23,7 +23,7 @@ NOTE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerPlace:
+class WorkerSlot:
     """What a worker gets from the supervisor.
 
     Attributes:
@@ -73,11 +73,11 @@ class Worker:
         replaced: whether another worker has taken the place of this one, which should stop.
     """
 
-    def __init__(self, place: WorkerPlace, stop: asyncio.Event) -> None:
+    def __init__(self, slot: WorkerSlot, stop: asyncio.Event) -> None:
         """Takes over the link; `stop` is set when the supervisor ends. Requires a running event loop."""
-        self.place = place
+        self.slot = slot
         self._stop = stop
-        self._link = ProcessLink(place.link, self._answer)
+        self._link = ProcessLink(slot.link, self._answer)
         self.replaced = False
         self._served: _Served | None = None
         self._reported = WorkerState()
@@ -87,7 +87,7 @@ class Worker:
         """Answers for a service from now on."""
         self._served = _Served(lifecycle, metrics, reloader)
         # The first workers are ready together, when the supervisor says so.
-        lifecycle.others_ready = not self.place.listens_at_once
+        lifecycle.others_ready = not self.slot.listens_at_once
 
     def stop_on_signals(self) -> None:
         """Makes SIGTERM set the stop event. The supervisor decides on all other signals."""

@@ -39,7 +39,7 @@ class ExportedGraphs:
     cache: CacheSpec | None = None
 
 
-class _Place(NamedTuple):
+class _StoredTensor(NamedTuple):
     """Offset, type and shape of a weight in the file of weights."""
 
     offset_bytes: int
@@ -119,22 +119,22 @@ def _signature(graph: onnx.ModelProto) -> GraphSignature:
 
 
 def _shared_weights(graphs: Mapping[str, onnx.ModelProto]) -> tuple[SharedWeight, ...]:
-    """Returns the large weights that the encoder and every decoder read from the same place in the file."""
-    encoder, decoder, *aligned = (_places(graphs[name]) for name in WEIGHT_READERS if name in graphs)
+    """Returns the large weights that the encoder and every decoder read from the same offset in the file."""
+    encoder, decoder, *aligned = (_stored_tensors(graphs[name]) for name in WEIGHT_READERS if name in graphs)
     return tuple(
-        SharedWeight(encoder_name=encoder[place], decoder_name=name, **place._asdict())
-        for place, name in sorted(decoder.items())
-        if place in encoder and all(places.get(place) == name for places in aligned)
+        SharedWeight(encoder_name=encoder[stored_tensor], decoder_name=name, **stored_tensor._asdict())
+        for stored_tensor, name in sorted(decoder.items())
+        if stored_tensor in encoder and all(names.get(stored_tensor) == name for names in aligned)
     )
 
 
-def _places(graph: onnx.ModelProto) -> dict[_Place, str]:
-    """Returns the names of a graph's large weights by their place in the file."""
-    places = {}
+def _stored_tensors(graph: onnx.ModelProto) -> dict[_StoredTensor, str]:
+    """Returns the names of a graph's large weights by their offset in the file."""
+    names = {}
     for tensor in graph.graph.initializer:
         if uses_external_data(tensor) and tensor.data_type in WEIGHT_TYPES:
             stored = ExternalDataInfo(tensor)
-            place = _Place(stored.offset or 0, WEIGHT_TYPES[tensor.data_type], tuple(tensor.dims))
+            stored_tensor = _StoredTensor(stored.offset or 0, WEIGHT_TYPES[tensor.data_type], tuple(tensor.dims))
             if (stored.length or 0) >= MIN_SHARED_BYTES:
-                places[place] = tensor.name
-    return places
+                names[stored_tensor] = tensor.name
+    return names

@@ -166,9 +166,9 @@ class DecoderGraph(nn.Module):
         Returns:
             Float [R, A, C_cross].
         """
-        chosen = [keys[place.layer][:, place.head] for place in self.alignment_heads]  # [R, C_cross, D] each
+        chosen = [keys[head.layer][:, head.head] for head in self.alignment_heads]  # [R, C_cross, D] each
         size = chosen[0].shape[2]
-        parts = [queries[place.layer][:, 0, place.head * size :][:, :size] for place in self.alignment_heads]
+        parts = [queries[head.layer][:, 0, head.head * size :][:, :size] for head in self.alignment_heads]
         key, query = torch.stack(chosen, dim=1), torch.stack(parts, dim=1)  # [R, A, C_cross, D], [R, A, D]
         scores = (key @ query[..., None])[..., 0].float() / math.sqrt(size)  # [R, A, C_cross]
         valid = torch.arange(key.shape[2], dtype=torch.int32) < source_lengths[:, None, None]

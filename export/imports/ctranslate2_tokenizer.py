@@ -68,12 +68,12 @@ def _languages(path: Path, options: ImportOptions) -> tuple[str, str]:
 
 def _find_files(folder: Path) -> tuple[Path] | tuple[Path, Path]:
     """Returns the file of merges, or the SentencePiece models of source and target."""
-    for place in (folder, folder.parent):
+    for location in (folder, folder.parent):
         for source, target in TOKENIZERS:
-            if (place / source).is_file() and (place / target).is_file():
-                return place / source, place / target
-        if (place / BPE_FILE).is_file():
-            return (place / BPE_FILE,)
+            if (location / source).is_file() and (location / target).is_file():
+                return location / source, location / target
+        if (location / BPE_FILE).is_file():
+            return (location / BPE_FILE,)
     names = ", ".join(dict.fromkeys(" and ".join(dict.fromkeys(pair)) for pair in TOKENIZERS))
     expected = f"expected {BPE_FILE} or a SentencePiece model, one of {names}"
     raise ImportedModelError(f"{folder}: {expected}, in the folder or its parent")

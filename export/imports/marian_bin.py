@@ -71,15 +71,15 @@ class _ByteReader:
     def __init__(self, path: Path, content: bytes) -> None:
         self._path = path
         self._content = memoryview(content)
-        self._place = 0
+        self._offset = 0
 
     def take(self, size: int, most: int) -> bytes:
         """Takes bytes; raises ImportedModelError if there are more than `most`, or fewer are left."""
-        end = self._place + size
+        end = self._offset + size
         if size > most or end > len(self._content):
-            raise ImportedModelError(f"{self._path}: truncated or damaged: expected {size} bytes at {self._place}")
-        taken = bytes(self._content[self._place : end])
-        self._place = end
+            raise ImportedModelError(f"{self._path}: truncated or damaged: expected {size} bytes at {self._offset}")
+        taken = bytes(self._content[self._offset : end])
+        self._offset = end
         return taken
 
     def integers(self, count: int) -> list[int]:

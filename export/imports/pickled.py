@@ -66,7 +66,7 @@ class View:
 
 
 class _Mark:
-    """The place of a MARK on the stack."""
+    """The index of a MARK on the stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +211,13 @@ class Interpreter:
         elif name not in ("PROTO", "FRAME"):
             raise PickledError(f"refused operation {name}")
 
-    def put(self, place: int | None) -> None:
+    def put(self, index: int | None) -> None:
         """Remembers the last value."""
-        self._memo[len(self._memo) if place is None else place] = self._stack[-1]
+        self._memo[len(self._memo) if index is None else index] = self._stack[-1]
 
-    def get(self, place: int) -> None:
+    def get(self, index: int) -> None:
         """Pushes a remembered value."""
-        self._stack.append(self._memo[place])
+        self._stack.append(self._memo[index])
 
     def tuple(self, count: int | None) -> None:
         """Makes a tuple of the last values, or of those since the mark."""
@@ -265,13 +265,13 @@ class Interpreter:
         return values
 
     def _marked(self) -> list[Any]:
-        place = len(self._stack) - 1
-        while not isinstance(self._stack[place], _Mark):
-            place -= 1
-            if place < 0:
+        index = len(self._stack) - 1
+        while not isinstance(self._stack[index], _Mark):
+            index -= 1
+            if index < 0:
                 raise PickledError("damaged: no mark")
-        values = self._stack[place + 1 :]
-        del self._stack[place:]
+        values = self._stack[index + 1 :]
+        del self._stack[index:]
         return values
 
 

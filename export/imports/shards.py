@@ -35,12 +35,12 @@ def read_index(path: Path) -> dict[str, set[str]]:
         ValueError: if it is none, or names a file elsewhere or of another format.
     """
     content = read_json(path)
-    places = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(places, dict) or not places:
+    files = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(files, dict) or not files:
         raise ValueError("weight_map: expected an object with the file of each tensor")
     suffix = Path(path.name.removesuffix(INDEX_SUFFIX)).suffix
     shards: dict[str, set[str]] = {}
-    for tensor, name in places.items():
+    for tensor, name in files.items():
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name) or not name.endswith(suffix):
             raise ValueError(f"weight_map: {tensor}: {name!r}: expected a file *{suffix} next to the index")
         shards.setdefault(name, set()).add(tensor)

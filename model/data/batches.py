@@ -143,9 +143,9 @@ def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Tensor:
 def _alignments(links: Sequence[Sequence[Link]], source_ids: Tensor, target_labels: Tensor) -> Tensor:
     """Returns the alignments of a batch, float [B, T, S]: the linked source tokens of a label have equal weights."""
     alignments = torch.zeros(*target_labels.shape, source_ids.shape[1])
-    places = [(row, target, source) for row, pair in enumerate(links) for source, target in pair]
-    if places:
-        alignments[tuple(torch.tensor(places).unbind(dim=1))] = 1.0
+    indices = [(row, target, source) for row, pair in enumerate(links) for source, target in pair]
+    if indices:
+        alignments[tuple(torch.tensor(indices).unbind(dim=1))] = 1.0
     return alignments / alignments.sum(dim=-1, keepdim=True).clamp(min=1.0)
 
 

@@ -70,7 +70,7 @@ class Text(NamedTuple):
         return Text(*(_LINK.sub("", side) for side in self))
 
     def alignment(self) -> Iterator[tuple[int, int]]:
-        """Yields the places of an English and a German word for each pair with a common link. Places count from 0."""
+        """Yields the indices of an English and a German word for each pair with a common link. Indices count from 0."""
         english, german = ([set(_LINK.findall(word)) for word in side.split()] for side in self)
         for i, source in enumerate(english):
             yield from ((i, j) for j, target in enumerate(german) if source & target)

@@ -58,41 +58,41 @@ class _Merging:
         self._next = list(range(1, self._end + 1))
         self._previous = list(range(-1, self._end - 1))
         self._waiting: list[tuple[int, int]] = []
-        for place in range(self._end - 1):
-            self._add(place)
+        for index in range(self._end - 1):
+            self._add(index)
 
     def run(self) -> list[str]:
         """Merges all occurrences of the first pair, then of the next, as long as there are any."""
         while self._waiting:
             rank = self._waiting[0][0]
-            places = []
+            indices = []
             while self._waiting and self._waiting[0][0] == rank:
-                places.append(heapq.heappop(self._waiting)[1])
+                indices.append(heapq.heappop(self._waiting)[1])
             # A pair that a merge creates waits until all pairs of this rank are merged.
-            for place in [place for place in places if self._merge(place, rank)]:
-                self._add(self._previous[place])
-                self._add(place)
+            for index in [index for index in indices if self._merge(index, rank)]:
+                self._add(self._previous[index])
+                self._add(index)
         return [symbol for symbol in self._symbols if symbol is not None]
 
-    def _rank(self, place: int) -> int | None:
-        first = self._symbols[place] if place >= 0 else None
-        following = self._next[place] if first is not None else self._end
+    def _rank(self, index: int) -> int | None:
+        first = self._symbols[index] if index >= 0 else None
+        following = self._next[index] if first is not None else self._end
         second = self._symbols[following] if following < self._end else None
         return None if first is None or second is None else self._ranks.get((first, second))
 
-    def _add(self, place: int) -> None:
-        rank = self._rank(place)
+    def _add(self, index: int) -> None:
+        rank = self._rank(index)
         if rank is not None:
-            heapq.heappush(self._waiting, (rank, place))
+            heapq.heappush(self._waiting, (rank, index))
 
-    def _merge(self, place: int, rank: int) -> bool:
+    def _merge(self, index: int, rank: int) -> bool:
         """Merges a symbol with the next one, unless an earlier merge changed the pair."""
-        if self._rank(place) != rank:
+        if self._rank(index) != rank:
             return False
-        following = self._next[place]
-        self._symbols[place] = f"{self._symbols[place]}{self._symbols[following]}"
+        following = self._next[index]
+        self._symbols[index] = f"{self._symbols[index]}{self._symbols[following]}"
         self._symbols[following] = None
-        self._next[place] = self._next[following]
-        if self._next[place] < self._end:
-            self._previous[self._next[place]] = place
+        self._next[index] = self._next[following]
+        if self._next[index] < self._end:
+            self._previous[self._next[index]] = index
         return True

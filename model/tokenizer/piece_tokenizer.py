@@ -75,11 +75,11 @@ class PieceTokenizer:
         text = _clean(decoded["text"])
         stripped, length = len(text) - len(text.lstrip()), len(text.strip())
         found = iter(offsets_of(decoded))
-        place = 0
+        offset = 0
         offsets = Offsets()
         for number in ids:
-            start, end = (place, place) if number in self._vanishing else next(found)
-            place = end
+            start, end = (offset, offset) if number in self._vanishing else next(found)
+            offset = end
             offsets.append((min(max(0, start - stripped), length), min(max(0, end - stripped), length)))
         return offsets
 

@@ -116,11 +116,11 @@ class WordTokenizer:
 
 
 def _offsets(text: str, words: Sequence[Sequence[str]]) -> Offsets:
-    """Returns the places of the units of words, found one after the other; a word that is not found has none."""
-    return [place for units, start in _places(text, words) for place in _unit_places(units, start)]
+    """Returns the spans of the units of words, found one after the other; a word that is not found has none."""
+    return [span for units, start in _spans(text, words) for span in _unit_spans(units, start)]
 
 
-def _places(text: str, words: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], tuple[int, int]]]:
+def _spans(text: str, words: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], tuple[int, int]]]:
     end = 0
     for units in words:
         word = _unescaped("".join(unit.removesuffix(JOINT) for unit in units))
@@ -129,12 +129,12 @@ def _places(text: str, words: Sequence[Sequence[str]]) -> Iterator[tuple[Sequenc
         yield units, (start, end)
 
 
-def _unit_places(units: Sequence[str], place: tuple[int, int]) -> Offsets:
-    """Divides the place of a word among its units; each has all of it if a unit has a part of an escaped character."""
-    start, end = place
+def _unit_spans(units: Sequence[str], span: tuple[int, int]) -> Offsets:
+    """Divides the span of a word among its units; each has all of it if a unit has a part of an escaped character."""
+    start, end = span
     ends = list(accumulate(len(_unescaped(unit.removesuffix(JOINT))) for unit in units))
     if start == end or not ends or ends[-1] != end - start:
-        return [place] * len(units)
+        return [span] * len(units)
     return [(start + first, start + last) for first, last in zip([0, *ends[:-1]], ends, strict=True)]
 
 

@@ -84,7 +84,7 @@ class Window:
             raise ValueError(f"in_flight: {in_flight}, expected at least 1")
         self._source = items
         self._retries = retries
-        self._places = asyncio.Semaphore(in_flight)
+        self._free_requests = asyncio.Semaphore(in_flight)
         self._numbers = count()
         self._unanswered: dict[str, tuple[ManyItem, TranslateManyRequest]] = {}
         self._unsent = asyncio.Queue[TranslateManyRequest | None]()
@@ -96,10 +96,10 @@ class Window:
     async def feed(self) -> None:
         """Takes items while the window has room, to their end."""
         try:
-            await self._places.acquire()
+            await self._free_requests.acquire()
             async for item in _each(self._source):
                 self._add(ManyItem(item) if isinstance(item, str) else item)
-                await self._places.acquire()
+                await self._free_requests.acquire()
         finally:
             self._exhausted = True
             self._unsent.put_nowait(None)
@@ -141,10 +141,10 @@ class Window:
             await call.done_writing()
 
     def take(self, answer: TranslateManyResponse) -> ManyResult:
-        """Returns the result of an answered item and frees its place in the window."""
+        """Returns the result of an answered item and frees its part of the window."""
         item, _ = self._unanswered.pop(answer.id)
         self._fruitless_tries = 0
-        self._places.release()
+        self._free_requests.release()
         if answer.HasField("error"):
             return ManyResult(item, error=status_error(answer.error))
         return ManyResult(item, response=read_translations(answer.response))

@@ -3,7 +3,7 @@
     document    what every format is: segments to translate, and a way to write their translations
     splice      translations replace parts of the text of a document
     inline      text with formatting becomes a segment with tags, and tags become formatting again
-    xml         documents in XML, by the places of their tags
+    xml         documents in XML, by the offsets of their tags
     package     documents in ZIP packages
     tagged      values of JSON, YAML and PO with tags become segments
     stretches   paragraphs of office documents become segments

@@ -10,7 +10,7 @@ class DistinctSegments:
     """The different segments of a document. Many take long.
 
     Attributes:
-        segments: in the order of their first places.
+        segments: in the order of their first occurrences.
         parts: number of the parts in which the segments are translated.
         characters: of all segments of the document.
     """

@@ -26,8 +26,8 @@ class ElementEnds:
         if key not in self._last:
             if len(self._last) == MAX_NAMES:
                 return None
-            places = (found.start() for found in end_tag.finditer(self._text, self._start, self._end))
-            self._last[key] = max(places, default=-1)
+            starts = (found.start() for found in end_tag.finditer(self._text, self._start, self._end))
+            self._last[key] = max(starts, default=-1)
         if self._last[key] < position:
             return None
         found = end_tag.search(self._text, position, self._end)

@@ -29,11 +29,11 @@ def describe_foreign(content: bytes) -> str | None:
 
 
 def _entries(content: bytes, name: str) -> Iterator[int]:
-    """Yields the places of the directory entries of a name in a compound file."""
+    """Yields the offsets of the directory entries of a name in a compound file."""
     wanted = f"{name}\0".encode("utf-16-le")
-    place = content.find(wanted)
-    while place >= 0:
-        length = content[place + _LENGTH_AT : place + _LENGTH_AT + 2]
-        if place % _ENTRY_BYTES == 0 and int.from_bytes(length, "little") == len(wanted):
-            yield place
-        place = content.find(wanted, place + 1)
+    offset = content.find(wanted)
+    while offset >= 0:
+        length = content[offset + _LENGTH_AT : offset + _LENGTH_AT + 2]
+        if offset % _ENTRY_BYTES == 0 and int.from_bytes(length, "little") == len(wanted):
+            yield offset
+        offset = content.find(wanted, offset + 1)

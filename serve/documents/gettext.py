@@ -45,8 +45,8 @@ class _Entry:
     """A message.
 
     Attributes:
-        start: place of its first keyword.
-        flags: place after its line of flags; None: no such line.
+        start: offset of its first keyword.
+        flags: offset after its line of flags; None: no such line.
         fuzzy: whether its flags mark it as fuzzy.
     """
 
@@ -95,19 +95,19 @@ def _entries(text: str) -> Iterator[_Entry]:
     for number, found in enumerate(_LINE.finditer(text), 1):
         line = found[0].removesuffix("\n")
         bare = line.removeprefix("\ufeff")
-        place = found.start() + len(line) - len(bare)
+        offset = found.start() + len(line) - len(bare)
         if keyword := _KEYWORD.match(bare):
             name = keyword["NAME"]
             if entry is None or name == "msgctxt" or (name == "msgid" and set(entry.fields) != {"msgctxt"}):
                 if entry is not None:
                     yield entry
-                entry, flags, fuzzy = _Entry(place, flags, fuzzy), None, False
+                entry, flags, fuzzy = _Entry(offset, flags, fuzzy), None, False
             lines = [_read(keyword["TEXT"], number)]
-            last = _Field(lines, place + keyword.start("TEXT"), place + keyword.end("TEXT"))
+            last = _Field(lines, offset + keyword.start("TEXT"), offset + keyword.end("TEXT"))
             entry.fields[name] = last
         elif last is not None and (continued := _CONTINUED.match(bare)):
             last.lines.append(_read(continued["TEXT"], number))
-            last.end = place + continued.end("TEXT")
+            last.end = offset + continued.end("TEXT")
         elif bare.startswith("#"):
             if bare.startswith("#,"):
                 flags, fuzzy = found.start() + len(line.rstrip("\r")), "fuzzy" in bare
@@ -131,33 +131,33 @@ def _parts(entry: _Entry, request: DocumentRequest, line_end: str) -> Iterator[P
         return
     if any(each.text for each in translations.values()) and not request.retranslate:
         return
-    place, mark = (entry.start, f"#, fuzzy{line_end}") if entry.flags is None else (entry.flags, ", fuzzy")
+    offset, mark = (entry.start, f"#, fuzzy{line_end}") if entry.flags is None else (entry.flags, ", fuzzy")
     first, *others = [(each.start, each.end) for each in translations.values()]
     message = entry.fields["msgid"]
     plural = entry.fields.get("msgid_plural", message)
     # A language without a plural has the form of many.
     message = message if others else plural
-    places, marks = ([], []) if entry.fuzzy else ([(place, place)], [mark])
+    offsets, marks = ([], []) if entry.fuzzy else ([(offset, offset)], [mark])
     for text, spans in [(message.text, [first]), (plural.text, others)]:
-        part = _part(text, places, spans, marks, request) if spans else None
+        part = _part(text, offsets, spans, marks, request) if spans else None
         if part is not None:
             yield part
-            places, marks = [], []
+            offsets, marks = [], []
 
 
 def _part(
-    message: str, places: list[Span], spans: list[Span], marks: list[str], request: DocumentRequest
+    message: str, offsets: list[Span], spans: list[Span], marks: list[str], request: DocumentRequest
 ) -> Part | None:
     """Returns the part of a message.
 
     Args:
-        places: where the marks go.
+        offsets: where the marks go.
         spans: where translations go.
         marks: of the entry, such as a line of flags.
     """
     if not is_translatable(message):
         return None
-    part = value_part(message, [*places, *spans], request.ignore_tags, _write, tuple(marks), len(spans))
+    part = value_part(message, [*offsets, *spans], request.ignore_tags, _write, tuple(marks), len(spans))
     return None if part is None else replace(part, replaces=False)
 
 

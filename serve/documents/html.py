@@ -41,7 +41,7 @@ def html_parts(text: str, ignore_tags: frozenset[str], offset: int = 0) -> Itera
 
     Args:
         ignore_tags: names of elements whose content stays.
-        offset: place of the page in the document.
+        offset: of the page in the document.
 
     Raises:
         DocumentError: if the page exceeds a limit.
@@ -93,18 +93,18 @@ def _render(before: str, after: str, kinds: bytes, raws: tuple[str, ...], transl
 
 
 def _items(text: str, block: Block, end: int) -> Iterator[Item]:
-    """Yields the items of a block whose characters end at a place, without white space around them."""
-    place = min(len(block.text) - len(block.text.lstrip()), block.marks[0].place)
+    """Yields the items of a block whose characters end at an offset, without white space around them."""
+    offset = min(len(block.text) - len(block.text.lstrip()), block.marks[0].text_start)
     for mark in block.marks:
-        yield Item(ItemKind.TEXT, block.text[place : mark.place])
-        key = block.text[mark.place : mark.place_end] if mark.kind is MarkKind.KEPT else str(mark.element)
+        yield Item(ItemKind.TEXT, block.text[offset : mark.text_start])
+        key = block.text[mark.text_start : mark.text_end] if mark.kind is MarkKind.KEPT else str(mark.element)
         yield Item(ItemKind[mark.kind.name], mark.raw(text), key)
-        place = mark.place_end
+        offset = mark.text_end
         # White space around a point is one space of the block, or none at its beginning.
-        spaced = block.text[place - 1 : place] in ("", " ") and mark.end < end and text[mark.end] in SPACES
+        spaced = block.text[offset - 1 : offset] in ("", " ") and mark.end < end and text[mark.end] in SPACES
         if mark.kind is MarkKind.POINT and spaced:
             yield Item(ItemKind.TEXT, " ")
-    yield Item(ItemKind.TEXT, block.text[place:].rstrip())
+    yield Item(ItemKind.TEXT, block.text[offset:].rstrip())
 
 
 def _escape(text: str) -> str:
@@ -118,8 +118,8 @@ def _escaped(translation: str) -> tuple[str]:
 def _span(text: str, block: Block) -> Span:
     """Returns the characters of a block with its tags, without white space around them, such as no-break spaces."""
     pieces = block.pieces[block.text.startswith(" ") : len(block.pieces) - block.text.endswith(" ")]
-    places = [(start, end) for _, start, end in pieces] + [(mark.start, mark.end) for mark in block.marks]
-    start, end = min(start for start, _ in places), max(end for _, end in places)
+    spans = [(start, end) for _, start, end in pieces] + [(mark.start, mark.end) for mark in block.marks]
+    start, end = min(start for start, _ in spans), max(end for _, end in spans)
     raw = text[start:end]
     return start + len(raw) - len(raw.lstrip()), start + len(raw.rstrip())
 

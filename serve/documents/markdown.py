@@ -112,7 +112,7 @@ class _Blocks(list[Token]):
         if token is None or token.map is None:
             return
         if token.type == "html_block" and token.level == 0:
-            first, last = map(self._lines.place, token.map)
+            first, last = map(self._lines.start_of, token.map)
             yield "html", ((first, last),)
         elif token.type == "inline" and before is not None:
             for spans in self._lines.find(token, before):
@@ -132,7 +132,7 @@ class _Lines:
         """Returns the document with line feeds as its line ends."""
         return "\n".join(self._lines)
 
-    def place(self, line: int) -> int:
+    def start_of(self, line: int) -> int:
         """Returns where a line starts."""
         return self._starts[line]
 
@@ -159,10 +159,10 @@ class _Lines:
     def _find_line(self, number: int, content: str, markup: str) -> Span | None:
         bare, line = content.strip(), self._lines[number]
         heading = markup.startswith("#")
-        place = line.find(bare, line.index("#") + len(markup)) if heading else line.rstrip().rfind(bare)
-        if place < 0:
+        offset = line.find(bare, line.index("#") + len(markup)) if heading else line.rstrip().rfind(bare)
+        if offset < 0:
             return None
-        start = self._starts[number] + place
+        start = self._starts[number] + offset
         return start, start + len(bare)
 
     def _find_cell(self, number: int, content: str) -> Iterator[list[Span]]:

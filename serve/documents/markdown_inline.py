@@ -99,7 +99,7 @@ class InlineReader:
         self._items = list[Item]()
         # Text that is no item yet.
         self._text = list[str]()
-        # Index of the item and place of each open bracket.
+        # Index of the item and offset of each open bracket.
         self._brackets = list[tuple[int, int]]()
         self._marks = list[str]()
         self._last_comment_end = raw.rfind("-->")
@@ -144,7 +144,7 @@ class InlineReader:
         self._items.append(item)
 
     def _read(self, token: re.Match[str]) -> int:
-        """Adds the items of a token; returns the place after it."""
+        """Adds the items of a token; returns the offset after it."""
         match token.lastgroup:
             case "TICKS":
                 return self._read_code(token)
@@ -176,12 +176,12 @@ class InlineReader:
 
     def _read_code(self, token: re.Match[str]) -> int:
         ticks = token[0]
-        places = self._ticks.get(len(ticks), [])
-        found = bisect_left(places, token.end())
-        if found == len(places):
+        offsets = self._ticks.get(len(ticks), [])
+        found = bisect_left(offsets, token.end())
+        if found == len(offsets):
             self._add(ItemKind.TEXT, ticks)
             return token.end()
-        start = places[found]
+        start = offsets[found]
         end = start + len(ticks)
         code = self._raw[token.end() : start]
         self._add(ItemKind.KEPT, self._raw[token.start() : end], " ".join(code.split()) or ticks)
@@ -200,8 +200,8 @@ class InlineReader:
         if token["SHOWN"] is None:
             self._add(ItemKind.KEPT, token[0], token["PAGE"])
             return
-        place = token.start("SHOWN") - token.start()
-        self._add(ItemKind.OPEN, token[0][:place], "[[")
+        offset = token.start("SHOWN") - token.start()
+        self._add(ItemKind.OPEN, token[0][:offset], "[[")
         self._add(ItemKind.TEXT, token["SHOWN"])
         self._add(ItemKind.CLOSE, "]]", "[[")
 
@@ -237,7 +237,7 @@ class InlineReader:
         return token.end()
 
     def _end_of_ignored(self, token: re.Match[str], name: str) -> int:
-        """Returns the place after an element whose content stays; 0: it is none, or has no end."""
+        """Returns the offset after an element whose content stays; 0: it is none, or has no end."""
         if not (name in self._ignore_tags or read_translate(token[0]) is False):
             return 0
         end = self._ends.find(name, token.end())
@@ -251,20 +251,20 @@ class InlineReader:
         self._append(Item(ItemKind.TEXT, token[0]))
         return token.end()
 
-    def _read_text(self, run: re.Pattern[str], place: int) -> int:
-        """Adds a run of characters as text; returns the place after it."""
-        found = run.match(self._raw, place)
+    def _read_text(self, run: re.Pattern[str], offset: int) -> int:
+        """Adds a run of characters as text; returns the offset after it."""
+        found = run.match(self._raw, offset)
         if found is None:
             raise AssertionError("the run has begun")
         self._add(ItemKind.TEXT, found[0])
         return found.end()
 
-    def _close_bracket(self, place: int) -> int:
+    def _close_bracket(self, offset: int) -> int:
         if not self._brackets:
-            return self._read_text(_CLOSE_BRACKETS, place)
+            return self._read_text(_CLOSE_BRACKETS, offset)
         index, start = self._brackets.pop()
         is_note = self._items[index].raw.startswith("^")
-        raw, end = ("]", place + 1) if is_note else self._link_end(start, place)
+        raw, end = ("]", offset + 1) if is_note else self._link_end(start, offset)
         if raw is None:
             self._add(ItemKind.TEXT, "]")
             return end
@@ -273,16 +273,16 @@ class InlineReader:
         self._add(ItemKind.CLOSE, raw, key)
         return end
 
-    def _link_end(self, start: int, place: int) -> tuple[str | None, int]:
-        """Returns the end of a link, and the place after it; None: it is none."""
-        if found := _DESTINATION.match(self._raw, place):
+    def _link_end(self, start: int, offset: int) -> tuple[str | None, int]:
+        """Returns the end of a link, and the offset after it; None: it is none."""
+        if found := _DESTINATION.match(self._raw, offset):
             return found[0], found.end()
-        text = self._raw[start:place] if place - start <= _MAX_LABEL_CHARACTERS else ""
-        found = _LABEL.match(self._raw, place)
+        text = self._raw[start:offset] if offset - start <= _MAX_LABEL_CHARACTERS else ""
+        found = _LABEL.match(self._raw, offset)
         if found and normalizeReference(found[1] or text) in self._labels:
             return f"][{found[1] or text}]", found.end()
         # The text of such a link is its label.
-        return (f"][{text}]" if normalizeReference(text) in self._labels else None), place + 1
+        return (f"][{text}]" if normalizeReference(text) in self._labels else None), offset + 1
 
     def _read_marks(self, token: re.Match[str]) -> None:
         mark, rest = token[0][0], len(token[0])
@@ -332,5 +332,5 @@ def write_block(raw: str) -> str:
     found = _BLOCK_START.match(raw)
     if not found:
         return raw
-    place = found.end() if found[0].isdigit() else found.start()
-    return f"{raw[:place]}\\{raw[place:]}"
+    offset = found.end() if found[0].isdigit() else found.start()
+    return f"{raw[:offset]}\\{raw[offset:]}"

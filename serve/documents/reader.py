@@ -30,7 +30,7 @@ class DocumentText:
     """The text of a parsed document.
 
     Attributes:
-        segments: different ones, in the order of their first places.
+        segments: different ones, in the order of their first occurrences.
         parts: number of the parts in which the segments are translated.
         characters: of all segments of the document.
     """

@@ -91,16 +91,16 @@ class Parts:
             DocumentError: if there are more parts than the request allows.
         """
         self.segments = list[Segment]()
-        # The first and the last place of each span, and how many numbers there are up to the end of each part.
-        self._places = array("q")
+        # The first and the last offset of each span, and how many numbers there are up to the end of each part.
+        self._offsets = array("q")
         self._ends = array("q")
         self._renders = list[Callable[[str], Sequence[str]]]()
         self._replaces = bytearray()
         known = dict[Segment, Segment]()
         for part in _bounded(parts, request.max_texts, before):
             self.segments.append(known.setdefault(part.segment, part.segment))
-            self._places.extend(chain.from_iterable(part.spans))
-            self._ends.append(len(self._places))
+            self._offsets.extend(chain.from_iterable(part.spans))
+            self._ends.append(len(self._offsets))
             self._renders.append(part.render)
             self._replaces.append(part.replaces)
 
@@ -109,8 +109,8 @@ class Parts:
         for segment, end, render, replaces in zip(
             self.segments, self._ends, self._renders, self._replaces, strict=True
         ):
-            places = self._places[start:end]
-            yield Part(segment, tuple(zip(places[::2], places[1::2], strict=True)), render, bool(replaces))
+            offsets = self._offsets[start:end]
+            yield Part(segment, tuple(zip(offsets[::2], offsets[1::2], strict=True)), render, bool(replaces))
             start = end
 
 

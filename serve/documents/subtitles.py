@@ -86,20 +86,20 @@ def _cues(text: str, *, vtt: bool) -> Iterator[_Cue]:
     """Yields the cues with text; lines of several speakers stay apart."""
     for found in _CUE.finditer(text):
         start, end = _seconds(found["START"]), _seconds(found["END"])
-        place = found.start("TEXT")
+        offset = found.start("TEXT")
         for raw in _speeches(found["TEXT"].rstrip("\r\n")):
             inline = Inline.of(list(_items(raw, vtt=vtt)))
             if inline.is_translatable:
-                yield _Cue(start, end, (place, place + len(raw)), inline)
-            place += len(raw)
+                yield _Cue(start, end, (offset, offset + len(raw)), inline)
+            offset += len(raw)
 
 
 def _speeches(text: str) -> Iterator[str]:
     """Yields the text cut before each line that begins with the mark of a speaker, and after a sound that begins it."""
     for speech in _SPEECH.split(text) if _SPEAKER.match(text) else (text,):
         sound = _FIRST_SOUND.match(speech)
-        place = sound.end() if sound and not sound["SOUND"].isupper() else 0
-        yield from filter(None, (speech[:place], speech[place:]))
+        offset = sound.end() if sound and not sound["SOUND"].isupper() else 0
+        yield from filter(None, (speech[:offset], speech[offset:]))
 
 
 def _items(raw: str, *, vtt: bool) -> Iterator[Item]:

@@ -116,7 +116,7 @@ class _UnitReader:
         texts = [(found, inline) for found in self._ranges(container) if (inline := self._inline(*found)) is not None]
         if not texts:
             return
-        place, opening, closing = self._target(unit, source, container)
+        target, opening, closing = self._target(unit, source, container)
         edits = [] if self._language_edit is None else [self._language_edit]
         self._language_edit = None
         if not self._state_of_target:
@@ -128,8 +128,8 @@ class _UnitReader:
             before = opening + self._between(first, start)
             is_last = number == len(texts) - 1
             after = self._between(end, self._document.ends[container]) + closing if is_last else ""
-            yield _part(inline, before, after, place, edits)
-            place, edits, opening, first = (place[1], place[1]), [], "", end
+            yield _part(inline, before, after, target, edits)
+            target, edits, opening, first = (target[1], target[1]), [], "", end
 
     def _between(self, first: int, end: int) -> str:
         """Returns the document from one token to before another one."""
@@ -160,8 +160,8 @@ class _UnitReader:
         if unit.target is not None:
             tag = document.raw(unit.target, unit.target).rstrip("/>").rstrip() + ">"
             tag = _with_attribute(tag, "state", _TRANSLATED) if self._state_of_target else tag
-            place = document.tokens[unit.target].start, document.tokens[document.ends[unit.target]].end
-            return place, tag, f"</{name}>"
+            target = document.tokens[unit.target].start, document.tokens[document.ends[unit.target]].end
+            return target, tag, f"</{name}>"
         before = document.text[document.tokens[source - 1].start : document.tokens[source].start]
         end = document.tokens[document.ends[container]].end
         return (end, end), f"{before if before.isspace() else ''}<{name}{state}>", f"</{name}>"
@@ -196,13 +196,13 @@ class _UnitReader:
         return Item(ItemKind.POINT, raw), last
 
 
-def _part(inline: Inline, before: str, after: str, place: Span, edits: list[tuple[Span, str]]) -> Part:
+def _part(inline: Inline, before: str, after: str, target: Span, edits: list[tuple[Span, str]]) -> Part:
     spans, texts = [span for span, _ in edits], [text for _, text in edits]
 
     def render(translation: str) -> list[str]:
         return [*texts, f"{before}{inline.render(translation, escape)}{after}"]
 
-    return Part(inline.segment, [*spans, place], render, replaces=False)
+    return Part(inline.segment, [*spans, target], render, replaces=False)
 
 
 def _with_attribute(tag: str, name: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""XML documents: the tokens of a document by their places, and text that becomes part of one.
+"""XML documents: the tokens of a document by their offsets, and text that becomes part of one.
 
 Entities other than the five of XML are refused, because a document may declare none.
 """
@@ -71,14 +71,14 @@ class _Tokens(Sequence[Token]):
     def __init__(self, tokens: Iterable[Token]) -> None:
         """Stores tokens; raises DocumentError if there are too many."""
         self._kinds, self._names = bytearray(), list[str]()
-        self._places = array("I", [0])
+        self._offsets = array("I", [0])
         known = dict[str, str]()
         for number, token in enumerate(tokens, 1):
             if number > MAX_TOKENS:
                 raise DocumentError(f"more than {MAX_TOKENS} tags and texts")
             self._kinds.append(_KINDS.index(token.kind))
             self._names.append(known.setdefault(token.name, token.name))
-            self._places.append(token.end)
+            self._offsets.append(token.end)
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -90,7 +90,7 @@ class _Tokens(Sequence[Token]):
     def __getitem__(self, index: int | slice) -> Token | list[Token]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        kind, start, end = _KINDS[self._kinds[index]], self._places[index], self._places[index + 1]
+        kind, start, end = _KINDS[self._kinds[index]], self._offsets[index], self._offsets[index + 1]
         return Token(kind, start, end, self._names[index])
 
 

@@ -9,11 +9,11 @@ COMING_SECONDS = 10.0
 
 
 class CallerShares:
-    """The places that each caller has. Belongs to the event loop's thread."""
+    """The slots that each caller has. Belongs to the event loop's thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._places = Counter[str]()
+        self._taken = Counter[str]()
         self._last_caller = ""
         self._last_seconds = self._last_of_another_seconds = -math.inf
 
@@ -24,17 +24,17 @@ class CallerShares:
             self._last_caller = caller
         self._last_seconds = self._clock()
 
-    def allow(self, caller: str, places: int) -> bool:
-        """Returns whether the caller that came last may have one more of all places: half of them, or any if alone."""
+    def allow(self, caller: str, capacity: int) -> bool:
+        """Returns whether the caller that came last may have one more of all slots: half of them, or any if alone."""
         alone = self._clock() >= self._last_of_another_seconds + COMING_SECONDS
-        return alone or self._places[caller] < places // 2
+        return alone or self._taken[caller] < capacity // 2
 
     def take(self, caller: str) -> None:
-        """Gives a place to a caller."""
-        self._places[caller] += 1
+        """Gives a slot to a caller."""
+        self._taken[caller] += 1
 
     def free(self, caller: str) -> None:
-        """Takes a place back."""
-        self._places[caller] -= 1
-        if not self._places[caller]:
-            del self._places[caller]
+        """Takes a slot back."""
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]

@@ -178,12 +178,12 @@ class LoadShedder:
 
 
 class InFlight:
-    """The place of one request among those in flight, for the duration of a block.
+    """The slot of one request among those in flight, for the duration of a block.
 
     A class, because a generator would take twice the time, for every request.
 
     Attributes:
-        counted: whether the request needs a place.
+        counted: whether the request needs a slot.
         inside: whether it has one.
     """
 
@@ -216,7 +216,7 @@ class InFlight:
         self.leave()
 
     def enter(self) -> None:
-        """Takes the place once the request is complete; raises QueueFullError if there is none."""
+        """Takes the slot once the request is complete; raises QueueFullError if there is none."""
         if self.counted and not self.inside:
             self._since_seconds = self._load_shedder.take(self._caller)
             self.inside = True
@@ -226,7 +226,7 @@ class InFlight:
         self._at_end = function
 
     def leave(self) -> None:
-        """Frees the place, at the end or while the client does not read its answer; a request takes no second one."""
+        """Frees the slot, at the end or while the client does not read its answer; a request takes no second one."""
         if self.inside:
             self._load_shedder.release(self._caller)
             self.inside = False

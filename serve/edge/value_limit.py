@@ -80,34 +80,34 @@ _MAX_VARINT_BYTES = 10
 
 
 def read_fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yields number, start and end of each value between two places of a message, until it is malformed."""
-    place = start
+    """Yields number, start and end of each value between two offsets of a message, until it is malformed."""
+    offset = start
     try:
-        while place < end:
-            tag, place = _read_varint(data, place)
+        while offset < end:
+            tag, offset = _read_varint(data, offset)
             number, wire_type = tag >> 3, tag & 7
-            value_start = place
+            value_start = offset
             if wire_type == _LENGTH:
-                length, value_start = _read_varint(data, place)
-                place = value_start + length
+                length, value_start = _read_varint(data, offset)
+                offset = value_start + length
             elif wire_type == _VARINT:
-                _, place = _read_varint(data, place)
+                _, offset = _read_varint(data, offset)
             else:
-                place += _FIXED_BYTES[wire_type]
-            if place > end:
+                offset += _FIXED_BYTES[wire_type]
+            if offset > end:
                 return
-            yield number, value_start, place
+            yield number, value_start, offset
     except (IndexError, KeyError):
         return
 
 
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """Returns a number of seven bits per byte, and the place after it; raises IndexError if it is malformed."""
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Returns a number of seven bits per byte, and the offset after it; raises IndexError if it is malformed."""
     value = 0
     for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
-        byte = data[place]
-        place += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:  # noqa: PLR2004 - the last byte has no continuation bit
-            return value, place
+            return value, offset
     raise IndexError

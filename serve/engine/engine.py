@@ -132,7 +132,7 @@ class Engine:
 
     @property
     def _free_rows(self) -> list[int]:
-        """The places of the model that no hypothesis may need."""
+        """The rows of the model that no hypothesis may need."""
         taken = {row for running in self._running for row in running.rows}
         return [row for row in range(self._model.slots) if row not in taken]
 

@@ -29,7 +29,7 @@ class RunningSequence:
 
     Attributes:
         sequence: gets the finished hypotheses.
-        rows: its places in the model until it is over, as many as its hypotheses may become.
+        rows: its rows of the state until it is over, as many as its hypotheses may become.
         live: the hypotheses that go on: those of a beam, best first, or those of the samples.
     """
 

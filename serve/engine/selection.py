@@ -172,7 +172,7 @@ class Step:
 
 
 def numbers_of(rows: Sequence[Row]) -> NDArray[np.int64]:
-    """Returns the places of hypotheses in the model, int64 [M]."""
+    """Returns the rows of hypotheses in the model, int64 [M]."""
     return np.array([row.hypothesis.row for row in rows], np.int64)
 
 

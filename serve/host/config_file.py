@@ -18,7 +18,7 @@ TOML_SUFFIX = ".toml"
 _TABLE = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
 _KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 class ConfigFileError(Exception):
@@ -35,7 +35,7 @@ class ConfigFile:
 
     path: Path
     content: dict[str, Any]
-    lines: Mapping[Place, int]
+    lines: Mapping[KeyPath, int]
 
     @classmethod
     def read(cls, path: Path) -> "ConfigFile":
@@ -56,18 +56,18 @@ class ConfigFile:
             raise ConfigFileError(f"{path}: expected a mapping of settings, one `name: value` per line")
         return cls(path, content, lines)
 
-    def check_names(self, names: Collection[str], place: Place = ()) -> None:
-        """Checks the names of the mapping at `place` against the names of settings.
+    def check_names(self, names: Collection[str], path: KeyPath = ()) -> None:
+        """Checks the names of the mapping at `path` against the names of settings.
 
         Raises:
             ConfigFileError: for the first unknown name, with the closest known one.
         """
         content: Any = self.content
-        for name in place:
+        for name in path:
             content = content.get(name)
         for name in content if isinstance(content, dict) else ():
             if name not in names:
-                at = (*place, str(name))
+                at = (*path, str(name))
                 line = f":{self.lines[at]}" if at in self.lines else ""
                 close = get_close_matches(str(name), names, 1)
                 hint = f", did you mean {close[0]}?" if close else ""
@@ -88,16 +88,16 @@ def write_config(settings: BaseModel, *, exclude: Collection[str]) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True) + hidden
 
 
-def _yaml_lines(node: yaml.Node | None, place: Place = ()) -> Iterator[tuple[Place, int]]:
+def _yaml_lines(node: yaml.Node | None, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            here = (*place, str(key.value))
+            here = (*path, str(key.value))
             yield here, key.start_mark.line + 1
             yield from _yaml_lines(value, here)
 
 
-def _toml_lines(text: str) -> Iterator[tuple[Place, int]]:
-    table: Place = ()
+def _toml_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
+    table: KeyPath = ()
     for number, line in enumerate(text.splitlines(), 1):
         if found := _TABLE.match(line):
             table = tuple(found[1].split("."))

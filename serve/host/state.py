@@ -92,7 +92,7 @@ class State:
         self._lock = Lock()
         self._running = 0
         self._closed = False
-        place = f"state directory {directory}"
+        location = f"state directory {directory}"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if url is None:
@@ -100,11 +100,11 @@ class State:
                 self._engine = _open_sqlite(directory / DATABASE)
             else:
                 parsed = _parse(url)
-                place = f"database {parsed.render_as_string(hide_password=True)}"
+                location = f"database {parsed.render_as_string(hide_password=True)}"
                 self._engine = _open_postgresql(parsed.set(drivername=DRIVER))
             self._check()
         except (OSError, SQLAlchemyError, StorageFullError) as error:
-            raise StateError(f"{place}: {_reason(error)}") from error
+            raise StateError(f"{location}: {_reason(error)}") from error
 
     def create(self, tables: MetaData) -> None:
         """Creates the tables that are missing, and the columns that an earlier version did not have."""

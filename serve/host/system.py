@@ -166,7 +166,7 @@ def available_cpus(cgroup_root: Path = CGROUP_ROOT, membership: Path = MEMBERSHI
 
 def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:
     """Yields the quota, in CPUs, of each cgroup of this process and its ancestors that has one."""
-    for controllers, place in _memberships(membership):
+    for controllers, group in _memberships(membership):
         # Version 2 has one unnamed hierarchy; in version 1 each controller has one.
         if controllers == "":
             mount, read = cgroup_root, _quota_of_version_2
@@ -176,7 +176,7 @@ def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:
             continue
         # A container may see the path of its cgroup on the host, but only the part below is mounted: missing folders
         # are skipped, and the mounted root counts.
-        steps = Path(place.lstrip("/")).parts
+        steps = Path(group.lstrip("/")).parts
         for depth in range(len(steps) + 1):
             quota = read(mount.joinpath(*steps[:depth]))
             if quota is not None:
@@ -186,8 +186,8 @@ def _quotas(cgroup_root: Path, membership: Path) -> Iterator[float]:
 def _memberships(membership: Path) -> Iterator[tuple[str, str]]:
     """Yields controllers and path of each cgroup, from lines `number:controllers:path`."""
     for line in (_read(membership) or "").splitlines():
-        _, controllers, place = line.split(":", 2)
-        yield controllers, place
+        _, controllers, group = line.split(":", 2)
+        yield controllers, group
 
 
 def _quota_of_version_2(group: Path) -> float | None:

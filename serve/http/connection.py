@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
     def sweep(self, now_seconds: float) -> None:
         """Closes the connection if its client is too late. A TLS handshake has its own timer.
 
-        While the client does not read, the connection gives up its place if others need it.
+        While the client does not read, the connection gives up its slot if others need it.
         """
         if not self._connected:
             return

@@ -1,9 +1,9 @@
 """Limits of HTTP connections, and the open connections within them.
 
 A connection that waits for its client is closed once its time is over. One periodic sweep checks all of them. If all
-places are taken, a new connection takes the place of the connection that has waited longest, in the order of `Wait`.
+slots are taken, a new connection takes the slot of the connection that has waited longest, in the order of `Wait`.
 Thus neither half requests nor idle connections keep other clients out. A connection whose input has arrived but was not
-read yet keeps its place: there the client waits for the server.
+read yet keeps its slot: there the client waits for the server.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def affordable_connections() -> int:
 
 
 class Wait(Enum):
-    """For what a connection waits; the first ones give their places first."""
+    """For what a connection waits; the first ones give their slots first."""
 
     CLOSE = auto()  # the client has had its last answer
     FIRST_REQUEST = auto()

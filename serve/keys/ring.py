@@ -85,10 +85,10 @@ class KeyRing:
         return None if key is None else self._accounts.of(key)
 
 
-def check_form(key: bytes, place: str) -> None:
+def check_form(key: bytes, location: str) -> None:
     """Raises FileError if no header can carry the key; the error does not contain it."""
     if not _KEY.fullmatch(key):
-        raise FileError(f"--{place}: expected a key of visible ASCII characters, without white space")
+        raise FileError(f"--{location}: expected a key of visible ASCII characters, without white space")
 
 
 def read_keys(path: Path, *, counting: bool) -> tuple[Key, ...]:
@@ -102,34 +102,34 @@ def read_keys(path: Path, *, counting: bool) -> tuple[Key, ...]:
         text, *settings = line.split() or [b"#"]
         if text.startswith(b"#"):
             continue
-        place = f"{FILE}: {path}: line {number}"
-        check_form(text, place)
-        key = _read_line(text, [each.decode(errors="replace") for each in settings], place)
+        location = f"{FILE}: {path}: line {number}"
+        check_form(text, location)
+        key = _read_line(text, [each.decode(errors="replace") for each in settings], location)
         if key.limits.needs_count and not counting:
-            raise FileError(f"--{place}: characters and requests_per_minute are counted with --state-dir only")
+            raise FileError(f"--{location}: characters and requests_per_minute are counted with --state-dir only")
         if key.name and key.id in keys:
-            raise FileError(f"--{place}: expected another name than that of an earlier line")
+            raise FileError(f"--{location}: expected another name than that of an earlier line")
         keys[key.id] = key
     if not keys:
         raise FileError(f"--{FILE}: {path}: expected one key per line, got none")
     return tuple(keys.values())
 
 
-def _read_line(text: bytes, settings: Iterable[str], place: str) -> Key:
+def _read_line(text: bytes, settings: Iterable[str], location: str) -> Key:
     values: dict[str, str | list[str]] = {}
     for each in settings:
         setting, separator, value = each.partition("=")
         if not separator or setting not in ("name", *KeyLimits.model_fields):
             # The text may be a part of the key.
-            raise FileError(f"--{place}: expected SETTING=VALUE after the key, SETTING being name or a limit")
+            raise FileError(f"--{location}: expected SETTING=VALUE after the key, SETTING being name or a limit")
         values[setting] = value.split(",") if setting == "models" else value
     key, name = _unnamed(text), values.pop("name", None)
     if name is not None and not is_name(str(name)):
-        raise FileError(f"--{place}: name: expected up to 64 letters, digits, dots, hyphens and underscores")
+        raise FileError(f"--{location}: name: expected up to 64 letters, digits, dots, hyphens and underscores")
     try:
         limits = KeyLimits.model_validate(values)
     except ValidationError as error:
-        raise FileError(f"--{place}: {first_problem(error)}") from error
+        raise FileError(f"--{location}: {first_problem(error)}") from error
     return replace(key, limits=limits) if name is None else Key(f"{_FILE_ID}{name}", str(name), key.digest, limits)
 
 

@@ -413,16 +413,16 @@ class Loop:
 
         The rest is all other time from the creation of the engine to the end of its last step.
         """
-        seconds_places, sequence_places = len(self._config.seconds_bounds) + 1, len(self._config.sequence_bounds) + 1
-        size = 2 + seconds_places + sequence_places
+        seconds_counts, sequence_counts = len(self._config.seconds_bounds) + 1, len(self._config.sequence_bounds) + 1
+        size = 2 + seconds_counts + sequence_counts
         values = (c_uint64 * (2 * size + 2))()
         self._checked(self._library.quick.dragoman_engine_counters(self.handle, engine, values, len(values)))
         phases = [
             PhaseCounts(
                 values[first] / 1e9,
                 values[first + 1],
-                tuple(values[first + 2 : first + 2 + seconds_places]),
-                tuple(values[first + 2 + seconds_places : first + size]),
+                tuple(values[first + 2 : first + 2 + seconds_counts]),
+                tuple(values[first + 2 + seconds_counts : first + size]),
             )
             for first in (0, size)
         ]

@@ -27,7 +27,7 @@ class BatchedHistogram(Histogram):
     def observe_all(self, amounts: Collection[float]) -> None:
         """Observes many values."""
         counts = Counter(map(partial(bisect_left, self._upper_bounds), amounts))
-        self.add([counts[place] for place in range(len(self._upper_bounds))], sum(amounts))
+        self.add([counts[index] for index in range(len(self._upper_bounds))], sum(amounts))
 
     def add(self, counts: Collection[int], total: float) -> None:
         """Adds observations that are counted already.

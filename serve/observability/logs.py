@@ -71,7 +71,7 @@ class RequestRecord:
 
     @property
     def caller(self) -> str:
-        """Who takes a place in the queue."""
+        """Who waits in the queue."""
         return caller_of(self.account, self.network)
 
     @property
@@ -81,7 +81,7 @@ class RequestRecord:
 
 
 def caller_of(account: "Account | None", network: str) -> str:
-    """Returns who takes a place in the queue: the API key, or the network of the client if no key is required."""
+    """Returns who waits in the queue: the API key, or the network of the client if no key is required."""
     return network if account is None else account.key.id
 
 

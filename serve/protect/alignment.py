@@ -157,7 +157,7 @@ def find_words(text: str, tokens: Offsets) -> list[tuple[int, int]]:
     White space ends a word; punctuation ends it at its beginning and its end only. In scripts without spaces, each
     token is a word.
     """
-    edges = {place for token in tokens for place in token}
+    edges = {offset for token in tokens for offset in token}
     return [word for run in re.finditer(r"\S+", text) for word in _words(text, *run.span(), edges)]
 
 
@@ -168,12 +168,14 @@ def _words(text: str, start: int, end: int, edges: set[int]) -> Iterator[tuple[i
         first += 1
     while first < last and is_punctuation(text[last - 1]):
         last -= 1
-    places = [start, first, last, end]
+    offsets = [start, first, last, end]
     if _UNSPACED.search(text, start, end):
-        places += (
-            place for place in range(start + 1, end) if place in edges and _UNSPACED.search(text, place - 1, place + 1)
+        offsets += (
+            offset
+            for offset in range(start + 1, end)
+            if offset in edges and _UNSPACED.search(text, offset - 1, offset + 1)
         )
-    yield from ((left, right) for left, right in pairwise(sorted(places)) if left < right)
+    yield from ((left, right) for left, right in pairwise(sorted(offsets)) if left < right)
 
 
 # Punctuation of sentences and clauses.

@@ -82,21 +82,21 @@ class DecoderState:
             for members in alike.values()
         ]
         self._decoded = [block for block in self._blocks if block.kind != "source"]
-        places = {spec: (block, index) for block in self._blocks for index, spec in enumerate(block.specs)}
-        self._places = {spec: places[spec] for spec in specs}
-        self._encoded = [place for spec, place in self._places.items() if spec.kind != "target"]
+        locations = {spec: (block, index) for block in self._blocks for index, spec in enumerate(block.specs)}
+        self._locations = {spec: locations[spec] for spec in specs}
+        self._encoded = [location for spec, location in self._locations.items() if spec.kind != "target"]
 
     @property
     def inputs(self) -> dict[str, Array]:
         """Decoder input name to array, float32 or int8 [slots, *shape]."""
-        return {spec.decoder_input: block.values[index] for spec, (block, index) in self._places.items()}
+        return {spec.decoder_input: block.values[index] for spec, (block, index) in self._locations.items()}
 
     @property
     def outputs(self) -> dict[str, Array]:
         """Decoder output name to array, float32 or int8 [slots, *shape]."""
         return {
             spec.decoder_output: block.outputs[index]
-            for spec, (block, index) in self._places.items()
+            for spec, (block, index) in self._locations.items()
             if spec.decoder_output is not None
         }
 

@@ -1,6 +1,6 @@
 """The model as the engine sees it: `Model` and the `Scores` of a step, independent of the device.
 
-A row is a place in the model's state. A hypothesis keeps its row as long as it lives.
+A row is an index into the model's state. A hypothesis keeps its row as long as it lives.
 
 Shapes: R rows of the step, M some of them, V vocabulary.
 """

@@ -89,38 +89,38 @@ class NativeScores:
             logits: of the scored rows, float32 [M, V].
             choose: returns the best tokens of logits.
         """
-        self._places = {row: place for place, row in enumerate(rows.tolist())}
-        self._scored_places = {row: place for place, row in enumerate(scored_rows.tolist())}
+        self._row_indices = {row: index for index, row in enumerate(rows.tolist())}
+        self._scored_indices = {row: index for index, row in enumerate(scored_rows.tolist())}
         self._best = best
         self._logits = logits
         self._choose = choose
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns a copy of the logits of rows."""
-        return self._logits[_places(self._scored_places, rows)]
+        return self._logits[_indices(self._scored_indices, rows)]
 
     def store(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
         """Replaces the logits of rows, and finds their best tokens."""
-        self._logits[_places(self._scored_places, rows)] = logits
+        self._logits[_indices(self._scored_indices, rows)] = logits
         chosen = self._choose(logits, self._best.scores.shape[1])
-        places = _places(self._places, rows)
-        self._best.log_sums[places] = chosen.log_sums
-        self._best.scores[places] = chosen.scores
-        self._best.token_ids[places] = chosen.token_ids
+        indices = _indices(self._row_indices, rows)
+        self._best.log_sums[indices] = chosen.log_sums
+        self._best.scores[indices] = chosen.scores
+        self._best.token_ids[indices] = chosen.token_ids
 
     def of(self, rows: NDArray[np.int64], token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns the log-probabilities of tokens of rows with logits."""
-        logits = self._logits[_places(self._scored_places, rows), token_ids]
-        return np.asarray(logits - self._best.log_sums[_places(self._places, rows)])
+        logits = self._logits[_indices(self._scored_indices, rows), token_ids]
+        return np.asarray(logits - self._best.log_sums[_indices(self._row_indices, rows)])
 
     def best(self, rows: NDArray[np.int64], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Returns the best tokens, at most as many as the step requested."""
-        places = _places(self._places, rows)
-        return self._best.scores[places, :count], self._best.token_ids[places, :count]
+        indices = _indices(self._row_indices, rows)
+        return self._best.scores[indices, :count], self._best.token_ids[indices, :count]
 
 
-def _places(places: Mapping[int, int], rows: NDArray[np.int64]) -> list[int]:
-    return [places[row] for row in rows.tolist()]
+def _indices(indices: Mapping[int, int], rows: NDArray[np.int64]) -> list[int]:
+    return [indices[row] for row in rows.tolist()]
 
 
 class _BoundStep(NamedTuple):

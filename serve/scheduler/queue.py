@@ -63,13 +63,13 @@ class FairRounds:
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _Entry:
     sequence: DecodingSequence
     round: int
     order: Order
     passed_rows: int = 0
 
-    def __lt__(self, other: "_Place") -> bool:
+    def __lt__(self, other: "_Entry") -> bool:
         return self.order < other.order
 
 
@@ -92,7 +92,7 @@ class FairQueue:
         """
         self._pass_limit_rows = pass_limit_rows
         self.rows = 0
-        self._places: list[_Place] = []  # in order
+        self._entries: list[_Entry] = []  # in order
         # Rounds by priority: those of different priorities are not comparable.
         self._rounds: defaultdict[int, FairRounds] = defaultdict(FairRounds)
         self._numbers = count()
@@ -101,25 +101,25 @@ class FairQueue:
         self._some_cancelled = False
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     @property
     def oldest_seconds(self) -> float | None:
         """When the longest waiting sequence was queued; None: nothing waits."""
-        return min((place.sequence.submitted_seconds for place in self._places), default=None)
+        return min((entry.sequence.submitted_seconds for entry in self._entries), default=None)
 
     def rows_before(self, deadline_seconds: float | None, priority: int) -> int:
         """Returns how many rows start before the first sequence of a new key that arrives now."""
         fairness_keys = self._rounds.get(priority)
         first_round = 0 if fairness_keys is None else fairness_keys.current_round
         order = _order(priority, first_round, deadline_seconds, next(self._numbers))
-        return sum(place.sequence.options.rows for place in self._places if place.order < order)
+        return sum(entry.sequence.options.rows for entry in self._entries if entry.order < order)
 
     def push(self, sequence: DecodingSequence) -> None:
         """Queues the sequence."""
         entered_round = self._rounds[sequence.priority].enter(sequence.fairness_key, sequence.options.rows)
         order = _order(sequence.priority, entered_round, sequence.deadline_seconds, next(self._numbers))
-        insort(self._places, _Place(sequence, entered_round, order))
+        insort(self._entries, _Entry(sequence, entered_round, order))
         self.rows += sequence.options.rows
         self._next_departure_seconds = min(self._next_departure_seconds, sequence.latest_start_seconds)
         self._some_cancelled |= sequence.cancelled
@@ -134,16 +134,16 @@ class FairQueue:
             free_rows: rows that the sequence may take.
             may_start: returns False if the sequence must wait for another resource; then no sequence starts instead.
         """
-        fitting = next((place for place in self._places if place.sequence.options.rows <= free_rows), None)
+        fitting = next((entry for entry in self._entries if entry.sequence.options.rows <= free_rows), None)
         if fitting is None:
             return None
-        first, sequence = self._places[0], fitting.sequence
+        first, sequence = self._entries[0], fitting.sequence
         passed_rows = 0 if fitting is first else first.passed_rows + sequence.options.rows
         if passed_rows > self._pass_limit_rows or not may_start(sequence):
             return None
         if fitting is not first:
             first.passed_rows = passed_rows
-        self._places.remove(fitting)
+        self._entries.remove(fitting)
         rounds = self._rounds[sequence.priority]
         rounds.current_round = max(rounds.current_round, fitting.round + 1)
         self._leave(sequence)
@@ -158,21 +158,21 @@ class FairQueue:
         if not self._some_cancelled and now_seconds < self._next_departure_seconds:
             return []
         self._some_cancelled = False  # before the search: the next search finds a sequence that is canceled meanwhile
-        errors = [(place, place.sequence.abandonment(now_seconds)) for place in self._places]
-        self._places = [place for place, error in errors if error is None]
+        errors = [(entry, entry.sequence.abandonment(now_seconds)) for entry in self._entries]
+        self._entries = [entry for entry, error in errors if error is None]
         abandoned: list[tuple[DecodingSequence, ServiceError]] = [
-            (place.sequence, error) for place, error in errors if error is not None
+            (entry.sequence, error) for entry, error in errors if error is not None
         ]
         for sequence, _ in abandoned:
             self._leave(sequence)
-        starts = (place.sequence.latest_start_seconds for place in self._places)
+        starts = (entry.sequence.latest_start_seconds for entry in self._entries)
         self._next_departure_seconds = min(starts, default=math.inf)
         return abandoned
 
     def clear(self) -> list[DecodingSequence]:
         """Removes and returns all sequences."""
-        sequences = [place.sequence for place in self._places]
-        self._places.clear()
+        sequences = [entry.sequence for entry in self._entries]
+        self._entries.clear()
         self._rounds.clear()
         self.rows = 0
         return sequences

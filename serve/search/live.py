@@ -25,7 +25,7 @@ class LiveHypothesis:
     """The beginning of a translation.
 
     Attributes:
-        row: place of its state in the model.
+        row: index of its state in the model.
         number: of the sample; random numbers follow from it.
         tokens: so far.
         score: sum of their log-probabilities.

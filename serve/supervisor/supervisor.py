@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from dragoman.serve.app import configure_logs_and_traces, serve_in_place
+from dragoman.serve.app import configure_logs_and_traces, serve_as_worker
 from dragoman.serve.host.process_link import LinkClosedError
 from dragoman.serve.host.system import open_standard_descriptors, raise_most_open_files, trim_memory
 from dragoman.serve.http.server import ListenError, open_port, reserve_shared_port
@@ -28,7 +28,7 @@ from dragoman.serve.supervisor.cpus import share_of
 from dragoman.serve.supervisor.joined_metrics import JoinedMetrics
 from dragoman.serve.supervisor.reports import join_reports
 from dragoman.serve.supervisor.worker_process import WorkerProcess, fork_worker
-from dragoman.serve.worker import WorkerPlace, WorkerState
+from dragoman.serve.worker import WorkerSlot, WorkerState
 
 # Pause before a worker that ended is replaced: the first, doubled with each further end, and the longest.
 FIRST_PAUSE_SECONDS = 0.1
@@ -62,8 +62,8 @@ def supervise(settings: ServeSettings, load: LoadModels | None = None) -> None:
     raise_most_open_files()
     open_standard_descriptors()
 
-    def work(place: WorkerPlace) -> int:
-        return serve_in_place(settings, place, load)
+    def work(slot: WorkerSlot) -> int:
+        return serve_as_worker(settings, slot, load)
 
     try:
         asyncio.run(Supervisor(settings, work).run())
@@ -76,7 +76,7 @@ def supervise(settings: ServeSettings, load: LoadModels | None = None) -> None:
 class Supervisor:
     """The workers and what all of them are requested to do."""
 
-    def __init__(self, settings: ServeSettings, work: Callable[[WorkerPlace], int]) -> None:
+    def __init__(self, settings: ServeSettings, work: Callable[[WorkerSlot], int]) -> None:
         """Opens the ports; `work` runs in each worker.
 
         Raises:
@@ -88,7 +88,7 @@ class Supervisor:
         self._http_socket = open_port(settings.host, settings.http_port)
         self._grpc_socket = reserve_shared_port(settings.host, settings.grpc_port)
         self._workers: list[WorkerProcess] = []
-        self._places: dict[int, WorkerProcess] = {}
+        self._by_slot: dict[int, WorkerProcess] = {}
         self._ends = dict.fromkeys(range(self._count), 0)
         self._metrics = JoinedMetrics(self._workers)
         self._lock = asyncio.Lock()
@@ -112,7 +112,7 @@ class Supervisor:
         # Otherwise a collection in a worker would copy the pages that all of them share.
         trim_memory()
         for number in range(self._count):
-            self._places[number] = self._start(number)
+            self._by_slot[number] = self._start(number)
         self._begin(self._metrics.follow())
         await self._done.wait()
         for task in self._tasks:
@@ -130,7 +130,7 @@ class Supervisor:
 
     def _start(self, number: int) -> WorkerProcess:
         end, own_end = socket.socketpair()
-        place = WorkerPlace(
+        slot = WorkerSlot(
             number,
             own_end,
             self._http_socket,
@@ -140,7 +140,7 @@ class Supervisor:
         )
         inherited = (self._grpc_socket, self._parsers.own_end, *(each.end for each in self._workers))
         cpus = share_of(number, self._count)
-        worker = fork_worker(self._work, place, end, cpus=cpus, inherited=inherited, answer=self._answer)
+        worker = fork_worker(self._work, slot, end, cpus=cpus, inherited=inherited, answer=self._answer)
         self._workers.append(worker)
         self._begin(worker.link.run())
         self._begin(self._watch(worker))
@@ -210,7 +210,7 @@ class Supervisor:
         """Reloads the models of one worker after the other."""
         async with self._lock:
             reports = {}
-            for number, worker in sorted(self._places.items()):
+            for number, worker in sorted(self._by_slot.items()):
                 with suppress(LinkClosedError):
                     answer = await worker.link.ask("reload")
                     if answer is not None:
@@ -221,27 +221,27 @@ class Supervisor:
             return report
 
     async def _restart_all(self) -> None:
-        await self._restart([self._places[number] for number in sorted(self._places)])
+        await self._restart([self._by_slot[number] for number in sorted(self._by_slot)])
 
-    def _holds_place(self, worker: WorkerProcess) -> bool:
-        return self._was_ready and not self._stopping and self._places[worker.number] is worker
+    def _is_current(self, worker: WorkerProcess) -> bool:
+        return self._was_ready and not self._stopping and self._by_slot[worker.number] is worker
 
     async def _restart(self, workers: list[WorkerProcess]) -> None:
         """Replaces one worker after the other: each retires when its successor serves."""
         async with self._lock:
             for old in workers:
-                if not self._holds_place(old):
+                if not self._is_current(old):
                     continue
                 successor = self._start(old.number)
                 serves = await successor.wait_serving()
-                if not self._holds_place(old):  # it ended meanwhile and has another successor, or the service stops
+                if not self._is_current(old):  # it ended meanwhile and has another successor, or the service stops
                     successor.replaced = True
                     await self._tell(successor, "retire")
                     continue
                 if not serves:
                     log.error("restart_failed", worker=old.number, problem=successor.failure)
                     return
-                self._places[old.number] = successor
+                self._by_slot[old.number] = successor
                 old.replaced = True
                 self._metrics.count_restart("hanging" if not old.state.live else "asked")
                 self._refresh_ready()
@@ -275,7 +275,7 @@ class Supervisor:
             self._http_socket.close()
             if not self._workers:
                 self._done.set()
-        elif self._places[worker.number] is worker:
+        elif self._by_slot[worker.number] is worker:
             log.error("worker_ended", worker=worker.number, status=worker.status, problem=worker.failure)
             if self._was_ready:
                 self._begin(self._replace(worker))
@@ -296,9 +296,9 @@ class Supervisor:
         steady = worker.served_seconds() >= STEADY_SECONDS
         self._ends[number] = 1 if steady else self._ends[number] + 1
         await asyncio.sleep(min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (self._ends[number] - 1)))
-        if not self._stopping and self._places[number] is worker:
+        if not self._stopping and self._by_slot[number] is worker:
             self._metrics.count_restart("hanging" if worker.silent else "ended")
-            self._places[number] = self._start(number)
+            self._by_slot[number] = self._start(number)
 
     def _stop(self) -> None:
         """Lets every worker drain and end; the second time, ends them at once."""

@@ -14,7 +14,7 @@ import structlog
 from dragoman.serve.host.process_link import ProcessLink
 from dragoman.serve.host.system import use_cpus
 from dragoman.serve.observability.log_writer import LOG_WRITER
-from dragoman.serve.worker import WorkerPlace, WorkerState
+from dragoman.serve.worker import WorkerSlot, WorkerState
 
 # Signals with handlers in the supervisor.
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
@@ -27,7 +27,7 @@ class WorkerProcess:
     """A worker, running or ended.
 
     Attributes:
-        number: its place among the workers.
+        number: that of its slot.
         replaced: whether another worker has taken its place.
         status: the exit status, negative for a signal; None while it runs.
         failure: why it cannot serve, if that is known.
@@ -76,19 +76,19 @@ class WorkerProcess:
 
 
 def fork_worker(
-    work: Callable[[WorkerPlace], int],
-    place: WorkerPlace,
+    work: Callable[[WorkerSlot], int],
+    slot: WorkerSlot,
     end: socket.socket,
     *,
     cpus: tuple[Collection[int], int],
     inherited: Collection[socket.socket],
     answer: Callable[[WorkerProcess, str, Any], Awaitable[Any]],
 ) -> WorkerProcess:
-    """Forks a process that works in a place, and returns it; in the new process, does not return.
+    """Forks a process that works in a slot, and returns it; in the new process, does not return.
 
     Args:
         work: runs in the new process and returns its exit status.
-        place: of the worker, with its end of the link.
+        slot: of the worker, with its end of the link.
         end: the supervisor's end of the link.
         cpus: of the worker, and how many it may use at once.
         inherited: sockets of the supervisor that the worker closes.
@@ -98,21 +98,21 @@ def fork_worker(
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     process_id = os.fork()
     if process_id == 0:
-        _run_worker(work, place, cpus, (end, *inherited))
+        _run_worker(work, slot, cpus, (end, *inherited))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
-    place.link.close()
+    slot.link.close()
     worker: WorkerProcess
 
     async def reply(name: str, value: Any) -> Any:
         return await answer(worker, name, value)
 
-    worker = WorkerProcess(place.number, process_id, end, ProcessLink(end, reply))
+    worker = WorkerProcess(slot.number, process_id, end, ProcessLink(end, reply))
     return worker
 
 
 def _run_worker(
-    work: Callable[[WorkerPlace], int],
-    place: WorkerPlace,
+    work: Callable[[WorkerSlot], int],
+    slot: WorkerSlot,
     cpus: tuple[Collection[int], int],
     inherited: Collection[socket.socket],
 ) -> None:
@@ -130,7 +130,7 @@ def _run_worker(
         asyncio._set_running_loop(None)  # noqa: SLF001 - documented for event loops; Python 3.12 does it itself
         use_cpus(*cpus)
         LOG_WRITER.restart()
-        status = work(place)
+        status = work(slot)
     except BaseException:
         log.exception("worker_failed")
         LOG_WRITER.drain(1.0)

@@ -16,7 +16,7 @@ from dragoman.serve.protect.placeholders.icu import MessageEscaper, is_message
 from dragoman.serve.protect.placeholders.marks import Marker
 from dragoman.serve.protect.placeholders.patterns import KINDS, Finder, PlaceholderKind
 from dragoman.serve.protect.placeholders.render import Rendering
-from dragoman.serve.protect.terms.sentence_terms import AppliedTerm, Prefix, term_places
+from dragoman.serve.protect.terms.sentence_terms import AppliedTerm, Prefix, term_spans
 from dragoman.serve.translation.fields import shown
 
 PLAIN = "text"
@@ -146,7 +146,7 @@ class SentenceMarkup:
         if self.grows:
             return self.escaper.escape(translation.text), ()
         (alignment,) = translation.alignments or (Alignment((), (), (), ()),)
-        terms = term_places(translation.text, translation.terms or ())
+        terms = term_spans(translation.text, translation.terms or ())
         return self.rendering.render(self.sentence, translation.text, alignment, self.escaper, terms)
 
     def lacks(self, text: str) -> int:

@@ -107,7 +107,7 @@ class SegmentedText(NamedTuple):
         return cls(*_separate(parts), cut_sentences)
 
     @property
-    def places(self) -> list[tuple[int, int]]:
+    def spans(self) -> list[tuple[int, int]]:
         """Start and end of each sentence in the text, if it has no markup."""
         edges = list(accumulate(map(len, chain.from_iterable(zip(self.gaps, self.sentences, strict=False)))))
         return list(zip(edges[::2], edges[1::2], strict=True))
@@ -135,7 +135,7 @@ class SegmentedText(NamedTuple):
             return None
         joined = list[Alignment]()
         target = 0
-        for gap, (source, _), translation in zip(self.gaps, self.places, translations, strict=False):
+        for gap, (source, _), translation in zip(self.gaps, self.spans, translations, strict=False):
             if translation.alignments is None:
                 return None
             target += len(gap)
@@ -165,17 +165,17 @@ def _parts(sentence: str, fits: Callable[[str], bool]) -> Iterator[str]:
             yield part
         else:
             start = len(part) - len(part.lstrip())
-            place = start + _place(bare)
-            waiting += [part[place:], part[:place]]
+            offset = start + _cut_offset(bare)
+            waiting += [part[offset:], part[:offset]]
 
 
-def _place(sentence: str) -> int:
+def _cut_offset(sentence: str) -> int:
     """Returns where to cut: at the best kind of place that occurs, nearest to the middle."""
     middle = len(sentence) // 2
     for kind in CUTS:
-        places = [match.end() for match in kind.finditer(sentence)]
-        if places:
-            return min(places, key=lambda place: abs(place - middle))
+        spans = [match.end() for match in kind.finditer(sentence)]
+        if spans:
+            return min(spans, key=lambda offset: abs(offset - middle))
     return middle
 
 
@@ -211,10 +211,10 @@ class SegmentStream:
 
     def listeners(self) -> list[Callable[[TranslationDelta], list[TranslationDelta]]]:
         """Returns a function per sentence that takes its next delta and returns the deltas to send."""
-        return [partial(self._advance, place) for place in range(len(self._waiting))]
+        return [partial(self._advance, offset) for offset in range(len(self._waiting))]
 
-    def _advance(self, place: int, delta: TranslationDelta) -> list[TranslationDelta]:
-        self._waiting[place].append(delta)
+    def _advance(self, offset: int, delta: TranslationDelta) -> list[TranslationDelta]:
+        self._waiting[offset].append(delta)
         ready = list[TranslationDelta]()
         while self._current < len(self._waiting) and self._waiting[self._current]:
             delta = self._waiting[self._current].popleft()
@@ -262,13 +262,13 @@ class BlockSplitter:
         """Returns start and end of the sentences of each block."""
         self.cut_sentences = 0
         room = self._max_sentences
-        places = list[list[tuple[int, int]]]()
+        spans = list[list[tuple[int, int]]]()
         for block in blocks:
             segmented = self._split(block, room)
             self.cut_sentences += segmented.cut_sentences
             room -= len(segmented.sentences)
-            places.append(segmented.places)
-        return places
+            spans.append(segmented.spans)
+        return spans
 
 
 def whole(text: str, max_sentences: int) -> SegmentedText:

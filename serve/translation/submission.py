@@ -102,12 +102,12 @@ class Submission:
             DecodingSequence(
                 *spec,
                 deadline_seconds,
-                partial(call_soon, self._loop, self._end, place),
-                None if notifier is None or spec.options.rows > 1 else self._token_listener(place, spec, notifier),
+                partial(call_soon, self._loop, self._end, index),
+                None if notifier is None or spec.options.rows > 1 else self._token_listener(index, spec, notifier),
                 priority=priority,
                 fairness_key=fairness_key,
             )
-            for place, spec in enumerate(specs)
+            for index, spec in enumerate(specs)
         )
 
     def __enter__(self) -> Self:
@@ -130,8 +130,8 @@ class Submission:
         # Engines release expired sequences by themselves and count them as expired.
         if isinstance(error, DeadlineExceededError):
             return
-        for place, sequence in enumerate(self.sequences):
-            if place not in self._ended:
+        for index, sequence in enumerate(self.sequences):
+            if index not in self._ended:
                 self._scheduler.cancel(sequence)
 
     @property
@@ -173,11 +173,11 @@ class Submission:
     def updates(self) -> Iterator[tuple[int, bool]]:
         """Yields the index of every sequence with a new token or its translation, and whether it is complete."""
         while self._updates:
-            place = self._updates.pop()
-            yield place, place in self._ended
+            index = self._updates.pop()
+            yield index, index in self._ended
 
-    def _token_listener(self, place: int, spec: SequenceSpec, notifier: LoopNotifier) -> Callable[[int], None]:
-        tokens, updates = self.tokens[place], self._updates
+    def _token_listener(self, index: int, spec: SequenceSpec, notifier: LoopNotifier) -> Callable[[int], None]:
+        tokens, updates = self.tokens[index], self._updates
         left = spec.options.start_tokens
 
         def on_token(token_id: int) -> None:
@@ -186,7 +186,7 @@ class Submission:
                 left -= 1
                 return
             tokens.append(token_id)
-            updates.add(place)
+            updates.add(index)
             if len(tokens) == 1 or self._scheduler.paced:
                 # The first token skips the pause of the notifier.
                 call_soon(self._loop, self._changed.set)
@@ -195,12 +195,12 @@ class Submission:
 
         return on_token
 
-    def _end(self, place: int, sequence: DecodingSequence) -> None:
+    def _end(self, index: int, sequence: DecodingSequence) -> None:
         if sequence.error is None:
             if start_tokens := sequence.options.start_tokens:
                 sequence.hypotheses = [each.without_start(start_tokens) for each in sequence.hypotheses]
-            self._ended.add(place)
-            self._updates.add(place)
+            self._ended.add(index)
+            self._updates.add(index)
         else:
             self._error = self._error or sequence.error
         if self._notifier is not None or self.done or self._error is not None:

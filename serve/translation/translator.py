@@ -207,8 +207,8 @@ class Translator:
                 texts = [(index, TextStream(self._model.tokenizer)) for index in tokenized.searched]
                 while True:
                     pace = Pace()
-                    for place, ended in submission.updates():
-                        grown = self._delta(tokenized, submission, place, *texts[place], ended=ended)
+                    for number, ended in submission.updates():
+                        grown = self._delta(tokenized, submission, number, *texts[number], ended=ended)
                         for delta in () if grown is None else streams[grown.text_index](grown):
                             yield delta
                         await pace.keep()
@@ -347,7 +347,7 @@ class Translator:
         self,
         tokenized: TokenizedRequest,
         submission: Submission,
-        place: int,
+        number: int,
         index: int,
         text_stream: TextStream,
         *,
@@ -356,15 +356,15 @@ class Translator:
         """Returns the growth of one sentence; None: no new final text.
 
         Args:
-            place: index of its sequence in the submission.
+            number: index of its sequence in the submission.
             ended: whether its translation is complete.
         """
         if ended:
-            return self._last_delta(tokenized, index, text_stream, submission.sequences[place].hypotheses)
+            return self._last_delta(tokenized, index, text_stream, submission.sequences[number].hypotheses)
         markup = tokenized.request.texts[index].markup
         if markup is not None and not markup.grows:
             return None  # tags may enclose any part of the translation
-        target_ids = submission.tokens[place].copy()  # the engine appends concurrently
+        target_ids = submission.tokens[number].copy()  # the engine appends concurrently
         text = text_stream.grow(target_ids)
         if markup is not None:
             text = markup.escaper.escape(text)

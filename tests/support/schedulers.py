@@ -97,4 +97,4 @@ def line_of(scheduler: Scheduler | DrivenScheduler) -> list[tuple[DecodingSequen
     """Returns the waiting sequences in order, with the rows that passed each."""
     if isinstance(scheduler, DrivenScheduler):
         return scheduler.line()
-    return [(place.sequence, place.passed_rows) for place in scheduler._waiting._places]
+    return [(place.sequence, place.passed_rows) for place in scheduler._waiting._entries]

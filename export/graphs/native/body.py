@@ -56,11 +56,11 @@ class Body:
         return self.add("Transpose", value, perm=order)
 
     def first(self, value: str, count: int, axis: int) -> str:
-        """Returns the first `count` places of an axis."""
+        """Returns the first `count` indices of an axis."""
         return self.add("Slice", value, *(self.integers(each) for each in (0, count, axis)))
 
     def last(self, value: str, axis: int) -> str:
-        """Returns the last place of an axis, which stays."""
+        """Returns the last index of an axis, which stays."""
         return self.add("Slice", value, *(self.integers(each) for each in (-1, np.iinfo(np.int64).max, axis)))
 
     def largest(self, value: str, *axes: int) -> str:
@@ -76,7 +76,7 @@ class Body:
         return self.last(sums, axis)
 
     def top(self, value: str, count: str, ids: str) -> str:
-        """Returns the `count` largest of each row, the largest first; their places become the tensor `ids`."""
+        """Returns the `count` largest of each row, the largest first; their indices become the tensor `ids`."""
         output = f"topk_{len(self.nodes)}"
         self.nodes.append(helper.make_node("TopK", [value, count], [output, ids], axis=-1))
         return output

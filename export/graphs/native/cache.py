@@ -14,7 +14,7 @@ from dragoman.serve.bundle.manifest import CacheSpec, Length, present
 class Cache:
     """The cache of one length as a function reads and writes it: tensors [slots, layers, blocks, 2, H, 16 * D].
 
-    A place is the number of slot, layer, block, and key (0) or value (1): int64 [B, n, 4].
+    A location is the number of slot, layer, block, and key (0) or value (1): int64 [B, n, 4].
     """
 
     def __init__(self, body: Body, spec: CacheSpec, length: Length) -> None:
@@ -22,43 +22,43 @@ class Cache:
         self._spec = spec
         self._names = spec.names(length)
         self._writes: list[tuple[str, ...]] = []
-        self._places: list[str] = []
+        self._locations: list[str] = []
 
-    def places(self, slots: str, blocks: str) -> str:
-        """Returns the places of keys in layer 0: slots, int64 [B], and blocks, int64 [n] or [B, n]."""
+    def locations(self, slots: str, blocks: str) -> str:
+        """Returns the locations of keys in layer 0: slots, int64 [B], and blocks, int64 [n] or [B, n]."""
         body = self._body
         slot = body.unsqueeze(slots, 1, 2)  # [B, 1, 1]
         block = body.unsqueeze(blocks, -1)  # [n, 1] or [B, n, 1]
         zeros = body.add("Mul", body.add("Add", slot, block), body.integers(0))  # [B, n, 1]
         return body.concat([body.add("Add", slot, zeros), zeros, body.add("Add", block, zeros), zeros], 2)
 
-    def _at(self, places: str, layer: int, part: int) -> str:
-        return self._body.add("Add", places, self._body.integers(0, layer, 0, part))
+    def _at(self, locations: str, layer: int, part: int) -> str:
+        return self._body.add("Add", locations, self._body.integers(0, layer, 0, part))
 
-    def read(self, places: str, layer: int) -> KeysValues:
-        """Returns the blocks at some places of a layer."""
+    def read(self, locations: str, layer: int) -> KeysValues:
+        """Returns the blocks at some locations of a layer."""
         body = self._body
-        keys, values = (body.add("GatherND", self._names[0], self._at(places, layer, part)) for part in (0, 1))
+        keys, values = (body.add("GatherND", self._names[0], self._at(locations, layer, part)) for part in (0, 1))
         scales = [
-            body.unsqueeze(body.add("GatherND", name, self._at(places, layer, part)), 3)
+            body.unsqueeze(body.add("GatherND", name, self._at(locations, layer, part)), 3)
             for name in self._names[1:]
             for part in (0, 1)
         ]
         return KeysValues(self._plain(keys, self._key_groups), self._plain(values, self._value_groups), tuple(scales))
 
-    def write(self, places: str, layer: int, blocks: KeysValues) -> None:
-        """Writes blocks to some places of a layer, when the function ends."""
+    def write(self, locations: str, layer: int, blocks: KeysValues) -> None:
+        """Writes blocks to some locations of a layer, when the function ends."""
         body = self._body
-        self._places += [self._at(places, layer, part) for part in (0, 1)]
+        self._locations += [self._at(locations, layer, part) for part in (0, 1)]
         stored = self._stored(blocks.keys, self._key_groups), self._stored(blocks.values, self._value_groups)
         scales = [body.reshape(scale, 0, 0, 0, LANES) for scale in blocks.scales]
         self._writes += zip(stored, *([scales] if scales else []), strict=True)
 
     def end(self) -> None:
         """Makes the outputs, in one node each, which writes in place if input and output share memory."""
-        places = self._body.concat(self._places, 1)
+        locations = self._body.concat(self._locations, 1)
         for name, parts in zip(self._names, zip(*self._writes, strict=True), strict=True):
-            self._body.add("ScatterND", name, places, self._body.concat(parts, 1), into=present(name))
+            self._body.add("ScatterND", name, locations, self._body.concat(parts, 1), into=present(name))
 
     # In 8 bits, groups of four head dimensions (keys) or positions (values) are innermost.
     @property

@@ -14,14 +14,14 @@ from dragoman.model.weights import position_count
 
 
 class LayerDistances:
-    """The tables of one self-attention at the places of all pairs of a query and a key."""
+    """The tables of one self-attention at the indices of all pairs of a query and a key."""
 
-    def __init__(self, body: Body, config: TransformerConfig, name: str, places: str) -> None:
+    def __init__(self, body: Body, config: TransformerConfig, name: str, indices: str) -> None:
         """Stores the name of an attention and the rows of its tables, int64 [B, n, T, 16]."""
         self._body = body
         self._kind = config.distances
         self._name = name
-        self._places = places
+        self._indices = indices
 
     def add_scores(self, scores: str, query: str) -> str:
         """Adds to scores, float [B, n, H, T, 16]; the scaled query is float [B, 1, H, T, D]."""
@@ -45,7 +45,7 @@ class LayerDistances:
         return body.add("Add", states, body.add("Div", total, sums))
 
     def _rows(self, part: str) -> str:
-        return self._body.add("Gather", f"{self._name}.distances.{part}", self._places)
+        return self._body.add("Gather", f"{self._name}.distances.{part}", self._indices)
 
 
 class Distances:
@@ -56,16 +56,16 @@ class Distances:
     ) -> None:
         """Stores positions of 16 n keys and of queries, int64; the latter are reshaped to [B, 1, T, 1]."""
         self._body, self._config = body, config
-        self._places: str | None = None
+        self._indices: str | None = None
         if config.distances != "none":
             center = position_count(config) - 1
             blocks = body.reshape(keys, 1, -1, 1, LANES)
             distances = body.add("Sub", blocks, body.reshape(queries, *query_shape))
-            places = body.add("Add", distances, body.integers(center))
+            indices = body.add("Add", distances, body.integers(center))
             # Padding may lie beyond the longest row.
-            places = body.add("Max", places, body.integers(0))
-            self._places = body.add("Min", places, body.integers(2 * center))
+            indices = body.add("Max", indices, body.integers(0))
+            self._indices = body.add("Min", indices, body.integers(2 * center))
 
     def of(self, name: str) -> LayerDistances | None:
         """Returns the distances with the tables of an attention; None if the model has none."""
-        return None if self._places is None else LayerDistances(self._body, self._config, name, self._places)
+        return None if self._indices is None else LayerDistances(self._body, self._config, name, self._indices)

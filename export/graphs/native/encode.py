@@ -68,12 +68,12 @@ class _Encoder:
         body, config = self.body, self._config
         attention = attention_of(body, self._config, self._spec)
         cache = Cache(body, self._spec, "source")
-        places = cache.places(body.cast("source_slots", TensorProto.INT64), self._packing.blocks)
+        locations = cache.locations(body.cast("source_slots", TensorProto.INT64), self._packing.blocks)
         for number in range(self._config.decoder_layers):
             name = f"decoder.{number}.cross_attention.key_value"
             projected = self._layers.linear(memory, name, config.d_model, 2 * config.attention_width)
             key, value = body.split(self._packing.pad(projected), 2, 2)
-            cache.write(places, number, attention.round(attention.new_blocks(key, value)))
+            cache.write(locations, number, attention.round(attention.new_blocks(key, value)))
         cache.end()
 
 
@@ -99,8 +99,8 @@ class _Packing:
         # Padding repeats the last token of its own source: another one could hold NaN.
         own = body.add("Min", position, body.add("Sub", lengths, body.integers(1)))
         self._padded = body.add("Add", body.add("CumSum", lengths, zero, exclusive=1), own)  # [B, 16 n]
-        self._places = body.transpose(body.add("NonZero", valid), 1, 0)  # [N, 2]
-        self.positions = body.add("Gather", self._places, one, axis=1)
+        self._locations = body.transpose(body.add("NonZero", valid), 1, 0)  # [N, 2]
+        self.positions = body.add("Gather", self._locations, one, axis=1)
 
     def pad(self, states: str) -> str:
         """Returns float [N, width] as [B, 16 n, width]."""
@@ -108,4 +108,4 @@ class _Packing:
 
     def pack(self, rows: str) -> str:
         """Returns float [B, 16 n, width] as [N, width]."""
-        return self._body.add("GatherND", rows, self._places)
+        return self._body.add("GatherND", rows, self._locations)

@@ -95,7 +95,7 @@ class NativeExport:
         attributes = _attributes(model, self._precision) | {
             "layers": config.decoder_layers,
             "vocabulary": model.vocabulary_size,
-            "alignment_heads": [number for place in heads for number in (place.layer, place.head)],
+            "alignment_heads": [number for head in heads for number in (head.layer, head.head)],
         }
         operator = self._operator("Step", step_body(model, cache, heads), self._decoder, attributes)
         targets = _caches(cache, "target", config.max_target_tokens)
@@ -159,7 +159,7 @@ def _is_vector(weight: NDArray[Any] | TensorProto, kind: str) -> TypeGuard[NDArr
 
 
 def _identity(tensor: onnx.TensorProto) -> bytes:
-    """Returns what equal weights have in common: type, shape, and place in the file or content."""
+    """Returns what equal weights have in common: type, shape, and offset in the file or content."""
     nameless = TensorProto()
     nameless.CopyFrom(tensor)
     nameless.ClearField("name")

@@ -33,16 +33,16 @@ class Ssru:
         self._width = config.d_model
         slots, rows = body.cast("target_slots", TensorProto.INT64), body.unsqueeze(positions, 1)  # [R, 1]
         earlier = body.add("Max", body.add("Sub", rows, body.integers(1)), body.integers(0))
-        self._written, self._new = self._place(slots, rows)
-        self._read, self._last = self._place(slots, earlier)
+        self._written, self._new = self._location(slots, rows)
+        self._read, self._last = self._location(slots, earlier)
         self._started = body.add("Greater", rows, body.integers(0))  # [R, 1]
 
-    def _place(self, slots: str, positions: str) -> tuple[str, str]:
-        """Returns the places of the blocks that hold positions, and where in them, bool [R, 1, 1, 1, 16]."""
+    def _location(self, slots: str, positions: str) -> tuple[str, str]:
+        """Returns the locations of the blocks that hold positions, and where in them, bool [R, 1, 1, 1, 16]."""
         body, lanes = self._body, self._body.integers(LANES)
         lane = body.unsqueeze(body.add("Mod", positions, lanes), 2, 3, 4)
         chosen = body.add("Equal", lane, body.constant(np.arange(LANES)))
-        return self._cache.places(slots, body.add("Div", positions, lanes)), chosen
+        return self._cache.locations(slots, body.add("Div", positions, lanes)), chosen
 
     def read(self, layers: Layers, layer: int, states: str) -> str:
         """Applies the unit of a layer, float [R, d_model] -> [R, d_model]."""
@@ -62,7 +62,7 @@ class Ssru:
         if stored.scales:
             state = self._scaled(stored)
         last = body.add("Where", self._last, state, body.number(0))
-        # Other places of the block may hold NaN: they are removed before the sum.
+        # Other positions of the block may hold NaN: they are removed before the sum.
         row = body.reshape(body.add("ReduceSum", last, body.integers(POSITIONS), keepdims=0), -1, self._width)
         return body.add("Where", self._started, row, body.number(0))
 

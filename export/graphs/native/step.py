@@ -71,9 +71,9 @@ class _Decoder:
             return
         chosen = [
             body.reshape(
-                body.add("Gather", self._source.weights[place.layer], body.integers(place.head), axis=2), 0, 1, -1
+                body.add("Gather", self._source.weights[head.layer], body.integers(head.head), axis=2), 0, 1, -1
             )
-            for place in heads
+            for head in heads
         ]
         aligned = body.concat(chosen, 1)  # [R, A, 16 n]
         missing = body.add("Sub", body.integers(capacity), body.add("Shape", aligned, start=2))
@@ -93,8 +93,8 @@ class _Target:
         rows = body.unsqueeze(positions, 1)  # [R, 1]
         blocks = block_numbers(body, body.add("Add", rows, body.integers(1)))
         self._block = body.add("Div", rows, body.integers(LANES))
-        self._places = self._cache.places(slots, blocks)
-        self._written = self._cache.places(slots, self._block)
+        self._locations = self._cache.locations(slots, blocks)
+        self._written = self._cache.locations(slots, self._block)
         position, row = positions_of(body, blocks), body.unsqueeze(rows, 2, 3, 4)  # [n, 1, 1, 16], [R, 1, 1, 1, 1]
         self._valid = body.add("LessOrEqual", position, row)
         self._new = body.add("Equal", position, row)
@@ -109,7 +109,7 @@ class _Target:
     def _attend(self, layer: int, query: str, key: str, value: str) -> str:
         """Adds the new position and attends; float [R, H * D] each."""
         body = self._body
-        new, blocks = self._attention.new_position(key, value), self._cache.read(self._places, layer)
+        new, blocks = self._attention.new_position(key, value), self._cache.read(self._locations, layer)
         is_value = body.transpose(self._new, 0, 1, 2, 4, 3)
         blocks = KeysValues(
             body.add("Where", self._new, new.keys, blocks.keys),
@@ -150,12 +150,12 @@ class _CrossAttention:
         self._width = spec.heads * spec.head_size
         lengths = body.unsqueeze(body.cast("source_lengths", TensorProto.INT64), 1)  # [R, 1]
         blocks = block_numbers(body, lengths)
-        self._places = self._cache.places(body.cast("source_slots", TensorProto.INT64), blocks)
+        self._locations = self._cache.locations(body.cast("source_slots", TensorProto.INT64), blocks)
         self._valid = body.add("Less", positions_of(body, blocks), body.unsqueeze(lengths, 2, 3, 4))
 
     def attend(self, layer: int, query: str) -> str:
         """Attends to the source, float [R, H * D]."""
-        blocks = self._cache.read(self._places, layer)
+        blocks = self._cache.read(self._locations, layer)
         attended = self._attention.attend(self._attention.query(query), blocks, self._valid)
         self.weights.append(attended.weights)
         return self._body.reshape(attended.states, -1, self._width)

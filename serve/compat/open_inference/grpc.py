@@ -152,7 +152,7 @@ class OpenInferenceGrpc:
             ServiceError: if the client is idle for too long or does not read, or there are too many idle streams.
         """
         headers = call_headers(context)
-        places = asyncio.Semaphore(STREAM_REQUESTS)
+        free_requests = asyncio.Semaphore(STREAM_REQUESTS)
         writing = asyncio.Lock()
 
         async def write(response: messages.ModelStreamInferResponse) -> None:
@@ -163,15 +163,15 @@ class OpenInferenceGrpc:
             try:
                 await self._answer_one(request, context, headers, write)
             finally:
-                places.release()
+                free_requests.release()
 
         ended: ServiceError | None = None
         async with answering() as tasks:
-            await places.acquire()
+            await free_requests.acquire()
             try:
                 async for request in self._requests(context):
                     tasks.create_task(answer(request))
-                    await places.acquire()
+                    await free_requests.acquire()
             except ServiceError as error:
                 ended = error
         if ended is not None:

@@ -128,16 +128,16 @@ def unpack_texts(data: bytes, field: str, max_texts: int) -> list[str]:
         InvalidRequestError: if the bytes are cut off or not UTF-8, or if there are more than `max_texts` texts.
     """
     texts: list[str] = []
-    place = 0
-    while place < len(data):
+    offset = 0
+    while offset < len(data):
         if len(texts) == max_texts:
             raise InvalidRequestError(field, f"expected at most {max_texts} texts")
-        start = place + _LENGTH.size
-        length = _LENGTH.unpack_from(data, place)[0] if start <= len(data) else 0
+        start = offset + _LENGTH.size
+        length = _LENGTH.unpack_from(data, offset)[0] if start <= len(data) else 0
         if start + length > len(data):
             raise InvalidRequestError(field, f"{len(data)} bytes, expected more: they end inside text {len(texts)}")
         texts.append(decode_text(data[start : start + length], len(texts)))
-        place = start + length
+        offset = start + length
     return texts
 
 

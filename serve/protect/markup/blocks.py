@@ -24,7 +24,7 @@ class MarkKind(Enum):
     """Kinds of marks.
 
     They are the two tags of an element, something without text, text that is not translated, and a space that replaces
-    the one at its place.
+    the one at its offset.
     """
 
     OPEN = auto()
@@ -40,7 +40,7 @@ class Mark:
 
     Attributes:
         start, end: its characters in the document.
-        place, place_end: its characters in the plain text; the same except for KEPT.
+        text_start, text_end: its characters in the plain text; the same except for KEPT.
         element: of tags and KEPT.
         space: white space inside of a point that the plain text has.
     """
@@ -48,8 +48,8 @@ class Mark:
     kind: MarkKind
     start: int
     end: int
-    place: int
-    place_end: int
+    text_start: int
+    text_end: int
     element: int = NONE
     space: tuple[int, int] | None = None
 
@@ -83,21 +83,21 @@ class Block:
         """
         return self._source(start)[0], self._source(end - 1)[1]
 
-    def _source(self, place: int) -> tuple[int, int]:
-        kept = self._kept_at(place)
+    def _source(self, offset: int) -> tuple[int, int]:
+        kept = self._kept_at(offset)
         if kept is not None:
             return kept.start, kept.end
-        index = bisect_right(self.pieces, place, key=lambda piece: piece[0]) - 1
+        index = bisect_right(self.pieces, offset, key=lambda piece: piece[0]) - 1
         first, start, end = self.pieces[index]
         following = self.pieces[index + 1][0] if index + 1 < len(self.pieces) else len(self.text)
         if end - start == following - first:
-            start += place - first
+            start += offset - first
             return start, start + 1
         return start, end
 
-    def _kept_at(self, place: int) -> Mark | None:
-        index = bisect_right(self.kept, place, key=lambda mark: mark.place) - 1
-        return self.kept[index] if index >= 0 and place < self.kept[index].place_end else None
+    def _kept_at(self, offset: int) -> Mark | None:
+        index = bisect_right(self.kept, offset, key=lambda mark: mark.text_start) - 1
+        return self.kept[index] if index >= 0 and offset < self.kept[index].text_end else None
 
 
 def read_lines(text: str, parts: Iterable[tuple[int, int]]) -> Iterator[Block]:
@@ -225,20 +225,20 @@ class BlockReader:
     def _close_empty(self, token: Token, owner: int) -> bool:
         """Turns an element without visible text into a point; returns whether it is one."""
         first = self._open.get(owner)
-        if first is None or self._has_text_since(self._marks[first].place):
+        if first is None or self._has_text_since(self._marks[first].text_start):
             return False
         mark = self._marks[first]
         del self._marks[first:]
-        space = next((piece[1:] for piece in self._pieces[self._index(mark.place) :]), None)
-        self._marks.append(Mark(MarkKind.POINT, mark.start, token.end, mark.place, mark.place, space=space))
+        space = next((piece[1:] for piece in self._pieces[self._index(mark.text_start) :]), None)
+        self._marks.append(Mark(MarkKind.POINT, mark.start, token.end, mark.text_start, mark.text_start, space=space))
         return True
 
-    def _has_text_since(self, place: int) -> bool:
-        return any(part != " " for part in self._parts[self._index(place) :])
+    def _has_text_since(self, offset: int) -> bool:
+        return any(part != " " for part in self._parts[self._index(offset) :])
 
-    def _index(self, place: int) -> int:
-        """Returns the index of the first part that begins at a place or later."""
-        return bisect_right(self._pieces, place - 1, key=lambda piece: piece[0])
+    def _index(self, offset: int) -> int:
+        """Returns the index of the first part that begins at an offset or later."""
+        return bisect_right(self._pieces, offset - 1, key=lambda piece: piece[0])
 
     def _add_point(self, name: str, start: int, end: int) -> None:
         self._add_mark(MarkKind.POINT, start, end)
@@ -265,10 +265,10 @@ class BlockReader:
         return owner in self._opaque or (not self._xml and element.name in UNTRANSLATED)
 
     def _add_kept(self, owner: int, start: int, end: int, before: int) -> None:
-        """Marks the text that was added since a place as text to keep."""
+        """Marks the text that was added since an offset as text to keep."""
         text = "".join(self._parts[self._index(before) :])
         if not text.strip():
             self._add_mark(MarkKind.POINT, start, end)
             return
-        place = before + len(text) - len(text.lstrip())
-        self._marks.append(Mark(MarkKind.KEPT, start, end, place, place + len(text.strip()), owner))
+        offset = before + len(text) - len(text.lstrip())
+        self._marks.append(Mark(MarkKind.KEPT, start, end, offset, offset + len(text.strip()), owner))

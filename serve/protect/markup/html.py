@@ -104,8 +104,8 @@ class _Scanner:
 
 
 def _end_of(mark: str, text: str, start: int) -> int:
-    place = text.find(mark, start)
-    return len(text) if place < 0 else place + len(mark)
+    offset = text.find(mark, start)
+    return len(text) if offset < 0 else offset + len(mark)
 
 
 def _raw_text_end(text: str, start: int, name: str) -> int:

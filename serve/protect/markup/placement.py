@@ -36,16 +36,16 @@ Interval = tuple[int, int]
 _WHOLE = Node(MarkKind.OPEN, 0, 0)
 
 
-def find_place(sentence: MarkedSentence, translation: str, alignment: Alignment, node: Node) -> int:
+def find_offset(sentence: MarkedSentence, translation: str, alignment: Alignment, node: Node) -> int:
     """Returns where the translation of a node of the sentence begins, by the alignment; never inside of a word."""
     return word_start(translation, Placer(sentence.text, translation, alignment).find_interval(node)[0])
 
 
-def word_start(text: str, place: int) -> int:
-    """Returns a place, or the beginning of the word that it lies in."""
-    while _splits_word(text, place):
-        place -= 1
-    return place
+def word_start(text: str, offset: int) -> int:
+    """Returns an offset, or the beginning of the word that it lies in."""
+    while _splits_word(text, offset):
+        offset -= 1
+    return offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class _Gaps:
 
     Attributes:
         spans: the characters of each gap.
-        allowed: gaps without text that are not inside of an element that has its place, bool [U + 1].
+        allowed: gaps without text that are not inside of an element that has its interval, bool [U + 1].
         attention: of the units, [U, S].
         whole: whether the interval cuts no unit.
     """
@@ -118,7 +118,7 @@ class _Gaps:
     def of(cls, text: str, units: Units, interval: Interval, taken: Sequence[tuple[Node, Interval]]) -> "_Gaps":
         """Returns the gaps of an interval of a text."""
         inside = units.inside(interval)
-        edges = [interval[0], *(place for span in units.spans[inside] for place in span), interval[1]]
+        edges = [interval[0], *(offset for span in units.spans[inside] for offset in span), interval[1]]
         spans = list(zip(edges[::2], edges[1::2], strict=True))
         starts, ends = np.array(spans).T
         allowed = np.array([not text[start:end].strip() for start, end in spans])
@@ -167,8 +167,8 @@ class _Taken:
 
     def overlaps(self, interval: Interval) -> bool:
         """Returns whether one overlaps an interval."""
-        place = bisect_right(self._ends, interval[0])
-        return place < len(self._starts) and self._starts[place] < interval[1]
+        index = bisect_right(self._ends, interval[0])
+        return index < len(self._starts) and self._starts[index] < interval[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class _End:
 
 
 class Placer:
-    """Finds the places for the tags of one sentence, by the alignment of its translation."""
+    """Finds the intervals for the tags of one sentence, by the alignment of its translation."""
 
     def __init__(self, source: str, translation: str, alignment: Alignment, protected: Sequence[Interval] = ()) -> None:
         self._source = source
@@ -229,17 +229,17 @@ class Placer:
         self._source_tokens = np.array(source_tokens).reshape(-1, 2)
 
     def place(self, nodes: Sequence[Node], interval: Interval) -> tuple[Placed, ...]:
-        """Returns the nodes at their places inside of an interval; they stand next to each other in the source."""
+        """Returns the nodes with their intervals inside of an interval; they stand next to each other in the source."""
         if not nodes:
             return ()
         spans = self._place_spans(nodes, interval)
         if len(spans) == len(nodes):
             placed = [self._placed(node, spans[index]) for index, node in enumerate(nodes)]
             return tuple(sorted(placed, key=lambda each: each.interval))
-        taken = [(nodes[index], place) for index, place in spans.items()]
+        taken = [(nodes[index], span) for index, span in spans.items()]
         taken += ((_WHOLE, each) for each in self._protected)
         words, tokens = (_Gaps.of(self._translation, units, interval, taken) for units in (self._words, self._tokens))
-        start = max((place[1] for node, place in taken if not node.starts), default=interval[0])
+        start = max((span[1] for node, span in taken if not node.starts), default=interval[0])
         placed = list[Placed]()
         # Where the last point of each gap stands: the next one must not stand before it.
         last = dict[Interval, int]()
@@ -255,9 +255,9 @@ class Placer:
                 if node.kind is MarkKind.SPACE:
                     placed.append(Placed(gap, node.before, "", kept=True, children=()))
                     continue
-                place, pads = self._pad(node, gap, last.get(gap, 0))
-                last[gap] = place
-                placed.append(self._placed(node, (place, place), pads))
+                offset, pads = self._pad(node, gap, last.get(gap, 0))
+                last[gap] = offset
+                placed.append(self._placed(node, (offset, offset), pads))
         return tuple(sorted(placed, key=lambda each: each.interval))
 
     def _final_gap(self, node: Node, interval: Interval) -> Interval | None:
@@ -265,8 +265,8 @@ class Placer:
         end = find_final(self._source)[0]
         if node.kind is not MarkKind.POINT or interval != (0, len(self._translation)) or not 0 < end <= node.start:
             return None
-        place = find_final(self._translation)[0]
-        return place, place
+        offset = find_final(self._translation)[0]
+        return offset, offset
 
     def find_interval(self, node: Node, taken: Sequence[Interval] = ()) -> Interval:
         """Returns the interval of a node outside of taken ones, or else the end of its gap."""
@@ -292,34 +292,34 @@ class Placer:
 
     def _place_spans(self, nodes: Sequence[Node], interval: Interval) -> dict[int, Interval]:
         """Returns the intervals of the nodes that get one, by index; they do not overlap."""
-        places = dict[int, Interval]()
+        spans = dict[int, Interval]()
         start, end = interval
         for index, node in enumerate(nodes):
             if not node.starts:
                 start = self._best_edge(node, (start, end))
-                places[index] = interval[0], start
+                spans[index] = interval[0], start
             elif not node.ends:
                 end = self._best_edge(node, (start, end))
-                places[index] = end, interval[1]
+                spans[index] = end, interval[1]
         spanning = MarkKind.OPEN, MarkKind.KEPT
-        whole = [index for index, node in enumerate(nodes) if node.kind in spanning and index not in places]
+        whole = [index for index, node in enumerate(nodes) if node.kind in spanning and index not in spans]
         if whole:
-            places |= self._place_whole({index: nodes[index] for index in whole}, (start, end))
-        return places
+            spans |= self._place_whole({index: nodes[index] for index in whole}, (start, end))
+        return spans
 
     def _place_whole(self, nodes: Mapping[int, Node], free: Interval) -> dict[int, Interval]:
         """Returns the intervals of elements and kept texts that get one, the best first."""
-        places = dict[int, Interval]()
+        spans = dict[int, Interval]()
         taken = _Taken(self._words, self._tokens)
         scored = {index: self._best_interval(node, free, taken) for index, node in nodes.items()}
         for index in sorted(scored, key=lambda each: (-scored[each][0], each)):
-            score, place = scored[index]
-            if score > 0 and taken.overlaps(place):
-                score, place = self._best_interval(nodes[index], free, taken)
+            score, span = scored[index]
+            if score > 0 and taken.overlaps(span):
+                score, span = self._best_interval(nodes[index], free, taken)
             if score > 0:
-                places[index] = place
-                taken.add(place)
-        return places
+                spans[index] = span
+                taken.add(span)
+        return spans
 
     def _best_interval(self, node: Node, free: Interval, taken: _Taken) -> tuple[float, Interval]:
         """Returns the best interval outside of taken ones, and its sum, which is 0 if there is none."""
@@ -344,7 +344,7 @@ class Placer:
         return None
 
     def _find_copies(self, node: Node) -> list[Interval]:
-        """Returns the places of a kept text in the translation, where it splits no word that is whole in the source."""
+        """Returns the intervals of a kept text in the translation that split no word that is whole in the source."""
         source, text = self._source, self._translation
         kept = source[node.start : node.end]
         if kept not in self._copies:
@@ -354,8 +354,8 @@ class Placer:
                 span
                 for span in found
                 if not any(
-                    _splits_word(text, place) and not _splits_word(source, end)
-                    for place, end in zip(span, ends, strict=True)
+                    _splits_word(text, offset) and not _splits_word(source, end)
+                    for offset, end in zip(span, ends, strict=True)
                 )
             ]
         return self._copies[kept]
@@ -378,7 +378,7 @@ class Placer:
         return float(sums[last] - sums[first]), (spans[0][0], spans[-1][1])
 
     def _best_edge(self, node: Node, interval: Interval) -> int:
-        """Returns the best place for the only tag of an element that goes on before or after its sentence."""
+        """Returns the best interval for the only tag of an element that goes on before or after its sentence."""
         units = self._units(node)
         inside = units.inside(interval)
         sums = np.concatenate(([0.0], self._scores(node, units)[inside].cumsum()))
@@ -419,33 +419,33 @@ class Placer:
         scores: Vector = units.attention @ (2 * self._shares(node.start, node.end) - 1)
         return scores
 
-    def _sides(self, place: int) -> tuple[Vector, Vector]:
-        """Returns the shares of each source token before and after a place, [S] each."""
-        return self._shares(0, place), self._shares(place, len(self._source))
+    def _sides(self, offset: int) -> tuple[Vector, Vector]:
+        """Returns the shares of each source token before and after an offset, [S] each."""
+        return self._shares(0, offset), self._shares(offset, len(self._source))
 
     def _pad(self, node: Node, gap: Interval, first: int) -> tuple[int, tuple[str, str]]:
-        """Returns the place of a node in a gap, and the white space that it needs to stand apart as in the source.
+        """Returns the offset of a node in a gap, and the white space that it needs to stand apart as in the source.
 
         Args:
             node: without an interval.
-            first: the first place that it may have.
+            first: the first offset that it may have.
         """
         left, right = gap
         spaced_before, spaced_after = node.spaced
         apart, glued = spaced_before or spaced_after, left == right
-        place = max(right if spaced_before else left, first)
+        offset = max(right if spaced_before else left, first)
         if node.kind is MarkKind.OPEN:
             pads = "", ""  # its text is elsewhere
-        elif place == 0:
+        elif offset == 0:
             pads = "", " " * apart
-        elif place == len(self._translation):
+        elif offset == len(self._translation):
             pads = " " * apart, ""
         else:
             before = spaced_before and glued
-            pads = " " * before, " " * (spaced_after and not before and place == right)
-        if self._translation[place : place + 1] in SENTENCE_MARKS:
+            pads = " " * before, " " * (spaced_after and not before and offset == right)
+        if self._translation[offset : offset + 1] in SENTENCE_MARKS:
             pads = pads[0], ""  # no space stands before a comma
-        return place, pads
+        return offset, pads
 
     def _apart(self, node: Node, interval: Interval, pads: tuple[str, str]) -> tuple[str, str]:
         """Returns the white space that also keeps a node apart from words that it does not touch in the source."""
@@ -460,7 +460,7 @@ def _words(text: str, tokens: Sequence[Interval]) -> list[Interval]:
     parts = list[Interval]()
     for start, end in find_words(text, tokens):
         marks = all(map(is_punctuation, text[start:end]))
-        parts += ((place, place + 1) for place in range(start, end)) if marks else [(start, end)]
+        parts += ((offset, offset + 1) for offset in range(start, end)) if marks else [(start, end)]
     return parts
 
 
@@ -469,11 +469,11 @@ def _marks(text: str) -> set[str]:
     return set(takewhile(is_punctuation, text.lstrip())).difference(SENTENCE_MARKS)
 
 
-def _before(text: str, place: int) -> str:
-    """Returns the character before a place, if there is one."""
-    return text[max(0, place - 1) : place]
+def _before(text: str, offset: int) -> str:
+    """Returns the character before an offset, if there is one."""
+    return text[max(0, offset - 1) : offset]
 
 
-def _splits_word(text: str, place: int) -> bool:
-    """Returns whether letters or digits stand on both sides of a place."""
-    return 0 < place < len(text) and is_word(text[place - 1]) and is_word(text[place])
+def _splits_word(text: str, offset: int) -> bool:
+    """Returns whether letters or digits stand on both sides of an offset."""
+    return 0 < offset < len(text) and is_word(text[offset - 1]) and is_word(text[offset])

@@ -180,8 +180,8 @@ def _block_reader(text: str, options: MarkupOptions, marking: Marking) -> ReadBl
 
 def _is_cut(mark: Mark, spans: Spans) -> bool:
     """Returns whether no sentence holds all of a kept text."""
-    index = bisect_left(spans, mark.place_end, key=lambda span: span[1])
-    return index == len(spans) or spans[index][0] > mark.place
+    index = bisect_left(spans, mark.text_end, key=lambda span: span[1])
+    return index == len(spans) or spans[index][0] > mark.text_start
 
 
 class _Assembly:
@@ -220,7 +220,7 @@ class _Assembly:
         return [self._text[mark.start : mark.end] for mark in sorted(marks, key=lambda mark: mark.start)]
 
     def _end_gap(self, end: int) -> None:
-        """Adds the gap up to a place, without the tags that belong to the sentences around it."""
+        """Adds the gap up to an offset, without the tags that belong to the sentences around it."""
         parts, position = list[str](), self._end
         for mark in sorted(self._moved, key=lambda mark: mark.start):
             if self._end <= mark.start < end:
@@ -231,9 +231,9 @@ class _Assembly:
 
 def _is_kept(text: str, span: tuple[int, int], kept: Sequence[Mark]) -> bool:
     """Returns whether a sentence has kept text, and no letter outside of it."""
-    first = bisect_left(kept, span[0], key=lambda mark: mark.place)
-    last = bisect_left(kept, span[1], key=lambda mark: mark.place)
-    parts = [(mark.place - span[0], mark.place_end - span[0]) for mark in kept[first:last]]
+    first = bisect_left(kept, span[0], key=lambda mark: mark.text_start)
+    last = bisect_left(kept, span[1], key=lambda mark: mark.text_start)
+    parts = [(mark.text_start - span[0], mark.text_end - span[0]) for mark in kept[first:last]]
     return bool(parts) and not has_letter_outside(text[slice(*span)], parts)
 
 
@@ -243,8 +243,8 @@ def _windows(block: Block, spans: Spans) -> list[Sequence[Mark]]:
     ends = [0, *(end for _, end in sources)][: len(sources)]
     starts = [*(start for start, _ in sources), None][1:]
 
-    def index(place: int) -> int:
-        return bisect_left(block.marks, place, key=lambda mark: mark.start)
+    def index(offset: int) -> int:
+        return bisect_left(block.marks, offset, key=lambda mark: mark.start)
 
     return [
         _near(block.text, span, block.marks[index(end) : None if start is None else index(start)])
@@ -259,7 +259,7 @@ def _near(text: str, span: tuple[int, int], marks: Sequence[Mark]) -> Sequence[M
         start -= 1
     while end < len(text) and text[end].isspace():
         end += 1
-    return [mark for mark in marks if start <= mark.place and mark.place_end <= end]
+    return [mark for mark in marks if start <= mark.text_start and mark.text_end <= end]
 
 
 class _NodeReader:
@@ -313,7 +313,7 @@ class _NodeReader:
         sides = self._side(mark, _EARLIER), self._side(closing, _LATER)
         if sides not in _OWN:
             return
-        end = self._last if closing is None else closing.place
+        end = self._last if closing is None else closing.text_start
         node = self._node(mark, end, ends=closing is not None)
         if closing is not None:
             node.after = self._text[closing.start : closing.end]
@@ -326,20 +326,20 @@ class _NodeReader:
             self._open.pop()
         elif self._partners[mark.element][0] is None and self._side(mark, _EARLIER) == _INSIDE:
             after = self._text[mark.start : mark.end]
-            node = Node(MarkKind.OPEN, 0, mark.place - self._first, after=after, starts=False)
+            node = Node(MarkKind.OPEN, 0, mark.text_start - self._first, after=after, starts=False)
             # It began before all that was read.
             node.children, self._roots = self._roots, [node]
 
     def _add_point(self, mark: Mark) -> None:
         inside = self._side(mark, _EARLIER) == _INSIDE
         if inside or (self._open and self._open[-1][1].ends):
-            self._attach(self._node(mark, mark.place_end))
+            self._attach(self._node(mark, mark.text_end))
 
     def _node(self, mark: Mark, end: int, *, ends: bool = True) -> Node:
         self._note(mark)
         return Node(
             mark.kind,
-            self._clip(mark.place),
+            self._clip(mark.text_start),
             self._clip(end),
             before=mark.raw(self._text),
             ends=ends,
@@ -349,8 +349,8 @@ class _NodeReader:
     def _is_space(self, position: int) -> bool:
         return 0 <= position < len(self._text) and self._text[position] in SPACES
 
-    def _clip(self, place: int) -> int:
-        return min(max(place, self._first), self._last) - self._first
+    def _clip(self, offset: int) -> int:
+        return min(max(offset, self._first), self._last) - self._first
 
     def _note(self, mark: Mark) -> None:
         if self._side(mark, _EARLIER) != _INSIDE:

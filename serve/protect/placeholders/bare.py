@@ -42,7 +42,7 @@ class _Bare:
     def sentence(self) -> MarkedSentence:
         """Returns the sentence without kept texts."""
         text = self._sentence.text
-        edges = [0, *(place for cut in self._cuts for place in cut), len(text)]
+        edges = [0, *(offset for cut in self._cuts for offset in cut), len(text)]
         parts = (text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
         return replace(self._sentence, text="".join(parts), nodes=tuple(self._all_changed(self._sentence.nodes)))
 
@@ -70,8 +70,8 @@ class _Bare:
             start, end = start - 1, end + 1
         return start, end
 
-    def _moved(self, place: int) -> int:
-        return place - sum(min(end, place) - start for start, end in self._cuts if start < place)
+    def _moved(self, offset: int) -> int:
+        return offset - sum(min(end, offset) - start for start, end in self._cuts if start < offset)
 
     def _changed(self, node: Node) -> Node:
         if node.kind is MarkKind.KEPT:
@@ -104,6 +104,6 @@ class _Bare:
 
     def _at(self, start: int, end: int, content: str) -> Node:
         """Returns a point with blanks around it, unless it touches something in the sentence."""
-        text, place = self._sentence.text, self._moved(start)
+        text, offset = self._sentence.text, self._moved(start)
         spaced = start == 0 or text[start - 1].isspace(), end == len(text) or text[end].isspace()
-        return Node(MarkKind.POINT, place, place, before=content, spaced=spaced)
+        return Node(MarkKind.POINT, offset, offset, before=content, spaced=spaced)

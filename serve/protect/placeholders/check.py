@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dragoman.serve.protect.alignment import SENTENCE_MARKS, Alignment, Span, is_word
-from dragoman.serve.protect.markup.placement import Interval, find_place
+from dragoman.serve.protect.markup.placement import Interval, find_offset
 from dragoman.serve.protect.markup.sentences import MarkedSentence, Node, kept_nodes
 from dragoman.serve.protect.placeholders.patterns import Finder
 
@@ -64,7 +64,7 @@ def lost_nodes(sentence: MarkedSentence, translation: str) -> list[Node]:
 
 def forced_prefix(sentence: MarkedSentence, translation: str, alignment: Alignment, lost: Node) -> str:
     """Returns the start of a translation that has a lost text where the alignment of this translation puts it."""
-    before = translation[: find_place(sentence, translation, alignment, lost)].rstrip()
+    before = translation[: find_offset(sentence, translation, alignment, lost)].rstrip()
     preceding = sentence.text[max(0, lost.start - 1) : lost.start]
     spaced = preceding.isspace() or (is_word(before[-1:]) and not is_word(preceding))
     return f"{before}{' ' * (spaced and bool(before))}{sentence.text[lost.start : lost.end]}"
@@ -88,7 +88,7 @@ def with_own_placeholders(
             if room[text]:
                 room[text] -= 1
                 glued = zip((start, end), borders.glued(translation, start, end), strict=True)
-                edits += (_Edit(place, place, " ") for place, touches in glued if touches)
+                edits += (_Edit(offset, offset, " ") for offset, touches in glued if touches)
             else:
                 edits.append(_Edit(*with_space(translation, edits[-1].end if edits else 0, start, end), ""))
     return _edited(translation, alignment, edits) if edits else (translation, alignment)
@@ -119,9 +119,9 @@ class _Edit(NamedTuple):
 def _edited(translation: str, alignment: Alignment, edits: Sequence[_Edit]) -> tuple[str, Alignment]:
     """Returns a translation and its alignment after edits, which are in order."""
 
-    def moved(place: int, *, is_end: bool) -> int:
-        before = [edit for edit in edits if edit.start < place or (edit.start == edit.end == place and not is_end)]
-        return place + sum(len(edit.text) - (min(edit.end, place) - edit.start) for edit in before)
+    def moved(offset: int, *, is_end: bool) -> int:
+        before = [edit for edit in edits if edit.start < offset or (edit.start == edit.end == offset and not is_end)]
+        return offset + sum(len(edit.text) - (min(edit.end, offset) - edit.start) for edit in before)
 
     parts, position = list[str](), 0
     for edit in edits:

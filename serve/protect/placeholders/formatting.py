@@ -40,18 +40,18 @@ def _with_end(source: str, translation: str) -> str:
 
 
 def _with_start(source: str, translation: str) -> str:
-    place = _first_letter(translation)
+    offset = _first_letter(translation)
     letter = _first_letter(source)
-    if place is None or letter is None or _starts_with_placeholder(source) or _starts_with_placeholder(translation):
+    if offset is None or letter is None or _starts_with_placeholder(source) or _starts_with_placeholder(translation):
         return translation
     change = _upper if source[letter].isupper() else _lower if source[letter].islower() else str
-    return f"{translation[:place]}{change(translation[place])}{translation[place + 1 :]}"
+    return f"{translation[:offset]}{change(translation[offset])}{translation[offset + 1 :]}"
 
 
 def _first_letter(text: str) -> int | None:
-    """Returns the place of the first letter, if no digit comes before it."""
-    place = next((place for place, each in enumerate(text) if each.isalnum()), None)
-    return place if place is not None and text[place].isalpha() else None
+    """Returns the offset of the first letter, if no digit comes before it."""
+    offset = next((offset for offset, each in enumerate(text) if each.isalnum()), None)
+    return offset if offset is not None and text[offset].isalpha() else None
 
 
 def _starts_with_placeholder(text: str) -> bool:
@@ -74,7 +74,7 @@ def _changed(text: str, change: Callable[[str], str], placeholder: str | None = 
 
 
 def _upper(character: str) -> str:
-    # One character each, so that places stay.
+    # One character each, so that offsets stay.
     upper = "\u1e9e" if character == "\u00df" else character.upper()
     return upper if len(upper) == 1 else character
 

@@ -74,7 +74,7 @@ def find_texts(text: str) -> list[Span]:
 
 
 def _read_message(text: str, position: int, level: int, spans: list[Span]) -> int:
-    """Adds the texts of a message; returns the place of the brace that ends it, or the end of the text."""
+    """Adds the texts of a message; returns the offset of the brace that ends it, or the end of the text."""
     if level > MAX_LEVELS:
         raise _MalformedError
     start = position
@@ -98,14 +98,14 @@ def _read_message(text: str, position: int, level: int, spans: list[Span]) -> in
 
 
 def _specials(text: str, position: int) -> Iterator[int]:
-    """Yields the places of braces that are not quoted."""
+    """Yields the offsets of braces that are not quoted."""
     for found in _SPECIAL.finditer(text, position):
         if not found[0].startswith("'"):
             yield found.start()
 
 
 def _read_branches(text: str, position: int, level: int, spans: list[Span]) -> int:
-    """Adds the texts of all branches; returns the place after the argument."""
+    """Adds the texts of all branches; returns the offset after the argument."""
     while branch := _BRANCH.match(text, position):
         position = _read_message(text, branch.end(), level + 1, spans) + 1
     end = _END.match(text, position)

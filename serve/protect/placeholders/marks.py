@@ -27,33 +27,33 @@ _NO_BREAK_SPACE = re.compile("[\u00a0\u202f]")
 class _Piece:
     """A part of the plain text: its characters there and in the document."""
 
-    place: int
-    place_end: int
+    text_start: int
+    text_end: int
     start: int
     end: int
 
     @property
     def same(self) -> bool:
         """Whether the characters are the same on both sides."""
-        return self.end - self.start == self.place_end - self.place
+        return self.end - self.start == self.text_end - self.text_start
 
     def without(self, cuts: Sequence[tuple[int, int]], first: int) -> Iterator["_Piece"]:
         """Yields what remains of the piece without parts of the plain text, of which the first may overlap it."""
-        place = self.place
+        text_start = self.text_start
         for start, end in cuts[first:]:
-            if start >= self.place_end or not self.same:
+            if start >= self.text_end or not self.same:
                 break
-            yield from self._part(place, start)
-            place = end
+            yield from self._part(text_start, start)
+            text_start = end
         if self.same:
-            yield from self._part(place, self.place_end)
-        elif first == len(cuts) or cuts[first][0] >= self.place_end:
+            yield from self._part(text_start, self.text_end)
+        elif first == len(cuts) or cuts[first][0] >= self.text_end:
             yield self
 
-    def _part(self, place: int, place_end: int) -> Iterator["_Piece"]:
-        shift = self.start - self.place
-        if place < place_end:
-            yield _Piece(place, place_end, place + shift, place_end + shift)
+    def _part(self, text_start: int, text_end: int) -> Iterator["_Piece"]:
+        shift = self.start - self.text_start
+        if text_start < text_end:
+            yield _Piece(text_start, text_end, text_start + shift, text_end + shift)
 
 
 class Marker(Marking):
@@ -96,7 +96,7 @@ class Marker(Marking):
                 marks.append(Mark(kind, *source, start, end, element))
                 if len(marks) > 1 and _touch(block, *marks[-2:]):
                     first, last = marks[-2:]
-                    marks[-2:] = [replace(first, end=last.end, place_end=end)]
+                    marks[-2:] = [replace(first, end=last.end, text_end=end)]
             elif kind is MarkKind.SPACE:
                 marks.append(Mark(kind, *source, start, start))
             else:
@@ -109,7 +109,7 @@ class Marker(Marking):
 
         A model does not read the number of a message, `#`, as one; unless it is all of an element, it is a point.
         """
-        text, tagged = block.text, {mark.place for mark in block.marks}
+        text, tagged = block.text, {mark.text_start for mark in block.marks}
         parts = self.parts(text)
         for quoted, start, end in find_quotes(text) if self._branching else ():
             yield MarkKind.KEPT if quoted else None, start, end
@@ -130,18 +130,18 @@ def _touch(block: Block, first: Mark, last: Mark) -> bool:
     """Returns whether two placeholders, no tags, have nothing between them: they stay together."""
     return (
         first.kind is MarkKind.KEPT
-        and (first.end, first.place_end) == (last.start, last.place)
-        and "<" not in (block.text[first.place], block.text[last.place])
-        and not _crosses(block, first.place, last.place_end)
+        and (first.end, first.text_end) == (last.start, last.text_start)
+        and "<" not in (block.text[first.text_start], block.text[last.text_start])
+        and not _crosses(block, first.text_start, last.text_end)
     )
 
 
 def _crosses(block: Block, start: int, end: int) -> bool:
     """Returns whether a mark lies inside of a part of the plain text, or kept text overlaps it."""
-    following = bisect_right(block.marks, start, key=lambda mark: mark.place)
-    kept = bisect_right(block.kept, start, key=lambda mark: mark.place) - 1
-    inside = following < len(block.marks) and block.marks[following].place < end
-    return inside or (kept >= 0 and start < block.kept[kept].place_end)
+    following = bisect_right(block.marks, start, key=lambda mark: mark.text_start)
+    kept = bisect_right(block.kept, start, key=lambda mark: mark.text_start) - 1
+    inside = following < len(block.marks) and block.marks[following].text_start < end
+    return inside or (kept >= 0 and start < block.kept[kept].text_end)
 
 
 def _with_space(text: str, start: int, end: int) -> tuple[int, int]:
@@ -158,20 +158,20 @@ def _changed(block: Block, added: Sequence[Mark], cuts: Sequence[tuple[int, int]
     ends = [end for _, end in cuts]
     lengths = [0, *accumulate(end - start for start, end in cuts)]
 
-    def moved(place: int) -> int:
-        index = bisect_right(ends, place)
-        inside = max(0, place - cuts[index][0]) if index < len(cuts) else 0
-        return place - lengths[index] - inside
+    def moved(offset: int) -> int:
+        index = bisect_right(ends, offset)
+        inside = max(0, offset - cuts[index][0]) if index < len(cuts) else 0
+        return offset - lengths[index] - inside
 
     pieces = list[_Piece]()
-    edges = [*(place for place, _, _ in block.pieces), len(block.text)]
-    for (place, start, end), following in zip(block.pieces, edges[1:], strict=True):
-        pieces += _Piece(place, following, start, end).without(cuts, bisect_right(ends, place))
+    edges = [*(text_start for text_start, _, _ in block.pieces), len(block.text)]
+    for (text_start, start, end), following in zip(block.pieces, edges[1:], strict=True):
+        pieces += _Piece(text_start, following, start, end).without(cuts, bisect_right(ends, text_start))
     marks = sorted((*block.marks, *added), key=lambda mark: mark.start)
-    marks = [replace(mark, place=moved(mark.place), place_end=moved(mark.place_end)) for mark in marks]
+    marks = [replace(mark, text_start=moved(mark.text_start), text_end=moved(mark.text_end)) for mark in marks]
     return Block(
-        "".join(block.text[piece.place : piece.place_end] for piece in pieces),
+        "".join(block.text[piece.text_start : piece.text_end] for piece in pieces),
         tuple(marks),
-        tuple((moved(piece.place), piece.start, piece.end) for piece in pieces),
+        tuple((moved(piece.text_start), piece.start, piece.end) for piece in pieces),
         tuple(mark for mark in marks if mark.kind is MarkKind.KEPT),
     )

@@ -22,13 +22,13 @@ class TermEdit:
         text: the new text.
         old: the replaced part of the old text.
         new: what replaces it, with white space around the form.
-        place: of the form.
+        span: of the form.
     """
 
     text: str
     old: Interval
     new: Interval
-    place: Interval
+    span: Interval
 
     @classmethod
     def of(cls, text: str, interval: Interval, form: str) -> "TermEdit":
@@ -38,25 +38,25 @@ class TermEdit:
         left = " " * (_stand_apart(before, form) if in_gap else must_part(before, form))
         right = " " * (_stand_apart(form, after) if in_gap else must_part(form, after))
         start = len(before) + len(left)
-        place = start, start + len(form)
-        return cls(f"{before}{left}{form}{right}{after}", interval, (len(before), place[1] + len(right)), place)
+        span = start, start + len(form)
+        return cls(f"{before}{left}{form}{right}{after}", interval, (len(before), span[1] + len(right)), span)
 
-    def moved(self, place: Interval) -> Interval:
-        """Returns a place outside of the replaced part in the new text."""
-        shift = self.new[1] - self.old[1] if place[0] >= self.old[1] else 0
-        return place[0] + shift, place[1] + shift
+    def moved(self, span: Interval) -> Interval:
+        """Returns a span outside of the replaced part in the new text."""
+        shift = self.new[1] - self.old[1] if span[0] >= self.old[1] else 0
+        return span[0] + shift, span[1] + shift
 
     def align(self, alignment: Alignment, term: Interval) -> Alignment:
         """Returns the alignment of the new text: the form attends to the term, which is a part of the source."""
         source = [(span.start, span.end) for span in alignment.source]
         weights = np.array(alignment.weights, np.float64).reshape(len(alignment.target), len(source))
         rest = [(row, part) for row, span in enumerate(alignment.target) if (part := self._outside(span)) is not None]
-        first = bisect_right([part for _, part in rest], self.place[0], key=itemgetter(0))
+        first = bisect_right([part for _, part in rest], self.span[0], key=itemgetter(0))
         attention = np.array([_overlap(span, term) for span in source], np.float64)
         rows = [weights[row] for row, _ in rest]
         rows.insert(first, attention / max(1.0, attention.sum()))
         target = [part for _, part in rest]
-        target.insert(first, self.place)
+        target.insert(first, self.span)
         return Alignment.of(source, target, np.array(rows))
 
     def _outside(self, span: Span) -> Interval | None:

@@ -90,7 +90,7 @@ class UnitText:
 def find_terms(text: str, indexes: Sequence[TermIndex]) -> list[Match]:
     """Returns the terms of a text from left to right; they do not overlap.
 
-    Of the terms that start at one place, the longest one counts; of equal ones, that of the first index.
+    Of the terms that start at one offset, the longest one counts; of equal ones, that of the first index.
     """
     found, position = list[Match](), 0
     units = UnitText(text)
@@ -112,14 +112,14 @@ def find_form(text: "UnitText", form: str, *, match_case: bool) -> Iterator[tupl
     start = within.find(wanted)
     while start >= 0:
         end = start + len(wanted)
-        place = bisect_left(starts, start)
-        if end in text.ends and place < len(starts) and starts[place] == start:
+        index = bisect_left(starts, start)
+        if end in text.ends and index < len(starts) and starts[index] == start:
             yield start, end
         start = within.find(wanted, start + 1)
 
 
 def fold(text: str) -> str:
-    """Returns a text in lower case, character by character, so that places stay."""
+    """Returns a text in lower case, character by character, so that offsets stay."""
     lower = text.lower()
     if lower == text:  # without a copy
         return text

@@ -105,8 +105,8 @@ class SentenceTerms:
         """Returns the terms that a translation lacks, by their index; none if the term is all of the sentence."""
         if self._is_term:
             return []
-        places = self._places(translation, alignment)
-        return [index for index, place in enumerate(places) if place is None and not self._is_traced(index)]
+        spans = self._spans(translation, alignment)
+        return [index for index, span in enumerate(spans) if span is None and not self._is_traced(index)]
 
     def prefixes(
         self, translation: str, alignment: Alignment, failed: Collection[int]
@@ -122,9 +122,9 @@ class SentenceTerms:
             return None
         placer = Placer(self.text, translation, alignment)
         starts = ((placer.find_interval(_node(self.matches[term]))[0], term) for term in lacking)
-        place, index = min((word_start(translation, start), term) for start, term in starts)
-        before = translation[:place].rstrip()
-        spaced = len(before) < place
+        span, index = min((word_start(translation, start), term) for start, term in starts)
+        before = translation[:span].rstrip()
+        spaced = len(before) < span
         forms = [self._cased(index, form) if not before else form for form in self._forms(index)[:MAX_FORMS]]
         return index, [Prefix(f"{before}{' ' * (spaced or must_part(before, form))}{form}", form) for form in forms]
 
@@ -137,49 +137,49 @@ class SentenceTerms:
             translation: that may lack terms.
             decoded: terms that were brought by decoding again, by their index.
         """
-        places = self._places(translation, alignment)
-        if self._is_term and places != [(0, len(translation))]:
-            places = [None]
-        ways = [TermWay.DECODED if index in decoded else TermWay.PRESENT for index in range(len(places))]
+        spans = self._spans(translation, alignment)
+        if self._is_term and spans != [(0, len(translation))]:
+            spans = [None]
+        ways = [TermWay.DECODED if index in decoded else TermWay.PRESENT for index in range(len(spans))]
         for index, match in enumerate(self.matches):
-            if places[index] is not None:
+            if spans[index] is not None:
                 continue
-            taken = [*filter(None, places), *self._copies(translation)]
+            taken = [*filter(None, spans), *self._copies(translation)]
             interval = 0, len(translation)
             if not self._is_term:
                 interval = Placer(self.text, translation, alignment).find_interval(_node(match), taken)
                 interval = _uncut(translation, interval, taken)
             if self._is_traced(index):
-                places[index] = _whole_words(translation, interval)
+                spans[index] = _whole_words(translation, interval)
                 continue
             form = self._forms(index)[0]
             form = form if translation[: interval[0]].strip() else self._cased(index, form)
             edit = TermEdit.of(translation, interval, form)
             translation, alignment = edit.text, edit.align(alignment, (match.start, match.end))
-            places = [each and edit.moved(each) for each in places]
-            places[index], ways[index] = edit.place, TermWay.PLACED
+            spans = [each and edit.moved(each) for each in spans]
+            spans[index], ways[index] = edit.span, TermWay.PLACED
         applied = (
-            AppliedTerm(match.entry.source, translation[slice(*place)], way)
-            for match, place, way in zip(self.matches, places, ways, strict=True)
-            if place is not None
+            AppliedTerm(match.entry.source, translation[slice(*span)], way)
+            for match, span, way in zip(self.matches, spans, ways, strict=True)
+            if span is not None
         )
         return translation, alignment, tuple(applied)
 
-    def _places(self, translation: str, alignment: Alignment) -> list[Interval | None]:
+    def _spans(self, translation: str, alignment: Alignment) -> list[Interval | None]:
         """Returns where the translation of each term stands; None: nowhere."""
         units = UnitText(translation)
         candidates = [
-            (index, place)
+            (index, span)
             for index in range(len(self.matches))
             if not self._is_traced(index)
-            for place in self._find_forms(index, units)
+            for span in self._find_forms(index, units)
         ]
-        places: list[Interval | None] = [None] * len(self.matches)
+        spans: list[Interval | None] = [None] * len(self.matches)
         placer = Placer(self.text, translation, alignment)
-        self._claim(placer, candidates, places)
-        if None in places:
-            self._claim(placer, list(self._inflected(placer, translation, places)), places)
-        return places
+        self._claim(placer, candidates, spans)
+        if None in spans:
+            self._claim(placer, list(self._inflected(placer, translation, spans)), spans)
+        return spans
 
     @property
     def _is_term(self) -> bool:
@@ -192,28 +192,28 @@ class SentenceTerms:
         """Returns whether the alignment alone finds a term."""
         return self.traced and self.matches[index].entry.translated
 
-    def _claim(self, placer: Placer, candidates: Sequence[tuple[int, Interval]], places: list[Interval | None]) -> None:
-        """Gives each term without a place one of its candidates: longer ones first, then by attention."""
+    def _claim(self, placer: Placer, candidates: Sequence[tuple[int, Interval]], spans: list[Interval | None]) -> None:
+        """Gives each term without a span one of its candidates: longer ones first, then by attention."""
         scored = [
             (start - end, -placer.attention(_node(self.matches[index]), (start, end)), index, (start, end))
             for index, (start, end) in candidates
         ]
         for _, _, index, (start, end) in sorted(scored):
-            if places[index] is None and not any(each[0] < end and start < each[1] for each in filter(None, places)):
-                places[index] = start, end
+            if spans[index] is None and not any(each[0] < end and start < each[1] for each in filter(None, spans)):
+                spans[index] = start, end
 
     def _find_forms(self, index: int, translation: UnitText) -> Iterator[Interval]:
         exact = self.matches[index].entry.match_case or not self.matches[index].entry.translated
-        places = (find_form(translation, form, match_case=exact) for form in self._forms(index))
-        return iter(dict.fromkeys(chain.from_iterable(places)))
+        spans = (find_form(translation, form, match_case=exact) for form in self._forms(index))
+        return iter(dict.fromkeys(chain.from_iterable(spans)))
 
     def _inflected(
-        self, placer: Placer, translation: str, places: Sequence[Interval | None]
+        self, placer: Placer, translation: str, spans: Sequence[Interval | None]
     ) -> Iterator[tuple[int, Interval]]:
-        """Yields inflections of the terms without a place where the alignment puts these terms."""
+        """Yields inflections of the terms without a span where the alignment puts these terms."""
         for index, match in enumerate(self.matches):
             inflected = match.entry.translated and not match.entry.match_case and not self.traced
-            if places[index] is not None or not inflected:
+            if spans[index] is not None or not inflected:
                 continue
             start, end = placer.find_interval(_node(match))
             for form in match.entry.targets:
@@ -272,11 +272,11 @@ def _uncut(text: str, interval: Interval, taken: Sequence[Interval]) -> Interval
     return interval if any(whole[0] < last and first < whole[1] for first, last in taken) else whole
 
 
-def term_places(translation: str, applied: Iterable[AppliedTerm]) -> list[Interval]:
+def term_spans(translation: str, applied: Iterable[AppliedTerm]) -> list[Interval]:
     """Returns where a translation has its terms."""
     units = UnitText(translation)
     targets = dict.fromkeys(each.target for each in applied)
-    return [place for target in targets for place in find_form(units, target, match_case=True)]
+    return [span for target in targets for span in find_form(units, target, match_case=True)]
 
 
 def join_terms(parts: Iterable[tuple[AppliedTerm, ...] | None]) -> tuple[AppliedTerm, ...] | None:

@@ -168,7 +168,7 @@ class DeviceState:
     def resize(self, capacity: int) -> None:
         """Changes the source capacity, which must hold every row's source.
 
-        Old and new places overlap: states move from the end at which no state overwrites one that has not moved yet.
+        Old and new rows overlap: states move from the end at which no state overwrites one that has not moved yet.
         """
         for block in self._source:
             before, after = block.layout, block.layout.with_capacity(capacity)

@@ -260,16 +260,16 @@ class DeviceRuntime:
     ) -> None:
         if bucket not in self._inputs:
             self._inputs[bucket] = self._make_inputs(bucket)
-        place = bucket, self._state.source_capacity
-        new = place not in self._steps
+        shape = bucket, self._state.source_capacity
+        new = shape not in self._steps
         if new:
-            self._steps[place] = self._bind(bucket)
+            self._steps[shape] = self._bind(bucket)
         self._inputs[bucket].write(
             _spread(token_ids, rows, bucket, self._manifest.bos_id),
             _spread(positions, rows, bucket, 0),
             _spread(source_lengths, rows, bucket, 1),
         )
-        step = self._steps[place]
+        step = self._steps[shape]
         captures = new and step.options is not None
         with CUDA_GRAPH_LOCK.capture() if captures else CUDA_GRAPH_LOCK.use():
             self._sessions.decoder.run_with_iobinding(*(each for each in step if each is not None))
@@ -292,7 +292,7 @@ class DeviceRuntime:
 
 
 def _spread(values: NDArray[Any], rows: NDArray[np.int64], size: int, filler: int) -> NDArray[Any]:
-    """Returns an array of a size with values, [M], in the places of rows, int64 [M]."""
+    """Returns an array of a size with values, [M], at the indices of rows, int64 [M]."""
     spread = np.full(size, filler, values.dtype)
     spread[rows] = values
     return spread

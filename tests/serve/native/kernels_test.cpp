@@ -492,15 +492,15 @@ void test_bad_choices(const Kernels& kernels, Record& record) {
   for (Index size : {1, 20, 700})
     for (Index count : {Index{0}, Index{1}, std::min<Index>(size, 5), size})
       for (int kind = 0; kind < 4; ++kind)
-        for (Index place : {Index{0}, size / 2, size - 1}) {
+        for (Index index : {Index{0}, size / 2, size - 1}) {
           Floats logits = random.numbers(size, 5.0f);
           if (kind == 2) std::fill(logits.begin(), logits.end(), -kInf);
-          if (kind == 3) std::fill(logits.begin(), logits.end(), -kInf), logits[at(place)] = NAN;
-          if (kind < 2) logits[at(place)] = kind == 0 ? static_cast<float>(NAN) : kInf;
+          if (kind == 3) std::fill(logits.begin(), logits.end(), -kInf), logits[at(index)] = NAN;
+          if (kind < 2) logits[at(index)] = kind == 0 ? static_cast<float>(NAN) : kInf;
           const Chosen got = choose(kernels, logits, count);
           bool right = std::isnan(got.log_sum);
           for (Index i = 0; i < count; ++i) right &= std::isnan(got.scores[at(i)]) && got.ids[at(i)] == i;
-          check(right, name(kernels, "bad choice", {size, count, kind, place}));
+          check(right, name(kernels, "bad choice", {size, count, kind, index}));
           record.add(got.scores);
         }
 }

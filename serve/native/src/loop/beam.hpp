@@ -29,10 +29,10 @@ struct Branch {
 // hypothesis, then its earlier token. At most K of the 2K end, one per hypothesis, so enough remain to fill the beam.
 inline bool keep(std::vector<Expansion>& best, const Expansion& candidate, size_t beam_size) {
   const auto better = [](const Expansion& left, const Expansion& right) { return left.score > right.score; };
-  const auto place = std::upper_bound(best.begin(), best.end(), candidate, better) - best.begin();
-  if (static_cast<size_t>(place) == 2 * beam_size) return false;
+  const auto index = std::upper_bound(best.begin(), best.end(), candidate, better) - best.begin();
+  if (static_cast<size_t>(index) == 2 * beam_size) return false;
   if (best.size() == 2 * beam_size) best.pop_back();
-  best.insert(best.begin() + place, candidate);
+  best.insert(best.begin() + index, candidate);
   return true;
 }
 

@@ -9,12 +9,12 @@ namespace dragoman {
 
 constexpr int64_t kUnbounded = -1;
 
-// Upper bounds of the places of a histogram; one more place counts what is above all.
+// Upper bounds of the buckets of a histogram; one more bucket counts what is above all.
 struct Bounds {
   uint64_t count;
   double values[32];
 
-  size_t place(double value) const {
+  size_t bucket(double value) const {
     return static_cast<size_t>(std::lower_bound(values, values + count, value) - values);
   }
 };

@@ -24,8 +24,8 @@ class PhaseCounters {
   void observe(double seconds, size_t sequences) {
     add(0, nanoseconds(seconds));
     add(1, sequences);
-    add(2 + seconds_bounds_.place(seconds), 1);
-    add(3 + seconds_bounds_.count + sequence_bounds_.place(static_cast<double>(sequences)), 1);
+    add(2 + seconds_bounds_.bucket(seconds), 1);
+    add(3 + seconds_bounds_.count + sequence_bounds_.bucket(static_cast<double>(sequences)), 1);
   }
 
   uint64_t total_nanoseconds() const { return counts_[0].load(std::memory_order_relaxed); }
@@ -35,7 +35,7 @@ class PhaseCounters {
   }
 
  private:
-  void add(size_t place, uint64_t count) { counts_[place].fetch_add(count, std::memory_order_relaxed); }
+  void add(size_t index, uint64_t count) { counts_[index].fetch_add(count, std::memory_order_relaxed); }
 
   const Bounds seconds_bounds_, sequence_bounds_;
   std::vector<std::atomic<uint64_t>> counts_;

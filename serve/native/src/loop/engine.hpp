@@ -236,13 +236,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
     const int32_t slots = sequence.options.rows();
     // A beam starts with one hypothesis, the empty one; every sample has a row of its own.
     const int32_t rows = sequence.options.sampled() ? slots : 1;
-    for (int32_t place = 0; place < slots; ++place) {
+    for (int32_t index = 0; index < slots; ++index) {
       const int32_t slot = free_target_slots_.back();
       free_target_slots_.pop_back();
-      if (place < rows) {
+      if (index < rows) {
         Row& row = sequence.rows.emplace_back();
         row.slot = slot;
-        row.number = static_cast<uint64_t>(place);
+        row.number = static_cast<uint64_t>(index);
       } else {
         sequence.spare_slots.push_back(slot);
       }

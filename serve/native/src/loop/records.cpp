@@ -96,8 +96,8 @@ void Records::add_end(const Sequence& sequence, Failure failure, double finished
   put(Header{RecordKind::kEnd, static_cast<uint32_t>(count), sequence.ticket});
   put(End{sequence.started_seconds, sequence.encoded_seconds, sequence.first_token_seconds, finished_seconds,
           sequence.decoded_tokens, failure, 0});
-  for (size_t place = 0; place < count; ++place) {
-    const Hypothesis& each = sequence.finished[place];
+  for (size_t index = 0; index < count; ++index) {
+    const Hypothesis& each = sequence.finished[index];
     put(Result{each.score, each.normalized_score, each.reason, static_cast<uint32_t>(each.target_ids.size()),
                static_cast<uint32_t>(each.token_scores.size()),
                sequence.options.alignments != 0 ? static_cast<uint32_t>(sequence.source_ids.size()) : 0});

@@ -57,8 +57,8 @@ class Search {
     changed_rows_ = static_cast<int32_t>(changed.size());
     batch.scored_rows = std::move(changed);
     batch.scored_rows.insert(batch.scored_rows.end(), unchanged.begin(), unchanged.end());
-    for (size_t place = 0; place < batch.scored_rows.size(); ++place)
-      plans_[static_cast<size_t>(batch.scored_rows[place])].logits_place = static_cast<int32_t>(place);
+    for (size_t index = 0; index < batch.scored_rows.size(); ++index)
+      plans_[static_cast<size_t>(batch.scored_rows[index])].logits_index = static_cast<int32_t>(index);
   }
 
   // Adds a token to each row, and removes rows that end. A broken row ends with the score NaN.
@@ -94,7 +94,7 @@ class Search {
   struct RowPlan {
     int64_t forced_id = kNoToken;
     Constraint constraint;
-    int32_t logits_place = -1;  // in the logits of the step
+    int32_t logits_index = -1;  // in the logits of the step
   };
 
   // The scores of the next token of a row.
@@ -126,11 +126,11 @@ class Search {
     for (size_t number = 0; number < plans_.size(); ++number) {
       RowScores row;
       row.plan = &plans_[number];
-      const int32_t place = row.plan->logits_place;
-      if (place >= 0) row.logits = scores.logits + static_cast<size_t>(place) * vocabulary;
-      const bool again = place >= 0 && place < changed_rows_;
+      const int32_t index = row.plan->logits_index;
+      if (index >= 0) row.logits = scores.logits + static_cast<size_t>(index) * vocabulary;
+      const bool again = index >= 0 && index < changed_rows_;
       const Choices& choices = again ? changed : scores.choices;
-      const size_t at = again ? static_cast<size_t>(place) : number;
+      const size_t at = again ? static_cast<size_t>(index) : number;
       row.log_sum = choices.log_sums[at];
       row.best_scores = choices.best_scores + at * count;
       row.best_ids = choices.best_ids + at * count;
@@ -145,7 +145,7 @@ class Search {
       for (size_t rank = 0; rank < sequence->rows.size(); ++rank, ++number) {
         const RowPlan& plan = plans_[number];
         if (!plan.constraint.changes()) continue;
-        float* row = logits + static_cast<std::ptrdiff_t>(plan.logits_place) * shape_.vocabulary;
+        float* row = logits + static_cast<std::ptrdiff_t>(plan.logits_index) * shape_.vocabulary;
         apply(plan.constraint, sequence->options.repetition_penalty, continuing_ids_, end_id_, row, shape_.vocabulary);
       }
     }
@@ -195,8 +195,8 @@ class Search {
       finish(sequence, sequence.rows[0], &broken, &scores_[first]);
       over = true;
     } else {
-      for (size_t place = 0; place < std::min(beam_size, candidates_.size()); ++place) {
-        const Expansion& candidate = candidates_[place];
+      for (size_t index = 0; index < std::min(beam_size, candidates_.size()); ++index) {
+        const Expansion& candidate = candidates_[index];
         if (candidate.token_id != end_id_) continue;
         const Token end{candidate.token_id, candidate.token_score};
         finish(sequence, sequence.rows[candidate.origin], &end, &scores_[first + candidate.origin]);
@@ -230,9 +230,9 @@ class Search {
       const int64_t forced_id = scores.plan->forced_id;
       const bool forced = forced_id != kNoToken;
       const bool starts = sequence.rows[rank].target_ids.size() < sequence.options.start_tokens;
-      for (size_t place = 0; place < (forced ? 1 : per_row); ++place) {
-        const int64_t id = forced ? forced_id : scores.best_ids[place];
-        const float score = starts ? 0 : forced ? scores.score_of(id) : scores.best_scores[place];
+      for (size_t index = 0; index < (forced ? 1 : per_row); ++index) {
+        const int64_t id = forced ? forced_id : scores.best_ids[index];
+        const float score = starts ? 0 : forced ? scores.score_of(id) : scores.best_scores[index];
         if (std::isnan(score)) return false;
         const double sum = sequence.rows[rank].score + static_cast<double>(score);
         if (sum == -std::numeric_limits<double>::infinity()) break;

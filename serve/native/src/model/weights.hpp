@@ -120,12 +120,12 @@ class WeightReader {
                           : std::is_same_v<T, std::int8_t> ? ort::ElementType::kInt8
                                                            : ort::ElementType::kInt32;
     const bool packed = config_.packed_vectors && shape.size() == 1;
-    const std::size_t place = !packed ? next_ : type == ort::ElementType::kFloat ? 0 : 1;
-    if (place >= tensors_.size())
-      throw std::invalid_argument("weights: expected " + name + ", got only " + std::to_string(place) + " tensors");
-    Tensor& tensor = tensors_[place];
+    const std::size_t index = !packed ? next_ : type == ort::ElementType::kFloat ? 0 : 1;
+    if (index >= tensors_.size())
+      throw std::invalid_argument("weights: expected " + name + ", got only " + std::to_string(index) + " tensors");
+    Tensor& tensor = tensors_[index];
     if (tensor.type != type || !fits(tensor.shape, shape, packed))
-      throw std::invalid_argument("weight " + std::to_string(place) + ": " + name + ": expected " +
+      throw std::invalid_argument("weight " + std::to_string(index) + ": " + name + ": expected " +
                                   describe(type, shape) + ", got " + describe(tensor.type, tensor.shape));
     const T* data = static_cast<const T*>(tensor.data);
     if (packed) tensor.shape[0] -= shape[0], tensor.data = data + shape[0];

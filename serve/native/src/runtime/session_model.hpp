@@ -98,8 +98,8 @@ class SessionModel : public StepModel {
     std::copy(batch.token_ids.begin(), batch.token_ids.end(), token_ids_.begin());
     const std::vector<int32_t>* given[] = {&batch.positions, &batch.target_slots, &batch.source_slots,
                                            &batch.source_lengths, &batch.scored_rows};
-    for (size_t place = 0; place < inputs_.size(); ++place)
-      std::copy(given[place]->begin(), given[place]->end(), inputs_[place].begin());
+    for (size_t index = 0; index < inputs_.size(); ++index)
+      std::copy(given[index]->begin(), given[index]->end(), inputs_[index].begin());
     const Key key{static_cast<int32_t>(batch.rows()), static_cast<int32_t>(batch.scored_rows.size()), batch.best_count,
                   batch.aligned ? 1 : 0};
     auto found = bindings_.find(key);
@@ -160,9 +160,9 @@ class SessionModel : public StepModel {
     const auto [rows, scored, best_count, aligned] = key;
     Binding binding(*sessions_, sessions_->decoder);
     binding.input("token_ids", token_ids_.data(), ElementType::kInt64, {rows});
-    for (size_t place = 0; place < inputs_.size(); ++place) {
-      const int32_t count = place + 1 < inputs_.size() ? rows : scored;
-      binding.input(kInputs[place], inputs_[place].data(), ElementType::kInt32, {count});
+    for (size_t index = 0; index < inputs_.size(); ++index) {
+      const int32_t count = index + 1 < inputs_.size() ? rows : scored;
+      binding.input(kInputs[index], inputs_[index].data(), ElementType::kInt32, {count});
     }
     binding.input("best_count", &constants_.at(static_cast<size_t>(best_count)), ElementType::kInt32, {1});
     binding.input("aligned", &constants_.at(static_cast<size_t>(aligned)), ElementType::kInt32, {1});

@@ -23,7 +23,7 @@ TensorSpec spec_of(const TensorRecord& record) {
 
 std::vector<TensorSpec> specs_of(const TensorRecords& records) {
   std::vector<TensorSpec> specs;
-  for (uint64_t place = 0; place < records.count; ++place) specs.push_back(spec_of(records.records[place]));
+  for (uint64_t index = 0; index < records.count; ++index) specs.push_back(spec_of(records.records[index]));
   return specs;
 }
 
@@ -80,8 +80,8 @@ ort::Owned<ort::Session> Sessions::open(const char* path, const TensorRecords& s
   configure("session.use_env_allocators", "1");
   configure("session.use_device_allocator_for_initializers", "1");
   add_operators(options, base);
-  for (uint64_t place = 0; place < shared_weights.count; ++place) {
-    const TensorRecord& record = shared_weights.records[place];
+  for (uint64_t index = 0; index < shared_weights.count; ++index) {
+    const TensorRecord& record = shared_weights.records[index];
     const TensorSpec spec = spec_of(record);
     if (record.offset_bytes > weights.bytes() || spec.bytes() > weights.bytes() - record.offset_bytes)
       throw std::invalid_argument(spec.name + ": not in the file of weights");

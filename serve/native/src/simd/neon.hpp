@@ -20,9 +20,9 @@ INLINE F32 fma(F32 x, F32 y, F32 z) {
   }, x, y, z);
 }
 INLINE unsigned lane_bits(Mask m) {
-  const std::uint32_t place[4] = {1, 2, 4, 8};
+  const std::uint32_t bits[4] = {1, 2, 4, 8};
   unsigned r = 0;
-  each<4>([&](auto i) INLINE_LAMBDA { r |= vaddvq_u32(vandq_u32(uint32x4_t(m.v[i]), vld1q_u32(place))) << 4 * i; });
+  each<4>([&](auto i) INLINE_LAMBDA { r |= vaddvq_u32(vandq_u32(uint32x4_t(m.v[i]), vld1q_u32(bits))) << 4 * i; });
   return r;
 }
 INLINE void store_bytes(void* p, I32 x) {

@@ -37,8 +37,8 @@ inline uint32_t crc32(const Ids& ids, uint32_t start = kSalt) {
 }
 
 // The outputs of SplitMix64.
-inline uint64_t random_number(uint64_t seed, uint64_t place) {
-  uint64_t state = seed + (place + 1) * 0x9E3779B97F4A7C15u;
+inline uint64_t random_number(uint64_t seed, uint64_t index) {
+  uint64_t state = seed + (index + 1) * 0x9E3779B97F4A7C15u;
   state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9u;
   state = (state ^ (state >> 27)) * 0x94D049BB133111EBu;
   return state ^ (state >> 31);
@@ -108,9 +108,9 @@ class FakeModel : public StepModel {
     on_encode();
     if (encode_fails) throw std::runtime_error("encoder");
     auto first = batch.ids.begin();
-    for (size_t place = 0; place < batch.slots.size(); ++place) {
-      sources_.at(size_t(batch.slots[place])).assign(first, first + batch.lengths[place]);
-      first += batch.lengths[place];
+    for (size_t index = 0; index < batch.slots.size(); ++index) {
+      sources_.at(size_t(batch.slots[index])).assign(first, first + batch.lengths[index]);
+      first += batch.lengths[index];
     }
     if (first != batch.ids.end()) throw std::logic_error("lengths");
   }
@@ -173,9 +173,9 @@ class FakeModel : public StepModel {
         if (!std::isnan(sum)) {
           std::stable_sort(ids.begin(), ids.end(), [&](int64_t left, int64_t right) { return logits[left] > logits[right]; });
         }
-        for (int32_t place = 0; place < count; ++place) {
-          best_ids.push_back(ids[size_t(place)]);
-          best_scores.push_back(logits[ids[size_t(place)]] - sum);
+        for (int32_t index = 0; index < count; ++index) {
+          best_ids.push_back(ids[size_t(index)]);
+          best_scores.push_back(logits[ids[size_t(index)]] - sum);
         }
       }
       return {log_sums.data(), best_scores.data(), best_ids.data()};
