@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.command import BenchCommand
 from dragoman import command_line
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.native.library import library_path
@@ -45,12 +44,6 @@ def test_a_question_is_measured_as_planned_and_written_with_its_provenance(
         assert {column: len(rounds) for column, rounds in table["columns"].items()} == {"1 row": 2, "2 rows": 2}
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_every_question_shows_its_plan(question: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command_line.run("bench", [question, "--show-plan"])
-    assert yaml.safe_load(capsys.readouterr().out)["rounds"] >= 1
-
-
 @pytest.mark.parametrize("plan", sorted((ROOT / "benchmarks" / "plans").iterdir()), ids=lambda path: str(path.name))
 def test_the_plans_of_the_repository_are_valid(plan: Path) -> None:
     from benchmarks.offline import OfflinePlan  # noqa: PLC0415 - slow
@@ -76,11 +69,6 @@ def test_an_unknown_question_is_rejected_with_the_known_ones(capsys: pytest.Capt
     assert refusal("graphs") == "2"
     error = capsys.readouterr().err
     assert all(question in error for question in QUESTIONS)
-
-
-def test_a_setting_may_contain_commas() -> None:
-    command = BenchCommand(question="offline", set="data=files:a.en,b.de,rows=[1, 2]")
-    assert command.set == ("data=files:a.en,b.de", "rows=[1, 2]")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Table
 from benchmarks.profile import ProfilePlan
-from dragoman.serve.bundle.bundle import Bundle, BundleError
+from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.native.library import library_path
 
 needs_library = pytest.mark.skipif(library_path() is None, reason="needs the native library")
@@ -38,18 +38,6 @@ def test_the_phases_of_a_native_engine_make_up_its_time(column: str, tables: dic
 def test_a_steady_load_starts_a_sequence_whenever_one_ends(tables: dict[str, Table]) -> None:
     for column, rows in (("2 rows", 2), ("6 rows", 6)):
         assert all(rows / 2 < each <= rows for each in tables["load"].figures("rows per step", column))
-
-
-@needs_library
-def test_graphs_that_are_not_native_are_rejected(states_bundle: Bundle) -> None:
-    with pytest.raises(BundleError, match="expected native graphs"):
-        plan_of(states_bundle).measure()
-
-
-@pytest.mark.parametrize("field", ["source_tokens", "target_tokens"])
-def test_more_tokens_than_the_model_allows_are_rejected(int8_bundle: Bundle, field: str) -> None:
-    with pytest.raises(BenchmarkError, match=f"^{field}: expected at most .* got 10000"):
-        plan_of(int8_bundle, **{field: 10_000}).measure()
 
 
 def test_rows_that_are_no_multiple_of_the_beam_size_are_rejected(int8_bundle: Bundle) -> None:

@@ -18,12 +18,6 @@ needs_parser = pytest.mark.skipif(
 )
 
 
-def test_there_are_a_thousand_sentences_and_500_short_texts() -> None:
-    directions = [("en", "de"), ("en", "fr"), ("en", "cs"), ("de", "en")]
-    assert sum(len(bounded_cases(*direction)) for direction in directions) == 1000
-    assert len({case.text for case in short_texts()}) == 500
-
-
 def test_a_sentence_has_its_placeholder() -> None:
     cases = [*bounded_cases("en", "de"), *short_texts()]
     assert all(FINDER.texts(case.text) == [case.kept] for case in cases if case.term is None)

@@ -72,8 +72,3 @@ def test_a_file_that_is_no_recipe_is_rejected(content: str, tmp_path: Path) -> N
     path.write_text(content)
     with pytest.raises(BenchmarkError, match=r"^recipe: "):
         read_config(str(path))
-
-
-def test_recurrent_recipes_are_rejected() -> None:
-    with pytest.raises(BenchmarkError, match=r"^recipe: expected the architecture transformer"):
-        TrainingPlan(recipe="recurrent", vocabularies=(VOCABULARY,), rounds=1).measure()

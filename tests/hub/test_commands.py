@@ -102,12 +102,6 @@ def test_a_folder_that_is_no_bundle_is_never_replaced(
     assert list(taken.parent.iterdir()) == [taken]
 
 
-def test_a_failed_pull_is_one_line(fake_hub: FakeHub, call: Call) -> None:
-    assert fake_hub.address
-    with pytest.raises(SystemExit, match=r"^dragoman pull: nobody/nothing: neither a folder here"):
-        call("pull", "nobody/nothing")
-
-
 def test_the_catalog_is_listed(call: Call) -> None:
     lines = call("models", "--remote").splitlines()
     assert lines[0].split() == ["pair", "model", "download", "license"]
@@ -239,18 +233,6 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, store: Store) -> N
     (tmp_path / "empty").mkdir()
     with pytest.raises(HubError, match=r"empty: has no config\.json, \.npz or \.bin file"):
         install(store, str(tmp_path / "empty"))
-
-
-def test_a_name_is_translated_with_its_model(hub: FakeHub, store: Store) -> None:
-    install(store, NAME)
-    hub.requests.clear()
-    command = [sys.executable, "-m", "dragoman", "translate", "--model", NAME]
-    environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
-    result = subprocess.run(
-        command, cwd=ROOT, env=environment, input="bakoli\n\n", capture_output=True, text=True, check=True
-    )
-    assert len(result.stdout.splitlines()) == 2
-    assert hub.requests == []
 
 
 def test_a_terminal_without_a_size_shows_the_progress(hub: FakeHub, store: Store) -> None:

@@ -88,37 +88,12 @@ def test_an_unreachable_hub_is_refused_with_what_to_do(store: Store, monkeypatch
     assert "no connection: ConnectError" in refusal(store)
 
 
-@pytest.mark.parametrize("name", [NAME, "argos:en-de", "ct2:someone/m"])
-def test_a_web_page_in_place_of_an_api_or_index_is_refused_with_what_to_do(
-    name: str, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with run_scripted_server() as server:
-        server.answers.append(reply(b"<html>", content_type="text/html"))
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
-        monkeypatch.setenv("ARGOS_PACKAGE_INDEX", server.address)
-        assert "answers with a web page, as the login page of a network does: check the network and" in refusal(
-            store, name
-        )
-
-
 @pytest.mark.parametrize("answer", [{}, [], {"sha": "../x"}, {"sha": "a", "siblings": [{}]}, {"sha": 5}, None])
 def test_an_answer_of_another_form_is_refused(answer: object, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with run_scripted_server() as server:
         server.answers.append(reply(json.dumps(answer).encode()))
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
         assert "expected JSON as of a hub: " in refusal(store)
-
-
-@pytest.mark.parametrize("size", [-5, 10**15])
-def test_an_impossible_size_is_refused_before_the_download(
-    size: int, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = {"sha": "a", "siblings": [{"rfilename": "config.json", "size": size}]}
-    with run_scripted_server() as server:
-        server.answers.append(reply(json.dumps(answer).encode()))
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
-        assert f"the hub states a size of {size:,} bytes" in refusal(store)
-        assert len(server.requests) == 1
 
 
 def test_a_damaged_package_is_downloaded_again(fake_hub: FakeHub, store: Store) -> None:
@@ -156,15 +131,6 @@ def test_a_pull_updates_and_an_equal_bundle_is_not_converted_again(
     updated = install(store, NAME, update=True)
     assert (updated.origin, updated.key) == (f"{NAME}@{newer}", first.key)
     assert (store.bundle(first.key) / "manifest.json").stat().st_mtime_ns == created
-
-
-def test_a_broken_connection_is_resumed_where_it_stopped(hub: FakeHub, store: Store) -> None:
-    hub.interruptions += [10_000, 20_000]
-    install(store, NAME)
-    assert [given for _, path, given in hub.requests if path.startswith("lfs/") and given] == [
-        "bytes=10000-",
-        "bytes=30000-",
-    ]
 
 
 def test_an_interrupted_pull_leaves_no_model_and_the_next_one_continues(

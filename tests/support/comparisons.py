@@ -49,3 +49,13 @@ def compare(
     actual = engine.translate([SequenceSpec(ids, options) for ids in fitting.values()], TOGETHER, ignore)
     expected = Reference(exportable.network).translate(list(fitting.values()), 1, 1.0, ignore)
     return [Comparison(*each) for each in zip(fitting, expected, actual, strict=True)]
+
+
+def targets(
+    bundle: Bundle, sources: Sequence[Sequence[int]], beam_size: int, together: int = 64
+) -> list[tuple[int, ...]]:
+    """Returns the translations of sources, `together` rows at a time."""
+    engine = SyncEngine(load_sessions(bundle, threads=1), together)
+    options = SearchOptions(max_target_tokens=bundle.manifest.max_target_tokens, beam_size=beam_size)
+    specs = [SequenceSpec(tuple(each), options) for each in sources]
+    return [each.target_ids for each in engine.translate(specs, together // beam_size, ignore)]

@@ -162,11 +162,6 @@ def test_figures_below_their_minimum_fail(
     assert problem in refusal(str(poor), "--data", data, *option)
 
 
-def test_figures_are_printed_before_they_fail(poor: Path, data: str, capsys: pytest.CaptureFixture[str]) -> None:
-    refusal(str(poor), "--data", data, "--minimum-exact", "1")
-    assert capsys.readouterr().out.startswith(f"system    {poor}")
-
-
 @pytest.mark.parametrize("option", ["beam-size", "no-repeat-ngram-tokens"])
 def test_finished_translations_are_not_searched(poor: Path, perfect: Path, data: str, option: str) -> None:
     assert refusal(str(poor), "--baseline", str(perfect), "--data", data, f"--{option}", "5").startswith(

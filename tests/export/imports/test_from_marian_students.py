@@ -17,16 +17,13 @@ from dragoman.export.imports.marian_bin import read_marian_bin
 from dragoman.export.imports.marian_files import import_marian_files
 from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.source_model import Exportable
-from dragoman.export.verify.sync_engine import SyncEngine
 from dragoman.hub.install import install
 from dragoman.hub.store import Store
 from dragoman.model.config import Direction
 from dragoman.model.samples import Sample
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.runtime.sessions import load_sessions
-from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
-from tests.support.comparisons import ignore
+from tests.support.comparisons import targets
 from tests.support.marian import EOS_ID, make_texts
 from tests.support.marian_student import (
     BIN_FILE,
@@ -59,15 +56,6 @@ def write(exportable: Exportable, folder: Path, **options: Any) -> Bundle:
     return write_bundle(exportable, samples, folder, BundleOptions("imported", **options))
 
 
-def translate(
-    bundle: Bundle, sources: Sequence[Sequence[int]], beam_size: int, together: int = 64
-) -> list[tuple[int, ...]]:
-    engine = SyncEngine(load_sessions(bundle, threads=1), together)
-    options = SearchOptions(max_target_tokens=LIMIT, beam_size=beam_size)
-    specs = [SequenceSpec(tuple(each), options) for each in sources]
-    return [each.target_ids for each in engine.translate(specs, together // beam_size, ignore)]
-
-
 @torch.inference_mode()
 def expected_of(student: Student, source: Sequence[int], beam_size: int) -> tuple[int, ...]:
     """Returns the translation that the reference of the search finds by Marian's equations."""
@@ -90,7 +78,7 @@ def test_every_token_is_that_of_the_equations(student: Student, texts: tuple[str
     assert [list(exportable.source_ids((), text)) for text in texts] == sources
     for beam_size in (1, 4):
         expected = [expected_of(student, source, beam_size) for source in sources]
-        assert translate(bundle, sources, beam_size) == expected
+        assert targets(bundle, sources, beam_size) == expected
         assert len(set(expected)) > len(texts) / 4, "otherwise the translations tell nothing"
 
 
@@ -178,9 +166,9 @@ def test_8_bits_change_few_translations_and_no_batch_any(student: Student, tmp_p
     exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
     floats, integers = (write(exportable, tmp_path / kind, precision=kind) for kind in ("fp32", "int8"))
     sources = [encode(text) for text in make_texts(9, 12)]
-    found = translate(integers, sources, 4)
-    assert found == translate(integers, sources, 4, together=4)
-    greedy = zip(translate(integers, sources, 1), translate(floats, sources, 1), strict=True)
+    found = targets(integers, sources, 4)
+    assert found == targets(integers, sources, 4, together=4)
+    greedy = zip(targets(integers, sources, 1), targets(floats, sources, 1), strict=True)
     assert sum(ours == theirs for ours, theirs in greedy) > len(sources) / 4
 
 
@@ -189,4 +177,4 @@ def test_golden_sentences_are_those_of_the_graphs(student: Student, tmp_path: Pa
     exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
     bundle = write(exportable, tmp_path / "bundle")
     expected = [each.target_ids for each in bundle.golden]
-    assert translate(bundle, [each.source_ids for each in bundle.golden], 1) == expected
+    assert targets(bundle, [each.source_ids for each in bundle.golden], 1) == expected

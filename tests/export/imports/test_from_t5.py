@@ -18,12 +18,8 @@ from dragoman.export.imports.golden import golden_samples
 from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.source_model import Exportable, find_direction
-from dragoman.export.verify.sync_engine import SyncEngine
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.runtime.sessions import load_sessions
-from dragoman.serve.scheduler.sequence import SequenceSpec
-from dragoman.serve.search.options import SearchOptions
-from tests.support.comparisons import ignore
+from tests.support.comparisons import targets
 from tests.support.marian import make_texts, translate_words
 from tests.support.multilingual import generate, translate
 from tests.support.t5 import INSTRUCTION, write_ctranslate2, write_t5
@@ -48,13 +44,6 @@ def write(exportable: Exportable, folder: Path, **options: Any) -> Bundle:
 def sources_of(exportable: Exportable, texts: tuple[str, ...]) -> list[tuple[int, ...]]:
     direction = find_direction(exportable, ("en", "de"))
     return [exportable.source_ids(direction.source_prefix, text) for text in texts]
-
-
-def targets(bundle: Bundle, sources: list[tuple[int, ...]], beam_size: int) -> list[tuple[int, ...]]:
-    engine = SyncEngine(load_sessions(bundle, threads=1), 200)
-    options = SearchOptions(max_target_tokens=LIMIT, beam_size=beam_size)
-    found = engine.translate([SequenceSpec(each, options) for each in sources], 200 // beam_size, ignore)
-    return [each.target_ids for each in found]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,17 +18,14 @@ from dragoman.export.imports.ctranslate2 import import_ctranslate2
 from dragoman.export.imports.distances import bias_per_distance, vectors_per_distance
 from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.source_model import Exportable
-from dragoman.export.verify.sync_engine import SyncEngine
 from dragoman.model.config import Direction
 from dragoman.model.samples import Sample
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.runtime.sessions import load_sessions
-from dragoman.serve.scheduler.sequence import SequenceSpec
-from dragoman.serve.search.options import SearchOptions
 from tests.conftest import WORDS
-from tests.support.comparisons import ignore
+from tests.support.comparisons import targets
 from tests.support.ctranslate2_models import translate, write_model
 from tests.support.ctranslate2_specs import random_spec
 from tests.support.live import run_service
@@ -58,15 +55,6 @@ def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
     random = np.random.default_rng(1)
     count = 200 if pytestconfig.getoption("thorough") else 30
     return tuple({" ".join(random.choice(WORDS, random.integers(1, 12))): None for _ in range(count)})
-
-
-def targets(
-    bundle: Bundle, sources: Sequence[tuple[int, ...]], beam_size: int, together: int = 64
-) -> list[tuple[int, ...]]:
-    engine = SyncEngine(load_sessions(bundle, threads=1), together)
-    options = SearchOptions(max_target_tokens=bundle.manifest.max_target_tokens, beam_size=beam_size)
-    found = engine.translate([SequenceSpec(each, options) for each in sources], together // beam_size, ignore)
-    return [each.target_ids for each in found]
 
 
 def write(exportable: Exportable, texts: Sequence[str], folder: Path, **options: Any) -> Bundle:

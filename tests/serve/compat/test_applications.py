@@ -23,36 +23,6 @@ def served(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield live
 
 
-def as_libretranslate(live: LiveService, body: dict[str, Any]) -> Any:
-    answer = live.post({"api_key": "secret", **body}, path="/translate")
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def test_mastodon_translates_a_post(served: LiveService) -> None:
-    languages = served.get("/languages").json()
-    assert {each["code"]: each["targets"] for each in languages}["en"] == ["de", "en"]
-    requested = {"q": ["<p>ab ba</p>", "c"], "source": "auto", "target": "de", "format": "html"}
-    answer = as_libretranslate(served, requested)
-    assert len(answer["translatedText"]) == 2
-    assert answer["translatedText"][0].startswith("<p>")
-    assert [set(each) for each in answer["detectedLanguage"]] == [{"confidence", "language"}] * 2
-    # It reads 429 as too many requests and 403 as a used quota.
-    assert served.post({**requested, "api_key": "wrong"}, path="/translate").status_code == 403
-
-
-def test_mastodon_translates_a_post_over_deepl(served: LiveService) -> None:
-    with served.http() as client:
-        client.headers.update(KEY)
-        for side, code in (("source", "EN"), ("target", "DE")):
-            assert code in [each["language"] for each in client.get(f"/v2/languages?type={side}").json()]
-        # The language of a post may be unknown.
-        form = {"text": ["<p>ab ba</p>", "c"], "source_lang": "", "target_lang": "de", "tag_handling": "html"}
-        translations = client.post("/v2/translate", data=form).json()["translations"]
-    assert {each["detected_source_language"] for each in translations} <= {"EN", "DE"}
-    assert translations[0]["text"].startswith("<p>")
-
-
 def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: LiveService) -> None:
     with served.http() as client:
         client.headers.update(KEY)
@@ -88,11 +58,6 @@ def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: Liv
         assert client.delete(f"/v2/glossaries/{glossary}").status_code == 204
 
 
-def test_weblate_translates_with_libretranslate(served: LiveService) -> None:
-    answer = as_libretranslate(served, {"q": ["ab ba", "c"], "source": "en", "target": "de"})
-    assert len(answer["translatedText"]) == 2
-
-
 def test_nextcloud_lists_detects_and_translates(served: LiveService) -> None:
     """Its library sends multipart data, in requests without parameters too: an empty form has the last line only."""
     empty: dict[str, Any] = {
@@ -108,19 +73,6 @@ def test_nextcloud_lists_detects_and_translates(served: LiveService) -> None:
         form = {"q": "ab ba", "format": "html", "source": "en", "target": "de", "api_key": "secret"}
         answer = client.post("/translate", files={name: (None, value) for name, value in form.items()})
         assert answer.json()["translatedText"]
-
-
-def test_subtitle_edit_translates_a_line(served: LiveService) -> None:
-    body = '{"q": "Ab\\nba", "source": "en", "target": "de", "api_key": "secret" }'
-    headers = {"content-type": "application/json", "accept": "application/json"}
-    answer = served.post(path="/translate", content=body, headers=headers)
-    assert answer.json()["translatedText"]
-
-
-def test_subtitle_edit_translates_a_line_over_deepl(served: LiveService) -> None:
-    form = {"text": "Ab\nba", "target_lang": "de", "source_lang": "en", "formality": "default"}
-    answer = served.post(path="/v2/translate", data=form, headers=KEY)
-    assert answer.json()["translations"][0]["text"]
 
 
 def test_a_browser_extension_asks_before_its_request(served: LiveService) -> None:

@@ -337,6 +337,11 @@ LINES = b"POST /v1/translate HTTP/1.1\r\nhost: here\r\n"
         pytest.param(head("GET", "/healthz", "x-a: " + "a" * 33_000), 431, id="long field"),
         pytest.param(head("GET", "/healthz", *["x-a: 1"] * 101), 431, id="many fields"),
         pytest.param(LINES + b"transfer-encoding: chunked\r\n\r\nxyz\r\n", 400, id="chunk"),
+        pytest.param(b"\x00\x01\x02\r\n\r\n", 400, id="no HTTP"),
+        pytest.param(LINES + b"no colon\r\n\r\n", 400, id="no colon"),
+        pytest.param(LINES + b"name : value\r\n\r\n", 400, id="blank behind a name"),
+        pytest.param(LINES + b"content-length: -1\r\n\r\n", 400, id="negative length"),
+        pytest.param(LINES + b"content-length: 1\r\ncontent-length: 2\r\n\r\n", 400, id="several lengths"),
     ],
 )
 def test_a_request_that_cannot_be_served_gets_a_problem_document(served: Served, data: bytes, status: int) -> None:

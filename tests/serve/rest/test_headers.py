@@ -47,14 +47,6 @@ def test_a_long_response_is_compressed_if_the_client_accepts_it(live: LiveServic
             assert answer.json()
 
 
-@pytest.mark.parametrize("path", ["/v2/models/fake", "/page/icon.svg"])
-def test_a_client_refuses_or_requires_compression(live: LiveService, path: str) -> None:
-    for accepted, coding in (("gzip;q=0", None), ("identity, gzip;q=0.5", None), ("gzip, identity;q=0", "gzip")):
-        with live.http() as client:
-            answer = client.get(path, headers={"accept-encoding": accepted})
-        assert (answer.status_code, answer.headers.get("content-encoding")) == (200, coding)
-
-
 @pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/models"])
 def test_head_is_answered_as_get_without_a_body(live: LiveService, path: str) -> None:
     changing = {"date", "x-request-id", "content-length"}

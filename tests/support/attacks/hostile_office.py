@@ -1,13 +1,8 @@
-"""Hostile documents of structured formats, of any size, and what they cost.
-
-`python -m tests.support.attacks.hostile_office [SIZE] [NAME...]` prints CPU time and memory of each attack, and the
-factor by which twice the size takes more time.
-"""
+"""Hostile documents of structured formats, of any size, and what they cost."""
 
 import json
 import os
 import resource
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -373,19 +368,3 @@ def _peak() -> int:
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     (line,) = (each for each in lines if each.startswith("VmHWM"))
     return int(line.split()[1]) << 10
-
-
-def main(size_bytes: int, names: Sequence[str]) -> None:
-    """Prints the cost of attacks, and by which factor half of their size takes less time."""
-    print(f"{'attack':32} {'seconds':>8} {'MiB':>6} {'written':>9} {'factor':>6}  problem")
-    for name in names or ATTACKS:
-        attack = ATTACKS[name]
-        half = measure(f"a.{attack.format}", attack.make(size_bytes // 2))
-        cost = measure(f"a.{attack.format}", attack.make(size_bytes))
-        factor = cost.cpu_seconds / max(half.cpu_seconds, 0.001)
-        figures = f"{cost.cpu_seconds:8.2f} {cost.peak_bytes / MEBIBYTE:6.0f} {cost.written_bytes:9} {factor:6.1f}"
-        print(f"{name:32} {figures}  {cost.problem[:60]}", flush=True)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else MEBIBYTE, sys.argv[2:])

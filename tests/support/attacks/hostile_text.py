@@ -1,17 +1,10 @@
-"""Hostile documents of the text formats: made by repeating marks of the format up to a size.
+"""Hostile documents of the text formats: made by repeating marks of the format up to a size."""
 
-`python -m tests.support.attacks.hostile_text SECONDS SEED` prints documents whose time grows faster than their size.
-"""
-
-import sys
-import time
-from functools import partial
 from random import Random
 from typing import NamedTuple
 
 from dragoman.serve.documents.document import DocumentError, DocumentRequest
 from dragoman.serve.documents.formats import parse_document
-from tests.support.attacks.growth import MAX_GROWTH, largest_growth
 
 _REQUEST = DocumentRequest("en", "de", max_texts=250_000)
 
@@ -100,17 +93,3 @@ def translate(suffix: str, content: bytes) -> None:
     except DocumentError:
         return
     document.write([f"{each.text}x" if each.format == "text" else each.text for each in document.segments])
-
-
-def _main(seconds: float, seed: int) -> None:
-    """Prints documents whose time grows faster than their size."""
-    random, end_seconds = Random(seed), time.monotonic() + seconds
-    while time.monotonic() < end_seconds:
-        hostile = draw(random)
-        growth = largest_growth(hostile.make, partial(translate, hostile.suffix))
-        if growth > MAX_GROWTH:
-            print(f"{growth:.0f}", hostile)
-
-
-if __name__ == "__main__":
-    _main(float(sys.argv[1]), int(sys.argv[2]))

@@ -1,6 +1,5 @@
 """DeepL's interface: its shapes, errors and Python client, with a fake model from English into German."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,25 +7,11 @@ import deepl
 import httpx
 import pytest
 
+from tests.serve.compat.conftest import TEXT
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import LiveService, run_service
 
-TEXT = "alpha beta."
 PAIR = {"source_lang": "EN", "target_lang": "DE"}
-
-
-@pytest.fixture(scope="module")
-def served(bundle_path: Path) -> Iterator[LiveService]:
-    with run_service(bundle_path) as live:
-        yield live
-
-
-@pytest.fixture(scope="module")
-def expected(served: LiveService) -> str:
-    """The translation by the own interface."""
-    answer = served.post({"text": TEXT})
-    text: str = answer.json()["translations"][0]["text"]
-    return text
 
 
 def ask(live: LiveService, **parameters: Any) -> httpx.Response:

@@ -1,6 +1,5 @@
 """LibreTranslate's interface: its shapes, error texts and clients, with a fake model from English into German."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,10 @@ from libretranslate_aio import BadRequestError, LibreTranslate
 from libretranslatepy import LibreTranslateAPI
 from translate import Translator
 
+from tests.serve.compat.conftest import TEXT
 from tests.support.live import LiveService, run_service
 
-TEXT = "alpha beta."
 PAIR = {"source": "en", "target": "de"}
-
-
-@pytest.fixture(scope="module")
-def served(bundle_path: Path) -> Iterator[LiveService]:
-    with run_service(bundle_path) as live:
-        yield live
-
-
-@pytest.fixture(scope="module")
-def expected(served: LiveService) -> str:
-    """The translation by the own interface."""
-    answer = served.post({"text": TEXT})
-    text: str = answer.json()["translations"][0]["text"]
-    return text
 
 
 def ask(live: LiveService, path: str = "/translate", **parameters: Any) -> httpx.Response:

@@ -1,9 +1,8 @@
 """How well tags are placed: tag-span F1 where the right places are known, with exact and with noisy alignments."""
 
 import re
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,14 +10,12 @@ import pytest
 from dragoman.model.demo.grammar import Grammar
 from dragoman.model.demo.text import Text
 from dragoman.model.demo.variants import tagged
-from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.protect.markup.elements import MarkupOptions
-from tests.support.live import run_service
 from tests.support.markup import translate_markup, whole
 
 if TYPE_CHECKING:
-    from dragoman.model.run import RunFolder
+    pass
 
 SENTENCES = 400
 HTML = MarkupOptions("html")
@@ -71,37 +68,3 @@ def test_elements_of_the_demo_grammar_enclose_the_right_words(noise: float, min_
     print(f"noise {noise}: tag-span F1 {f1:.4f}, equal {equal:.4f}")
     assert f1 >= min_f1
     assert equal >= min_equal
-
-
-def test_elements_of_a_trained_model_enclose_the_right_words(toy_run: "RunFolder", tmp_path: Path) -> None:
-    """The toy language keeps the order of words, so the right place of each tag is known."""
-    from dragoman.export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - serving tests start without torch
-    from tests.support.toy import samples_of, toy_test_sentences, translate_toy  # noqa: PLC0415 - see above
-
-    heads = tuple(AttentionHead(layer=0, head=head) for head in range(4))
-    samples = samples_of(toy_test_sentences()[:20])
-    make_bundle(toy_run.load(), samples, tmp_path / "toy", BundleOptions("toy", alignment_heads=heads))
-    random, sources, references = np.random.default_rng(3), list[str](), list[str]()
-    for sentence in toy_test_sentences()[:SENTENCES]:
-        words = sentence.split()
-        start = int(random.integers(len(words)))
-        end = int(random.integers(start + 1, len(words) + 1))
-        for texts, translated in ((sources, words), (references, translate_toy(sentence).split())):
-            texts.append(
-                " ".join([*translated[:start], f"<b>{' '.join(translated[start:end])}</b>", *translated[end:]])
-            )
-    limits: dict[str, Any] = {
-        "engines": 1,
-        "slots": 8,
-        "max_texts": SENTENCES,
-        "queue_limit": SENTENCES,
-        "device": "cpu",
-    }
-    with run_service(tmp_path / "toy", [], alignments=True, **limits) as live:
-        answer = live.post({"text": sources, "format": "html", "split_sentences": False}).json()
-    f1, equal = span_f1(
-        [(each["text"], reference) for each, reference in zip(answer["translations"], references, strict=True)]
-    )
-    print(f"toy model: tag-span F1 {f1:.4f}, equal {equal:.4f}")
-    assert f1 >= 0.97
-    assert equal >= 0.9
