@@ -5,7 +5,6 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from dragoman.model.demo.corpus import CorpusCommand, distinct_sentences, write_corpus
 
@@ -105,13 +104,3 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(SystemExit, match=r"out: .*file: expected a folder"):
         CorpusCommand(out=file).cli_cmd()
-
-
-def test_a_negative_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="train_pairs"):
-        CorpusCommand(out=tmp_path, train_pairs=-1)
-
-
-def test_an_unknown_variant_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="variants"):
-        CorpusCommand.model_validate({"out": tmp_path, "variants": ["stars"]})

@@ -10,9 +10,11 @@ from structlog.testing import capture_logs
 from dragoman.serve.errors import DrainingError
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.options import SearchOptions
+from tests.support.benches import MakeRunning, each_running_engine
 from tests.support.engines import MAX_TARGET_TOKENS, Bench, assert_alone
 from tests.support.fakes import ENDLESS_ID, FIRST_ID, FakeModel
 from tests.support.live import WAIT_SECONDS, eventually
+from tests.support.native_loop import NativeBench
 
 
 def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
@@ -32,14 +34,60 @@ def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> No
     assert_alone(*sequences)
 
 
-def test_draining_loses_nothing() -> None:
-    bench = Bench(slots=2)
+@each_running_engine
+def test_draining_loses_nothing(make_bench: MakeRunning) -> None:
+    bench = make_bench(2)
     sequences = [bench.submit(token, ENDLESS_ID, limit=5) for token in range(FIRST_ID, 20)]
     bench.engine.start()
     bench.scheduler.drain()
     eventually(lambda: bench.scheduler.idle)
     bench.engine.stop()
     assert_alone(*sequences)
+    with pytest.raises(DrainingError):
+        bench.submit(7)
+
+
+@each_running_engine
+@pytest.mark.parametrize("phase", ["encode", "step"])
+def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(
+    make_bench: MakeRunning, phase: str
+) -> None:
+    """Sequences in the encoder have left the queue but had no step yet."""
+    bench = make_bench(1)
+    answers, stands, ends = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        stands.set()
+        assert answers.wait(WAIT_SECONDS)
+        ends.set()
+
+    hooked = phase == "step" or isinstance(bench, NativeBench)
+    setattr(bench.model, f"on_{phase}" if hooked else phase, hang)
+    sequences = [bench.submit(7, ENDLESS_ID), bench.submit(8)]
+    bench.engine.start()
+    assert stands.wait(WAIT_SECONDS)
+    with capture_logs() as logs:
+        bench.engine.stop(0.01)
+    assert [entry["event"] for entry in logs] == ["engine_hangs"]
+    assert [type(each.error) for each in sequences] == [DrainingError] * 2
+    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "the abandoned rows leave the gauges"
+    answers.set()
+    assert ends.wait(WAIT_SECONDS)
+    bench.engine.stop()
+    assert bench.scheduler.running == 0
+
+
+@each_running_engine
+def test_stopping_a_busy_engine_fails_every_sequence(make_bench: MakeRunning) -> None:
+    bench = make_bench(2)
+    started = threading.Event()
+    bench.model.on_step = started.set
+    sequences = [bench.submit(7, ENDLESS_ID) for _ in range(500)]
+    bench.engine.start()
+    assert started.wait(WAIT_SECONDS)
+    bench.engine.stop()
+    assert len(bench.finished) == len(sequences)
+    assert {type(sequence.error) for sequence in sequences} <= {type(None), DrainingError}
 
 
 def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
@@ -48,48 +96,6 @@ def test_stopping_ends_the_thread_of_an_idle_engine() -> None:
     assert "engine" in [thread.name for thread in threading.enumerate()]
     bench.engine.stop()
     assert "engine" not in [thread.name for thread in threading.enumerate()]
-
-
-@pytest.mark.parametrize("phase", ["encode", "on_step"])
-def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(
-    phase: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sequences in the encoder have left the queue but had no step yet."""
-    bench = Bench(slots=1)
-    answers, stands, ends = threading.Event(), threading.Event(), threading.Event()
-
-    def hang(*_: object) -> None:
-        stands.set()
-        assert answers.wait(WAIT_SECONDS)
-        ends.set()
-
-    monkeypatch.setattr(bench.model, phase, hang)
-    running, waiting = bench.submit(7, ENDLESS_ID), bench.submit(8)
-    bench.engine.start()
-    assert stands.wait(WAIT_SECONDS)
-    with capture_logs() as logs:
-        bench.engine.stop(0.01)
-    assert [entry["event"] for entry in logs] == ["engine_hangs"]
-    assert [type(each.error) for each in (running, waiting)] == [DrainingError] * 2
-    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "the abandoned rows leave the gauges"
-    answers.set()
-    assert ends.wait(WAIT_SECONDS)
-    bench.engine.stop()
-    assert bench.scheduler.running == 0
-
-
-def test_stopping_a_busy_engine_fails_every_sequence() -> None:
-    bench = Bench(slots=2)
-    started = threading.Event()
-    first = DecodingSequence((3,), SearchOptions(max_target_tokens=1), None, lambda _: started.set())
-    endless = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
-    rest = [DecodingSequence((7, ENDLESS_ID), endless, None, bench.finished.append) for _ in range(500)]
-    bench.scheduler.submit([first, *rest])
-    bench.engine.start()
-    assert started.wait(WAIT_SECONDS)
-    bench.engine.stop()
-    assert len(bench.finished) == len(rest)
-    assert {type(sequence.error) for sequence in rest} <= {type(None), DrainingError}
 
 
 class PreparedModel(FakeModel):

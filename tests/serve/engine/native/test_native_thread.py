@@ -1,4 +1,4 @@
-"""The threads of native engines: many callers, streams in the event loop, draining, stopping and hanging."""
+"""The threads of native engines: many callers, streams in the event loop."""
 
 import asyncio
 import threading
@@ -11,31 +11,20 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from dragoman.serve.errors import CancelledError, DeadlineExceededError, DrainingError, InternalError
+from dragoman.serve.errors import CancelledError, DeadlineExceededError, InternalError
 from dragoman.serve.native.loop import LoopError
 from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.submission import LoopNotifier, Submission, run_sequences
+from tests.support.benches import running_native
 from tests.support.engines import MAX_TARGET_TOKENS, alone, answer, assert_alone
-from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, VOCABULARY, FakeClock
+from tests.support.fakes import ENDLESS_ID, FIRST_ID, POISON_ID, VOCABULARY
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.native_build import needs_compiler
 from tests.support.native_loop import NativeBench, library
 
 pytestmark = [needs_compiler, pytest.mark.anyio]
 GREEDY = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
-
-
-def make_bench(slots: int = 4) -> NativeBench:
-    """Returns a bench whose loop runs on the real clock."""
-    return NativeBench(slots, clock=RealClock(), real_clock=True)
-
-
-class RealClock(FakeClock):
-    """The real clock in the place of one that a test sets."""
-
-    def __call__(self) -> float:
-        return time.monotonic()
 
 
 @asynccontextmanager
@@ -63,7 +52,7 @@ def test_the_loop_has_the_clock_of_python() -> None:
 
 
 def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> None:
-    bench = make_bench(slots=6)
+    bench = running_native(slots=6)
     engines = [bench.engine, bench.add_engine(6)[0]]
     sequences = [DecodingSequence(*spec, None, bench.finished.append) for spec in specs_of(120)]
     for engine in engines:
@@ -78,7 +67,7 @@ def test_engines_that_share_a_scheduler_answer_callers_from_many_threads() -> No
 
 
 async def test_requests_get_their_translations_in_the_event_loop() -> None:
-    bench = make_bench()
+    bench = running_native()
     async with running(bench):
         requests = [run_sequences(bench.scheduler, specs_of(5, seed), deadline_seconds=None) for seed in range(20)]
         for sequences in await asyncio.gather(*requests):
@@ -88,7 +77,7 @@ async def test_requests_get_their_translations_in_the_event_loop() -> None:
 
 
 async def test_a_stream_yields_every_token_and_the_rest_with_its_end() -> None:
-    bench = make_bench()
+    bench = running_native()
     source_ids = (7, ENDLESS_ID)
     async with running(bench):
         seen = []
@@ -107,7 +96,7 @@ async def test_a_stream_yields_every_token_and_the_rest_with_its_end() -> None:
 
 
 async def test_a_token_wakes_the_event_loop_though_no_other_result_follows() -> None:
-    bench = make_bench()
+    bench = running_native()
     gate = threading.Event()
     steps = 0
 
@@ -132,7 +121,7 @@ async def test_a_token_wakes_the_event_loop_though_no_other_result_follows() -> 
 
 async def test_while_sequences_wait_several_results_come_with_one_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.serve.engine.native.scheduler.BUSY_PAUSE_SECONDS", 0.2)
-    bench = make_bench(slots=1)
+    bench = running_native(slots=1)
     deliver, deliveries = bench.scheduler._deliver_and_pause, list[bool]()
     monkeypatch.setattr(bench.scheduler, "_deliver_and_pause", lambda: deliveries.append(bool(deliver())))
     async with running(bench):
@@ -141,7 +130,7 @@ async def test_while_sequences_wait_several_results_come_with_one_wake_up(monkey
 
 
 async def test_a_result_arrives_though_others_wait_and_none_follows() -> None:
-    bench = make_bench(slots=1)
+    bench = running_native(slots=1)
     gate = threading.Event()
     encoded = 0
 
@@ -164,7 +153,7 @@ async def test_a_result_arrives_though_others_wait_and_none_follows() -> None:
 
 
 async def test_a_request_that_is_cancelled_frees_its_rows() -> None:
-    bench = make_bench(slots=1)
+    bench = running_native(slots=1)
     gate = threading.Event()
     bench.model.on_step = lambda: gate.wait(WAIT_SECONDS)
     async with running(bench):
@@ -181,7 +170,7 @@ async def test_a_request_that_is_cancelled_frees_its_rows() -> None:
 
 
 async def test_a_deadline_ends_a_request_and_a_broken_row_fails_alone() -> None:
-    bench = make_bench(slots=2)
+    bench = running_native(slots=2)
     async with running(bench):
         soon = time.monotonic() + 0.05
         bench.model.on_step = lambda: time.sleep(0.01)
@@ -196,55 +185,8 @@ async def test_a_deadline_ends_a_request_and_a_broken_row_fails_alone() -> None:
         assert [type(outcome) for outcome in outcomes] == [DeadlineExceededError, InternalError]
 
 
-def test_draining_loses_nothing() -> None:
-    bench = make_bench(slots=2)
-    sequences = [bench.submit(token, ENDLESS_ID, limit=5) for token in range(FIRST_ID, 20)]
-    bench.engine.start()
-    bench.scheduler.drain()
-    eventually(lambda: bench.scheduler.idle)
-    bench.engine.stop()
-    assert_alone(*sequences)
-    with pytest.raises(DrainingError):
-        bench.submit(7)
-
-
-@pytest.mark.parametrize("phase", ["on_encode", "on_step"])
-def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(phase: str) -> None:
-    bench = make_bench(slots=1)
-    answers, stands = threading.Event(), threading.Event()
-
-    def hang() -> None:
-        stands.set()
-        assert answers.wait(WAIT_SECONDS)
-
-    setattr(bench.model, phase, hang)
-    sequences = [bench.submit(7, ENDLESS_ID), bench.submit(8)]
-    bench.engine.start()
-    assert stands.wait(WAIT_SECONDS)
-    with capture_logs() as logs:
-        bench.engine.stop(0.01)
-    assert [entry["event"] for entry in logs] == ["engine_hangs"]
-    assert [type(each.error) for each in sequences] == [DrainingError] * 2
-    assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "the abandoned rows leave the gauges"
-    answers.set()
-    bench.engine.stop()
-    assert bench.scheduler.running == 0
-
-
-def test_stopping_a_busy_engine_fails_every_sequence() -> None:
-    bench = make_bench(slots=2)
-    started = threading.Event()
-    bench.model.on_step = started.set
-    sequences = [bench.submit(7, ENDLESS_ID) for _ in range(500)]
-    bench.engine.start()
-    assert started.wait(WAIT_SECONDS)
-    bench.engine.stop()
-    assert len(bench.finished) == len(sequences)
-    assert {type(sequence.error) for sequence in sequences} <= {type(None), DrainingError}
-
-
 def test_failures_and_cancellations_in_any_thread_lose_nothing() -> None:
-    bench = make_bench(slots=4)
+    bench = running_native(slots=4)
     bench.engine.start()
     sequences = [DecodingSequence(*spec, None, bench.finished.append) for spec in specs_of(200)]
 
@@ -276,7 +218,7 @@ def test_failures_and_cancellations_in_any_thread_lose_nothing() -> None:
     ],
 )
 def test_what_could_break_the_loop_is_refused(options: SearchOptions) -> None:
-    bench = make_bench()
+    bench = running_native()
     with pytest.raises(LoopError):
         bench.submit(7, options=options)
     assert bench.scheduler.idle
