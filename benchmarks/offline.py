@@ -88,7 +88,7 @@ class OfflinePlan(ModelsPlan):
     systems: tuple[OfflineSystem, ...] = Field(
         tuple(map(OfflineSystem.model_validate, SYSTEMS.split())),
         min_length=1,
-        description="MAKER:PRECISION:VARIANT, as dragoman-loop:int8, dragoman:fp32:portable or pytorch:fp16:cuda",
+        description="MAKER:PRECISION:VARIANT, as dragoman-loop:int8 or pytorch:fp16:cuda",
     )
     alone: int = Field(50, gt=0, description="number of sentences also translated one at a time")
     trials: int = Field(2, gt=0, description="passes per size of a batch or an engine; the fastest pass counts")

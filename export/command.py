@@ -65,7 +65,7 @@ class ExportCommand(BaseSettings):
     )
     variant: GraphVariant = Field(
         "cpu",
-        description="operators: Dragoman's (cpu), ONNX Runtime's (cuda) or standard ones (portable)",
+        description="processor: cpu, or cuda for NVIDIA GPUs",
     )
     precision: Precision = Field(
         "fp32",

@@ -43,7 +43,6 @@ from dragoman.serve.host.system import available_cpus
 
 if TYPE_CHECKING:
     from dragoman.export.graph_decoder import GraphDecoder
-    from dragoman.model.run import TrainedModel
 
 # Smallest lead of the best logit in a golden sentence. A near tie tests nothing: another CPU, or the fallback of an
 # operator, may round differently. In 8 bits a last bit can move an activation to the next level, and fp16 is a thousand
@@ -73,11 +72,6 @@ class BundleOptions:
     precision: Precision = "fp32"
     alignment_heads: tuple[AttentionHead, ...] = ()
     description: str = ""
-
-
-def make_bundle(trained: "TrainedModel", samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
-    """Writes the bundle of a run; see `write_bundle`."""
-    return write_bundle(Exportable.of_run(trained), samples, out, options)
 
 
 def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
@@ -202,13 +196,9 @@ def _write_run(exportable: Exportable, samples: Sequence[Sample], folder: Path, 
         confidence_of([each.log_probability for each in translations]),
     )
     if options.precision == "int8":
-        candidates = _reproduced_in(folder, contents, candidates)
+        _seal(folder, contents, candidates)
+        candidates = reproduced(Bundle.open(folder))
     return contents, candidates
-
-
-def _reproduced_in(folder: Path, contents: _Contents, candidates: Sequence[Candidate]) -> list[Candidate]:
-    _seal(folder, contents, candidates)
-    return reproduced(Bundle.open(folder))
 
 
 def _write_import(exportable: Exportable, samples: Sequence[Sample], folder: Path, options: BundleOptions) -> _Written:
@@ -220,10 +210,7 @@ def _write_import(exportable: Exportable, samples: Sequence[Sample], folder: Pat
         contents, candidates = _write_native(exportable, samples, Path(native), BundleOptions(options.name))
     graphs = export_model(exportable.model, options.variant, options.precision, options.alignment_heads, folder)
     tokenizer = write_tokenizer(exportable.tokenizer, folder)
-    contents = replace(contents, options=options, graphs=graphs, tokenizer=tokenizer, alignment={})
-    if options.precision == "int8":
-        candidates = _reproduced_in(folder, contents, candidates)
-    return contents, candidates
+    return replace(contents, options=options, graphs=graphs, tokenizer=tokenizer, alignment={}), candidates
 
 
 def _write_native(exportable: Exportable, samples: Sequence[Sample], folder: Path, options: BundleOptions) -> _Written:

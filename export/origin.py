@@ -1,24 +1,20 @@
-"""Reads the model to export: a training run, or a bundle of Dragoman in fp32 or, with native graphs, in int8.
+"""Reads the model to export: a training run, or a bundle with native graphs.
 
-The weights in a bundle's graphs are sufficient to rebuild the Transformer. A bundle can therefore be exported again
-with another precision or variant, verified and evaluated without its training run. The model of an int8
-bundle has the rounded weights.
+The weights in the graphs are sufficient to rebuild the Transformer. A bundle can therefore be exported again with
+another precision or variant, verified and evaluated without its training run. The model of an int8 bundle has the
+rounded weights.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
 from dragoman.export.graphs.native.models import read_native
 from dragoman.export.graphs.native.weights import float_parameters
-from dragoman.export.graphs.to_onnx import read_weights
 from dragoman.export.source_model import Exportable
 from dragoman.model.config import Direction, RunConfig, TransformerConfig
 from dragoman.model.errors import RunError, first_problem
@@ -27,27 +23,7 @@ from dragoman.model.run import RunFolder, TrainedModel
 from dragoman.model.samples import Sample, read_samples
 from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError
 from dragoman.serve.bundle.bundle import MANIFEST_FILE, Bundle, BundleError, damage_explained
-from dragoman.serve.bundle.manifest import CacheSpec
 from dragoman.serve.bundle.tokenizer import load_tokenizer
-
-# Parameter names in the graph and in the model. The exporter renames `positions` where it collides with an input.
-ENCODER_NAMES = {
-    "positions": "source_positions.table",
-    "embedding_norm.weight": "source_embedding_norm.weight",
-    "embedding_norm.bias": "source_embedding_norm.bias",
-}
-DECODER_NAMES = {
-    "positions_1": "target_positions.table",
-    "embedding_norm.weight": "target_embedding_norm.weight",
-    "embedding_norm.bias": "target_embedding_norm.bias",
-    "embedding.weight": "target_embedding.weight",
-    "projection.weight": "output.weight",
-    "projection.bias": "output_bias",
-}
-CROSS_ATTENTION = re.compile(r"cross\.(\d+)\.(.+)")
-LAYER = re.compile(r"layers\.(\d+)\.layer\.(.+)")
-PACKED = re.compile(r"layers\.(\d+)\.qkv\.(weight|bias)")
-PARTS = ("query", "key", "value")
 
 
 def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
@@ -98,8 +74,8 @@ def _opened(path: Path) -> Iterator[Bundle]:
 
 def _read_trained(bundle: Bundle) -> TrainedModel:
     path, manifest = bundle.folder, bundle.manifest
-    if manifest.precision != "fp32" and (manifest.precision != "int8" or manifest.cache is None):
-        raise RunError(f"{path}: precision: {manifest.precision}: expected fp32, or int8 with variant cpu")
+    if manifest.variant != "cpu":
+        raise RunError(f"{path}: variant: {manifest.variant}: expected cpu")
     tokenizer = load_tokenizer(bundle)
     if not isinstance(tokenizer, Tokenizer):
         raise RunError(f"{path}: tokenizer: imported, expected the bundle of a training run")
@@ -121,7 +97,7 @@ def _read_transformer(bundle: Bundle, config: TransformerConfig) -> Transformer:
     parameters = {
         # Blocks may end with padding.
         name: value[tuple(map(slice, known[name].shape))]
-        for name, value in read_parameters(bundle)
+        for name, value in read_parameters(bundle, config.d_model)
         if name in known
     }
     for name in known:
@@ -132,39 +108,14 @@ def _read_transformer(bundle: Bundle, config: TransformerConfig) -> Transformer:
     return model.eval().requires_grad_(requires_grad=False)
 
 
-def read_parameters(bundle: Bundle) -> Iterator[tuple[str, Tensor]]:
-    """Yields the float32 weights of both graphs, with parameter names of `Transformer` where they match.
+def read_parameters(bundle: Bundle, d_model: int) -> Iterator[tuple[str, Tensor]]:
+    """Yields the weights of both native graphs as float32, with parameter names of `Transformer` where they match.
 
-    Weights of native graphs may have more rows and columns.
+    They may have more rows and columns.
     """
-    cache = bundle.manifest.cache
-    arrays = _read_states_graphs(bundle) if cache is None else _read_native_graphs(bundle, cache)
-    for name, array in arrays:
-        yield name, torch.from_numpy(array.copy())
-
-
-def _read_native_graphs(bundle: Bundle, cache: CacheSpec) -> Iterator[tuple[str, NDArray[np.float32]]]:
     for path in (bundle.encoder_path, bundle.decoder_path):
-        yield from float_parameters(read_native(path), cache.heads * cache.head_size)
-
-
-def _read_states_graphs(bundle: Bundle) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    for side, path, names in (
-        ("encoder", bundle.encoder_path, ENCODER_NAMES),
-        ("decoder", bundle.decoder_path, DECODER_NAMES),
-    ):
-        for name, value in read_weights(path).items():
-            if packed := PACKED.fullmatch(name):
-                for part, split in zip(PARTS, np.split(value, len(PARTS)), strict=True):
-                    yield f"{side}.{packed[1]}.self_attention.{part}.{packed[2]}", split
-            elif layer := LAYER.fullmatch(name):
-                yield f"{side}.{layer[1]}.{layer[2]}", value
-            elif cross := CROSS_ATTENTION.fullmatch(name):
-                yield f"decoder.{cross[1]}.cross_attention.{cross[2]}", value
-            elif name.startswith("norm."):
-                yield f"{side}_{name}", value
-            else:
-                yield names.get(name, name), value
+        for name, array in float_parameters(read_native(path), d_model):
+            yield name, torch.from_numpy(array.copy())
 
 
 def read_origin(path: Path) -> tuple[Exportable, list[Sample]]:

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from shutil import copyfile, copytree
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -17,8 +16,7 @@ from hypothesis import settings
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
-from dragoman.serve.bundle.tokenizer import TOKENIZER_FILE
+from dragoman.serve.bundle.manifest import AttentionHead, Precision
 from dragoman.serve.observability.log_writer import LOG_WRITER
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, write_bundle
 from tests.support.fakes import EOS_ID, VOCABULARY, FakeModel, FiniteModel, translate
@@ -28,11 +26,9 @@ if TYPE_CHECKING:
     from dragoman.model.network.recurrent import Recurrent
     from dragoman.model.network.translation_model import TranslationModel
     from dragoman.model.run import RunFolder
-    from tests.support.bundles import EarlierBundles
     from tests.support.recurrent_models import Kind, RecurrentBundles
     from tests.support.toy import ToyBundles
 
-EARLIER_BUNDLES = Path(__file__).parent / "support" / "earlier_bundles"
 pytest_plugins = ("tests.support.forked", "tests.support.promises", "tests.support.tiers")
 
 # A second thread only slows tiny models down, the more so on busy CPUs.
@@ -225,13 +221,16 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def toy_bundles(toy_run: "RunFolder", once: Once) -> "ToyBundles":
-    """The toy model in every kind of graphs."""
-    from dragoman.export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
+    """The toy model in a precision."""
+    from dragoman.export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415 - see above
+    from dragoman.export.source_model import Exportable  # noqa: PLC0415 - see above
     from tests.support.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
 
-    def make(variant: GraphVariant, precision: Precision) -> Path:
-        samples, options = samples_of(toy_test_sentences()[:20]), BundleOptions("toy", variant, precision)
-        return once(f"toy-{variant}-{precision}", lambda out: make_bundle(toy_run.load(), samples, out, options))
+    def make(precision: Precision) -> Path:
+        samples, options = samples_of(toy_test_sentences()[:20]), BundleOptions("toy", precision=precision)
+        return once(
+            f"toy-{precision}", lambda out: write_bundle(Exportable.of_run(toy_run.load()), samples, out, options)
+        )
 
     return make
 
@@ -239,7 +238,7 @@ def toy_bundles(toy_run: "RunFolder", once: Once) -> "ToyBundles":
 @pytest.fixture(scope="session")
 def toy_bundle(toy_bundles: "ToyBundles") -> Path:
     """The toy model, exported for serving."""
-    return toy_bundles("cpu", "fp32")
+    return toy_bundles("fp32")
 
 
 @pytest.fixture(scope="session")
@@ -253,12 +252,14 @@ def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
     """The same model, exported for serving."""
-    from dragoman.export.make_bundle import BundleOptions, make_bundle  # noqa: PLC0415 - see above
+    from dragoman.export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415 - see above
+    from dragoman.export.source_model import Exportable  # noqa: PLC0415 - see above
     from dragoman.model.samples import read_samples  # noqa: PLC0415 - see above
 
     trained = two_way_run.load()
     samples = read_samples(two_way_run.samples, trained.config.directions)
-    return once("two_way", lambda out: make_bundle(trained, samples, out, BundleOptions("two_way")))
+    exportable, options = Exportable.of_run(trained), BundleOptions("two_way")
+    return once("two_way", lambda out: write_bundle(exportable, samples, out, options))
 
 
 @pytest.fixture(scope="module")
@@ -323,38 +324,23 @@ def int8_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundl
 
 
 @pytest.fixture(scope="session")
-def modern_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
-    """A Transformer with pre-norm and standard operators in int8."""
+def modern_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
+    """A Transformer with pre-norm as graphs for GPUs in fp32."""
     from tests.support.graph_models import MODELS  # noqa: PLC0415 - see above
-    from tests.support.toy import random_model  # noqa: PLC0415 - see above
+    from tests.support.toy import export_for_cuda, random_model  # noqa: PLC0415 - see above
 
     model = random_model(7, tokenizer.vocabulary_size, **MODELS["modern"])
-    return untrained("modern", model, variant="portable", precision="int8")
+    return Bundle.open(once("modern", lambda out: export_for_cuda(model, tokenizer, out)))
 
 
 @pytest.fixture(scope="session")
 def states_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
-    """The wide model as graphs with states, which have the operators for GPUs but run on the CPU in fp32.
-
-    Its aligned decoder returns the attention of two heads.
-    """
-    from tests.support.toy import WIDE, export_with_cuda_operators, random_model  # noqa: PLC0415 - see above
+    """The wide model as graphs for GPUs in fp32; its aligned decoder returns the attention of two heads."""
+    from tests.support.toy import WIDE, export_for_cuda, random_model  # noqa: PLC0415 - see above
 
     model = random_model(1, tokenizer.vocabulary_size, **WIDE)
     heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
-    return Bundle.open(once("states", lambda out: export_with_cuda_operators(model, tokenizer, out, heads)))
-
-
-@pytest.fixture(scope="session")
-def earlier_bundles(tmp_path_factory: pytest.TempPathFactory) -> "EarlierBundles":
-    """Bundles of format version 5, whose graphs have states; all have the same tokenizer."""
-
-    def make(precision: str) -> Bundle:
-        out = copytree(EARLIER_BUNDLES / precision, tmp_path_factory.mktemp("earlier") / precision)
-        copyfile(EARLIER_BUNDLES / TOKENIZER_FILE, out / TOKENIZER_FILE)
-        return Bundle.open(out)
-
-    return make
+    return Bundle.open(once("states", lambda out: export_for_cuda(model, tokenizer, out, heads)))
 
 
 @pytest.fixture(scope="session")

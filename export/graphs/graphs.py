@@ -1,7 +1,8 @@
 """Graphs with states: an encoder, a decoder step and the tensors between them, of every architecture.
 
-Each architecture has its own module with PyTorch modules; `graphs_of` selects them. Transformers have native graphs on
-the CPU (`dragoman.export.graphs.native`), and graphs with states elsewhere.
+Each architecture has its own module with PyTorch modules; `graphs_of` selects them. A Transformer has graphs with
+states for GPUs, and native graphs for CPUs (`dragoman.export.graphs.native`). A recurrent model has graphs with states
+for CPUs.
 """
 
 from collections.abc import Sequence
@@ -11,9 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from dragoman.export.graphs.attention import AttentionOperators, CudaAttention, StandardAttention
+from dragoman.export.graphs.attention import CudaAttention
 from dragoman.export.graphs.options import UnsupportedGraphError, check_options
-from dragoman.export.graphs.quantized_graph import quantized
 from dragoman.export.graphs.recurrent import RecurrentDecoderGraph, RecurrentEncoderGraph, recurrent_states
 from dragoman.export.graphs.transformer import DecoderGraph, EncoderGraph
 from dragoman.model.config import TransformerConfig
@@ -46,20 +46,17 @@ class Graphs:
     aligned_decoder: nn.Module | None = None
 
 
-ATTENTION: dict[GraphVariant, type[AttentionOperators]] = {"cuda": CudaAttention, "portable": StandardAttention}
-
-
 def graphs_of(
     model: TranslationModel,
-    variant: GraphVariant = "portable",
-    precision: Precision = "fp32",
+    variant: GraphVariant,
+    precision: Precision,
     alignment_heads: Sequence[AttentionHead] = (),
 ) -> Graphs:
     """Returns the graphs of a trained model; they share its parameters.
 
     Args:
         model: a Transformer or recurrent model. Recurrent graphs use only standard operators.
-        variant: operators of the graphs; cuda or portable for a Transformer.
+        variant: cuda for a Transformer, cpu for a recurrent model.
         precision: number type of the computation.
         alignment_heads: cross-attention heads of the aligned decoder; empty: no aligned decoder.
 
@@ -67,9 +64,10 @@ def graphs_of(
         UnsupportedGraphError: if the architecture has no such graphs or heads.
     """
     if isinstance(model, Transformer):
-        return _transformer_graphs(model, variant, precision, alignment_heads)
+        check_options(model.config, variant, precision, alignment_heads)
+        return _transformer_graphs(model, precision, alignment_heads)
     if variant == "cuda":
-        raise UnsupportedGraphError("variant: cuda: expected cpu or portable for a model that is no Transformer")
+        raise UnsupportedGraphError("variant: cuda: expected cpu for a model that is no Transformer")
     if precision != "fp32":
         raise UnsupportedGraphError(f"precision: {precision}: expected fp32 for a model that is no Transformer")
     if alignment_heads:
@@ -80,17 +78,12 @@ def graphs_of(
     raise TypeError(f"{type(model).__name__}: expected a Transformer or recurrent model")
 
 
-def _transformer_graphs(
-    model: Transformer, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
-) -> Graphs:
-    check_options(model.config, variant, precision, alignment_heads)
-    attention = ATTENTION[variant](model.config.heads)
+def _transformer_graphs(model: Transformer, precision: Precision, alignment_heads: Sequence[AttentionHead]) -> Graphs:
+    attention = CudaAttention(model.config.heads)
     modules: list[nn.Module] = [EncoderGraph(model, attention), DecoderGraph(model, attention)]
     if alignment_heads:
         modules.append(DecoderGraph(model, attention, alignment_heads))
-    if precision == "int8":
-        modules = [quantized(module) for module in modules]
-    elif precision == "fp16":
+    if precision == "fp16":
         modules = [deepcopy(module).half() for module in modules]
     encoder, decoder, *aligned = modules
     dtype = torch.float16 if precision == "fp16" else torch.float32

@@ -1,18 +1,12 @@
-"""Writes the modules of `dragoman.export.graphs.graphs` as ONNX graphs that share one file of weights.
-
-The exporter stores transposed matrices under numbers. `name_weights` restores the parameter names, so that graphs are
-readable and `read_weights` can recover the model from its bundle.
-"""
+"""Writes the modules of `dragoman.export.graphs.graphs` as ONNX graphs that share one file of weights."""
 
 import logging
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
-from numpy.typing import NDArray
 from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.export import Dim
@@ -35,48 +29,6 @@ from dragoman.serve.bundle.manifest import (
     GraphSignature,
     StateSpec,
 )
-
-TRANSPOSED = ".transposed"
-MATRIX_DIMENSIONS = 2
-
-
-def name_weights(graph: onnx.GraphProto, parameters: Mapping[str, Tensor]) -> None:
-    """Renames every transposed matrix of a graph after its parameter; weights must be inside the graph."""
-    matrices = {
-        name: parameter.detach().numpy().T.copy()
-        for name, parameter in parameters.items()
-        if parameter.dim() == MATRIX_DIMENSIONS
-    }
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for tensor in graph.initializer:
-        if tensor.name in parameters or len(tensor.dims) != MATRIX_DIMENSIONS:
-            continue
-        value = numpy_helper.to_array(tensor)
-        for name, matrix in matrices.items():
-            if name not in taken and value.shape == matrix.shape and np.array_equal(value, matrix):
-                names[tensor.name] = f"{name}{TRANSPOSED}"
-                taken.add(name)
-                break
-    for tensor in graph.initializer:
-        tensor.name = names.get(tensor.name, tensor.name)
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-
-
-def read_weights(path: Path) -> dict[str, NDArray[np.float32]]:
-    """Returns the weights of a graph by parameter name, in the parameters' shapes. Requires `name_weights`.
-
-    Raises:
-        onnx.checker.ValidationError, google.protobuf.message.DecodeError, OSError: if the file is not such a graph.
-    """
-    graph = onnx.load(path).graph
-    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    return {
-        name.removesuffix(TRANSPOSED): value.T if name.endswith(TRANSPOSED) else value
-        for name, value in weights.items()
-    }
-
 
 OPSET = 24
 # Sizes of the traced example. All differ: the exporter treats equal sizes as one dimension.
@@ -172,7 +124,6 @@ def _to_onnx(
     for node in model.graph.node:
         del node.metadata_props[:]
     _transpose_embeddings(model.graph)
-    name_weights(model.graph, dict(module.named_parameters(remove_duplicate=False)))
     return model
 
 

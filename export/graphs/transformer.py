@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dragoman.export.graphs.attention import AttentionOperators
+from dragoman.export.graphs.attention import CudaAttention
 from dragoman.model.network.attention import MultiHeadAttention
 from dragoman.model.network.layers import DecoderLayer, EncoderLayer
 from dragoman.model.network.transformer import Transformer
@@ -57,7 +57,7 @@ def frozen(weight: Tensor) -> nn.Parameter:
 class EncoderGraph(nn.Module):
     """Maps source tokens to the cross-attention keys and values of every decoder layer. Runs once per sequence."""
 
-    def __init__(self, transformer: Transformer, attention: AttentionOperators) -> None:
+    def __init__(self, transformer: Transformer, attention: CudaAttention) -> None:
         super().__init__()
         self.embedding = Embedding(frozen(transformer.source_weight), transformer.embedding_scale)
         self.positions = frozen(transformer.source_positions.table)
@@ -89,7 +89,7 @@ class EncoderGraph(nn.Module):
 class EncoderLayerGraph(nn.Module):
     """One encoder layer; its attention takes lengths instead of a mask."""
 
-    def __init__(self, layer: EncoderLayer, attention: AttentionOperators) -> None:
+    def __init__(self, layer: EncoderLayer, attention: CudaAttention) -> None:
         super().__init__()
         self.layer = layer
         self.attention = attention
@@ -108,7 +108,7 @@ class DecoderGraph(nn.Module):
     """One decoder step for R rows, each at its own position, with caches written in place."""
 
     def __init__(
-        self, transformer: Transformer, attention: AttentionOperators, alignment_heads: Sequence[AttentionHead] = ()
+        self, transformer: Transformer, attention: CudaAttention, alignment_heads: Sequence[AttentionHead] = ()
     ) -> None:
         super().__init__()
         self.alignment_heads = alignment_heads
@@ -178,7 +178,7 @@ class DecoderGraph(nn.Module):
 class DecoderLayerGraph(nn.Module):
     """One decoder layer for one new position per row."""
 
-    def __init__(self, layer: DecoderLayer, attention: AttentionOperators) -> None:
+    def __init__(self, layer: DecoderLayer, attention: CudaAttention) -> None:
         super().__init__()
         self.layer = layer
         self.attention = attention

@@ -35,13 +35,13 @@ from dragoman.serve.bundle.manifest import (
     ENCODER_INPUTS,
     LOGITS,
     Manifest,
+    Precision,
     StateSpec,
-    StoredPrecision,
 )
 
 # Logits are float32 in every precision. States are float32, float16 in fp16, or int8 if the manifest defines it.
 FLOAT_BYTES = 4
-STATE_BYTES: dict[StoredPrecision, int] = {"fp32": 4, "int8": 4, "int8-static": 4, "fp16": 2}
+STATE_BYTES: dict[Precision, int] = {"fp32": 4, "int8": 4, "fp16": 2}
 
 
 @dataclass(frozen=True, slots=True)

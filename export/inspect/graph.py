@@ -159,7 +159,7 @@ def _digest(values: NDArray[np.generic]) -> str:
 
 TOKENS = DECODER_INPUTS[0]
 # A block needs one of these; other nodes normalize or rearrange the previous block's result.
-PRODUCTS = ("MatMul", "Gemm", "MatMulInteger", "com.microsoft.MatMulIntegerToFloat")
+PRODUCTS = ("MatMul", "Gemm")
 # They read shapes, not values: reading the size of a state does not make it an input of the block.
 SIZES = ("Shape", "Size")
 TITLES = {"target": "self-attention", "source": "cross-attention", "recurrent": "recurrent update"}
@@ -321,8 +321,7 @@ def _join_preparations(spans: Iterable[_Span], states: Sequence[StateSpec]) -> l
 def _describe(span: _Span, graph: StoredGraph, states: Sequence[StateSpec]) -> Block:
     read, written = span.read, span.written
     reads = tuple(state for state in states if state.decoder_input in read)
-    # An operator may return cross-attention caches unchanged.
-    writes = tuple(state for state in states if state.decoder_output in written and state.kind != "source")
+    writes = tuple(state for state in states if state.decoder_output in written)
     leaving = (*span.leaving, *(name for name in (LOGITS,) if name in written))
     weights = [weight for name, weight in graph.weights.items() if name in read and weight.is_parameter]
     return Block(

@@ -22,7 +22,7 @@ from dragoman.export.graph_decoder import BATCH_ROWS, GraphDecoder
 from dragoman.export.verify.stepper import Reader, References, Stepper, gap_of
 from dragoman.export.verify.sync_engine import SyncEngine
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.bundle.manifest import GoldenSentence, StoredPrecision
+from dragoman.serve.bundle.manifest import GoldenSentence, Precision
 from dragoman.serve.host.system import DeviceChoice
 from dragoman.serve.runtime.placement import ModelSessions, open_sessions
 from dragoman.serve.scheduler.sequence import SequenceSpec
@@ -310,7 +310,7 @@ Advance = Callable[[int], object]
 Check = Literal["logits", "tokens", "invariance"]
 GREEDY = "greedy"
 # Half of the lead that golden sentences require: if both logits move by less, the best token stays the same.
-LOGITS_TOLERANCES: dict[StoredPrecision, float] = {"fp32": 5e-4, "fp16": 0.05, "int8": 5e-4, "int8-static": 5e-4}
+LOGITS_TOLERANCES: dict[Precision, float] = {"fp32": 5e-4, "fp16": 0.05, "int8": 5e-4}
 NO_RUN = "requires --run, the training run of the bundle"
 
 

@@ -20,15 +20,14 @@ from dragoman.export.verify.stepper import Reader, References
 from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus
 from dragoman.model.tokenizer.tokenizer import TokenizerError
 from dragoman.serve.bundle.bundle import Bundle, BundleError, damage_explained
-from dragoman.serve.bundle.manifest import StoredPrecision
+from dragoman.serve.bundle.manifest import Precision
 from dragoman.serve.host.system import DeviceChoice
 
 # 8-bit rounding changes some translations: the share of equal ones is reported, but required only on request.
-DEMANDS: dict[StoredPrecision, Demands] = {
+DEMANDS: dict[Precision, Demands] = {
     "fp32": Demands(0.999, 1e-3),
     "fp16": Demands(0.99, 0.1),
     "int8": Demands(0.0, math.inf),
-    "int8-static": Demands(0.0, math.inf),
 }
 
 
@@ -167,12 +166,9 @@ class VerifyCommand(BaseSettings):
                 raise SystemExit(
                     f"dragoman verify: run: {run}: expected the run of the bundle, got other tokens: {sentence.text}"
                 )
-        if bundle.manifest.precision == "int8-static":
-            problem = "expected none with a bundle in int8-static, which PyTorch cannot compute: export the run again"
-            raise SystemExit(f"dragoman verify: run: {run}: {problem}")
         return references_of(exportable.network, bundle.manifest)
 
-    def _plan(self, precision: StoredPrecision) -> VerificationPlan:
+    def _plan(self, precision: Precision) -> VerificationPlan:
         demands = DEMANDS[precision]
         return VerificationPlan(
             checks=self.checks,

@@ -27,10 +27,10 @@ UNSIGNED_LEVELS = 255
 MIN_MAGNITUDE = 1e-12  # for a row of zeros; any positive scale works
 
 
-def rounded(model: TranslationModel, *, caches: bool) -> Transformer:
+def rounded(model: TranslationModel) -> Transformer:
     """Returns a copy of a Transformer with rounded weights, and rounded activations before every product.
 
-    With `caches` the decoder attends in 8 bits; see `RoundedAttention`.
+    Its decoder attends in 8 bits; see `RoundedAttention`.
 
     Raises:
         TypeError: if the model is no Transformer, which has no 8-bit graphs.
@@ -46,7 +46,7 @@ def rounded(model: TranslationModel, *, caches: bool) -> Transformer:
         module.register_forward_pre_hook(_round_input)
     # The output projection is a function, not a module, so the hook rounds its input here.
     copy.decoder_norm.register_forward_hook(_round_output)
-    for layer in copy.decoder_layers if caches else ():
+    for layer in copy.decoder_layers:
         layer.self_attention = RoundedAttention(layer.self_attention)
         layer.cross_attention = RoundedAttention(layer.cross_attention)
     return copy
@@ -101,8 +101,7 @@ def references_of(model: TranslationModel, manifest: Manifest) -> References:
     """Returns the models to compare a bundle with."""
     if manifest.precision != "int8":
         return References(Reference(model), None)
-    caches = manifest.cache is not None
-    return References(Reference(model), Reference(rounded(model, caches=caches)))
+    return References(Reference(model), Reference(rounded(model)))
 
 
 class Reference:

@@ -4,7 +4,7 @@
 not match it. This module imports neither torch nor ONNX Runtime.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,8 @@ GOLDEN_FILE = "golden.json"
 CHOOSE_FILE = "choose.onnx"
 GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, LOG_PROBABILITIES_FILE, TOPK_FILE)
 NATIVE_GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, CHOOSE_FILE)
-EARLIER_VERSIONS = (1, 2, 3, 4)
+# Values of fields that only earlier versions wrote.
+EARLIER: dict[str, Collection[object]] = {"format_version": range(1, 6), "variant": ("portable",)}
 # The largest known manifest has less than 100 kB.
 MAX_MANIFEST_BYTES = 8 << 20
 
@@ -139,12 +140,13 @@ def _read_manifest(path: Path) -> Manifest:
         raise BundleError(f"{path}: {error.strerror}, expected a bundle made by `dragoman export`") from error
     except ValueError as error:
         raise BundleError(f"{path}: not JSON: {error}") from error
-    version = content.get("format_version") if isinstance(content, dict) else None
-    if version in EARLIER_VERSIONS:
-        raise BundleError(
-            f"{path}: format_version: {version}: made by an earlier version of Dragoman: export the run again with"
-            " `dragoman export RUN --out BUNDLE`"
-        )
+    for field, earlier in EARLIER.items():
+        value = content.get(field) if isinstance(content, dict) else None
+        if value in earlier:
+            raise BundleError(
+                f"{path}: {field}: {value}: made by an earlier version of Dragoman: export the model again with "
+                "`dragoman export`"
+            )
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:

@@ -41,12 +41,10 @@ Size = Annotated[int, Field(gt=0, le=1 << 31)]
 
 # ISO 639 code, with a script where a language has several: de, ceb, zh-Hant.
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?$")]
-# The graphs' operators: ONNX Runtime's fastest ones for a CPU or an NVIDIA GPU, or those of the ONNX standard.
-GraphVariant = Literal["cpu", "cuda", "portable"]
+# The processor of the graphs; cuda: an NVIDIA GPU.
+GraphVariant = Literal["cpu", "cuda"]
 # The graphs' arithmetic: 32-bit or 16-bit floats, or products of 8-bit integers. Activations have one scale per row.
 Precision = Literal["fp32", "fp16", "int8"]
-# Earlier exports could also fix the scales of activations (int8-static).
-StoredPrecision = Literal[Precision, "int8-static"]
 # Lengths that differ between rows, in tokens.
 Length = Literal["source", "target"]
 Dimension = Size | Length
@@ -156,17 +154,19 @@ class StateSpec(Record):
         return next((dimension for dimension in self.shape if isinstance(dimension, str)), "recurrent")
 
     @property
+    def length_axis(self) -> int | None:
+        """Axis of the length in `shape`; None for a recurrent state."""
+        return next((axis for axis, size in enumerate(self.shape) if isinstance(size, str)), None)
+
+    @property
     def decoder_input(self) -> str:
         """Name of the decoder's input for the state."""
         return self.name if self.kind == "source" else f"past_{self.name}"
 
     @property
     def decoder_output(self) -> str | None:
-        """Name of the decoder's output for the next value; None if the decoder only reads the state.
-
-        Integer attention always returns the state that it read, even if it added nothing.
-        """
-        return None if self.kind == "source" and self.element == "float" else present(self.name)
+        """Name of the decoder's output for the next value; None if the decoder only reads the state."""
+        return None if self.kind == "source" else present(self.name)
 
 
 # Positions of a block of a native cache.
@@ -213,13 +213,6 @@ class AttentionHead(Record):
 
     def __str__(self) -> str:
         return f"{self.layer}:{self.head}"
-
-
-class ActivationRange(Record):
-    """Smallest and largest activation of a layer at the export of an int8-static bundle, extended to zero."""
-
-    smallest: float = Field(le=0, allow_inf_nan=False)
-    largest: float = Field(ge=0, allow_inf_nan=False)
 
 
 class GoldenSentence(Record):
@@ -309,12 +302,12 @@ class Manifest(Record):
         states: decoder state, in the order of the graphs' inputs and outputs; empty for native graphs.
         alignment_heads: heads of the alignments that the decoder returns, in this order. If the graphs have states,
             the aligned decoder returns them.
-        activation_ranges, cache_ranges: the origin of the scales of int8-static; no longer used.
+        activation_ranges, cache_ranges: always empty; earlier exports wrote them.
         opset: version of the ONNX standard.
         shared_weights: weights that both graphs read; if empty, a server loads two copies.
     """
 
-    format_version: Literal[5, 6] = 6
+    format_version: Literal[6] = 6
     name: ModelName
     description: Description = ""
     vocabulary_size: int = Field(gt=0, le=MAX_VOCABULARY)
@@ -333,9 +326,9 @@ class Manifest(Record):
     max_source_tokens: Tokens
     max_target_tokens: Tokens
     variant: GraphVariant = "cpu"
-    precision: StoredPrecision
-    activation_ranges: dict[Name, ActivationRange] = Field(default_factory=dict, max_length=10_000)
-    cache_ranges: dict[Name, ActivationRange] = Field(default_factory=dict, max_length=10_000)
+    precision: Precision
+    activation_ranges: dict[Name, float] = Field(default_factory=dict, max_length=0, exclude=True)
+    cache_ranges: dict[Name, float] = Field(default_factory=dict, max_length=0, exclude=True)
     opset: int = Field(gt=0, lt=1000)
     encoder: GraphSignature
     decoder: GraphSignature
@@ -369,6 +362,9 @@ class Manifest(Record):
     @classmethod
     def _check_states(cls, states: tuple[StateSpec, ...]) -> tuple[StateSpec, ...]:
         _check_unique(state.name for state in states)
+        integers = next((state.name for state in states if state.element != "float"), None)
+        if integers is not None:
+            raise ValueError(f"{integers}: element: expected float, got int8")
         return states
 
     @model_validator(mode="after")

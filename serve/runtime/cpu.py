@@ -1,4 +1,4 @@
-"""Runs graphs with states on the CPU.
+"""Runs graphs with states on the CPU: those of recurrent models, which have neither KV caches nor alignments.
 
 A decoder step binds the first R rows of preallocated arrays; a row that no hypothesis has computes the first step of a
 source of one token. Rows are the outermost axis, so a smaller R copies nothing. Binding takes longer than the rest of a
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import (
-    ALIGNMENTS,
     DECODER_INPUTS,
     ENCODER_INPUTS,
     LOG_PROBABILITIES,
@@ -24,8 +23,8 @@ from dragoman.serve.bundle.manifest import (
     TOPK_INPUTS,
     TOPK_OUTPUTS,
 )
-from dragoman.serve.runtime.host import HostRuntime, HostSessions, SharedWeights
-from dragoman.serve.runtime.kv_cache import DecoderState
+from dragoman.serve.runtime.decoder_state import DecoderState
+from dragoman.serve.runtime.host import HostRuntime, HostSessions
 from dragoman.serve.runtime.model import NO_ROWS, HostScores
 from dragoman.serve.runtime.onnx_runtime import open_session, session_options, shared_options
 
@@ -43,10 +42,7 @@ class RowBindings:
     """The bindings of a session, one for each number of rows; the arrays must not move."""
 
     def __init__(self, session: Any, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
-        """Stores arrays [rows, ...] by input or output name; binds nothing yet.
-
-        An output that shares the memory of an input is written in place.
-        """
+        """Stores arrays [rows, ...] by input or output name; binds nothing yet."""
         self._session = session
         self._inputs = [_bound(name, array) for name, array in inputs.items()]
         self._outputs = [_bound(name, array) for name, array in outputs.items()]
@@ -67,37 +63,23 @@ class RowBindings:
         return binding
 
 
-class DecoderBindings(NamedTuple):
-    """The bindings of steps without and with alignments; without an aligned decoder, the latter cannot run."""
-
-    plain: RowBindings
-    aligned: RowBindings
-
-
 def _bound(name: str, array: NDArray[Any]) -> BoundArray:
     return BoundArray(name, array.dtype.type, array.shape[1:], array.ctypes.data)
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions(HostSessions):
-    """The sessions of a bundle with states.
-
-    Attributes:
-        aligned_decoder: also returns alignments; None if they are off.
-    """
+    """The sessions of a bundle with states."""
 
     log_probabilities: Any
     topk: Any
-    aligned_decoder: Any | None
 
     @classmethod
-    def _open_others(cls, bundle: Bundle, threads: int, weights: SharedWeights, *, aligned: bool) -> dict[str, Any]:
+    def _open_others(cls, bundle: Bundle, threads: int) -> dict[str, Any]:
         options = shared_options(threads, {})
-        aligned_options = shared_options(threads, weights.decoder)
         return {
             "log_probabilities": open_session(bundle.log_probabilities_path, options),
             "topk": open_session(bundle.topk_path, options),
-            "aligned_decoder": open_session(bundle.aligned_decoder_path, aligned_options) if aligned else None,
         }
 
     def runtime(self, slots: int) -> "Runtime":
@@ -114,18 +96,11 @@ class Runtime(HostRuntime):
         manifest = sessions.manifest
         self._sessions = sessions
         self._manifest = manifest
-        self._state = DecoderState(
-            manifest.states,
-            slots=slots,
-            max_source_tokens=manifest.max_source_tokens,
-            max_target_tokens=manifest.max_target_tokens,
-        )
+        self._state = DecoderState(manifest.states, slots=slots, max_source_tokens=manifest.max_source_tokens)
         self._token_ids = np.zeros(slots, np.int64)
         self._positions = np.zeros(slots, np.int32)
         self._source_lengths = np.zeros(slots, np.int32)
         self._logits = np.zeros((slots, manifest.vocabulary_size), np.float32)
-        heads = len(manifest.alignment_heads) if sessions.aligned else 0
-        self._alignments = np.zeros((slots, heads, manifest.max_source_tokens), np.float32)
         self._bindings = self._bind()
 
     def _encode(
@@ -145,7 +120,7 @@ class Runtime(HostRuntime):
         *,
         scored_rows: NDArray[np.int64] = NO_ROWS,  # noqa: ARG002 - all rows have logits
         best_count: int = 1,  # noqa: ARG002
-        aligned: bool = False,
+        aligned: bool = False,  # noqa: ARG002 - there are none
     ) -> HostScores:
         """Computes one step; see `Model.step`."""
         computed = int(rows.max()) + 1
@@ -155,17 +130,14 @@ class Runtime(HostRuntime):
         self._token_ids[rows] = token_ids
         self._positions[rows] = positions
         self._source_lengths[rows] = source_lengths
-        (self._bindings.aligned if aligned else self._bindings.plain).run(computed)
+        self._bindings.run(computed)
         self._state.advance(computed)
         return HostScores(self._logits, self)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
-        """Attention weights of A alignment heads in the last step, float32 [slots, A, capacity in source tokens].
-
-        Valid for the rows of that step if it was aligned. A is 0 if the sessions are not aligned.
-        """
-        return self._alignments
+        """An empty array, float32 [slots, 0, longest source]."""
+        return np.zeros((self.slots, 0, self._manifest.max_source_tokens), np.float32)
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns natural log-probabilities of M rows of logits, both float32 [M, V].
@@ -187,21 +159,23 @@ class Runtime(HostRuntime):
         )
         return best, token_ids
 
-    def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
-        """Copies rows over others of the same source, `positions` tokens each; no row is both source and target."""
-        self._state.branch(sources, targets, positions)
+    def branch_rows(
+        self,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        positions: Sequence[int],  # noqa: ARG002 - recurrent states have no length
+    ) -> None:
+        """Copies rows over others of the same source; no row is both source and target."""
+        self._state.branch(sources, targets)
 
-    def _bind(self) -> DecoderBindings:
+    def _bind(self) -> RowBindings:
         given: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths]
         inputs = {**dict(zip(DECODER_INPUTS, given, strict=True)), **self._state.inputs}
         outputs = {LOGITS: self._logits, **self._state.outputs}
         signature = self._manifest.decoder
         read = {name: inputs[name] for name in signature.inputs}
         written = {name: outputs[name] for name in signature.outputs}
-        return DecoderBindings(
-            RowBindings(self._sessions.decoder, read, written),
-            RowBindings(self._sessions.aligned_decoder, read, {**written, ALIGNMENTS: self._alignments}),
-        )
+        return RowBindings(self._sessions.decoder, read, written)
 
 
 def save_optimized(graph: Path, out: Path) -> None:

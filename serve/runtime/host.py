@@ -85,12 +85,12 @@ class HostSessions(ABC):
             aligned,
             open_session(bundle.encoder_path, shared_options(threads, weights.encoder)),
             open_session(bundle.decoder_path, decoder_options),
-            **cls._open_others(bundle, threads, weights, aligned=aligned),
+            **cls._open_others(bundle, threads),
         )
 
     @classmethod
     @abstractmethod
-    def _open_others(cls, bundle: Bundle, threads: int, weights: SharedWeights, *, aligned: bool) -> dict[str, Any]:
+    def _open_others(cls, bundle: Bundle, threads: int) -> dict[str, Any]:
         """Returns further sessions by field."""
 
     @abstractmethod

@@ -27,7 +27,7 @@ from dragoman.serve.bundle.manifest import (
     Manifest,
     present,
 )
-from dragoman.serve.runtime.host import HostRuntime, HostSessions, SharedWeights
+from dragoman.serve.runtime.host import HostRuntime, HostSessions
 from dragoman.serve.runtime.lazy_memory import lazy_zeros
 from dragoman.serve.runtime.model import NO_ROWS
 from dragoman.serve.runtime.onnx_runtime import open_session, shared_options
@@ -46,8 +46,7 @@ class NativeSessions(HostSessions):
     choose: Any
 
     @classmethod
-    def _open_others(cls, bundle: Bundle, threads: int, weights: SharedWeights, *, aligned: bool) -> dict[str, Any]:
-        del weights, aligned  # one decoder returns alignments if the call requests them
+    def _open_others(cls, bundle: Bundle, threads: int) -> dict[str, Any]:
         return {"choose": open_session(bundle.choose_path, shared_options(threads, {}))}
 
     def runtime(self, slots: int) -> "NativeRuntime":

@@ -1,4 +1,4 @@
-"""Opens the graphs of a bundle on the CPU: native ones or those with states."""
+"""Opens the graphs of a bundle on the CPU: native ones of a Transformer, or those with states of a recurrent model."""
 
 from pathlib import Path
 
@@ -20,12 +20,16 @@ def load_sessions(
             completes and names; None: no profile.
 
     Raises:
-        BundleError: if the graphs need a GPU, or ONNX Runtime rejects one.
+        BundleError: if the graphs need a GPU or have KV caches as states, or ONNX Runtime rejects one.
     """
     if bundle.manifest.variant == "cuda":
         raise BundleError(
-            f"{bundle.folder}: variant: cuda, expected cpu or portable on a CPU: export with `dragoman export "
+            f"{bundle.folder}: variant: cuda, expected cpu on a CPU: export with `dragoman export "
             "--variant cpu`, or serve on an NVIDIA GPU with --device cuda"
         )
-    kind: type[HostSessions] = Sessions if bundle.manifest.cache is None else NativeSessions
-    return kind.load(bundle, threads, aligned=aligned, profile_prefix=profile_prefix)
+    if bundle.manifest.cache is not None:
+        return NativeSessions.load(bundle, threads, aligned=aligned, profile_prefix=profile_prefix)
+    if aligned or any(spec.kind == "target" for spec in bundle.manifest.states):
+        problem = "states: expected native graphs of a Transformer on a CPU: export the model again"
+        raise BundleError(f"{bundle.folder}: {problem} with `dragoman export`")
+    return Sessions.load(bundle, threads, profile_prefix=profile_prefix)

@@ -85,8 +85,8 @@ def test_torch_is_not_needed_in_the_engines_nor_the_library_of_an_unused_baselin
 ) -> None:
     """Torch alone would make their processes twice as large."""
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    systems = ["dragoman:fp32", "dragoman:fp32:portable", "pytorch"]
-    table, _ = plan_of(toy_data, systems=systems, alone=1).measure().tables
+    systems = ["dragoman:fp32", "pytorch"]
+    (table,) = plan_of(toy_data, systems=systems, alone=1).measure().tables
     memory = figures(table, "memory, MB")
     assert memory["dragoman:fp32"][0] < 0.6 * memory["pytorch:fp32"][0]
 
@@ -109,7 +109,7 @@ def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Pat
     [
         ("pytorch", "pytorch:fp32"),
         ("dragoman:int8:cpu", "dragoman:int8"),
-        ("dragoman:fp32:portable", "dragoman:fp32:portable"),
+        ("pytorch:fp16:cuda", "pytorch:fp16:cuda"),
     ],
 )
 def test_a_system_is_written_as_it_is_read(text: str, full: str) -> None:

@@ -8,7 +8,8 @@ few sentences of `sentences.tsv`.
 import sys
 from pathlib import Path
 
-from dragoman.export.make_bundle import BundleOptions, make_bundle
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.source_model import Exportable
 from dragoman.model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from dragoman.model.data.cleaning import CleanedCorpus, Reason, TrainingData
 from dragoman.model.data.corpus import Corpus
@@ -83,7 +84,7 @@ def train_bundle(pairs: Pairs, config: RunConfig, run_folder: Path, bundle: Path
     train(run, config, TrainingData(training, corpora))
     samples = [Sample(each.direction, text) for each in corpora for text in each.sources]
     options = BundleOptions("conformance", alignment_heads=(AttentionHead(layer=1, head=0),))
-    make_bundle(run.load(), samples, bundle, options)
+    write_bundle(Exportable.of_run(run.load()), samples, bundle, options)
 
 
 def main(run_folder: Path, bundle: Path, phrases: Path) -> None:

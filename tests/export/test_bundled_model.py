@@ -10,7 +10,6 @@ import torch
 
 from dragoman import command_line
 from dragoman.export.graphs.native.models import read_native
-from dragoman.export.graphs.to_onnx import TRANSPOSED
 from dragoman.export.origin import read_bundle
 from dragoman.export.verify.reference import rounded
 from dragoman.model.errors import RunError
@@ -55,7 +54,7 @@ def _in_8_bits(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_other_options_give_the_same_bundle_as_for_a_run(in_8_bits: Path, toy_bundles: ToyBundles) -> None:
-    of_run = toy_bundles("cpu", "int8")
+    of_run = toy_bundles("int8")
     for name in (ENCODER_FILE, DECODER_FILE, WEIGHTS_FILE):
         assert (in_8_bits / name).read_bytes() == (of_run / name).read_bytes()
 
@@ -80,13 +79,13 @@ def test_a_bundle_in_8_bits_has_the_model_with_rounded_weights(in_8_bits: Path, 
     exact, of_integers = (read_bundle(path)[0].model for path in (toy_bundle, in_8_bits))
     assert isinstance(exact, Transformer)
     assert isinstance(of_integers, Transformer)
-    expected = rounded(exact, caches=False).state_dict()
+    expected = rounded(exact).state_dict()
     for name, value in of_integers.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=0, msg=name)
 
 
 def test_a_bundle_in_8_bits_can_be_exported_again(in_8_bits: Path, tmp_path: Path) -> None:
-    """In 8 bits with the same integers, and with other operators."""
+    """In 8 bits with the same integers, and for a GPU."""
     command_line.run("export", [str(in_8_bits), "--precision", "int8", "--out", str(tmp_path / "again")])
     first, again = Bundle.open(in_8_bits), Bundle.open(tmp_path / "again")
     before, after = (read_native(bundle.decoder_path) for bundle in (first, again))
@@ -94,13 +93,14 @@ def test_a_bundle_in_8_bits_can_be_exported_again(in_8_bits: Path, tmp_path: Pat
     assert integers
     for name in integers:
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
-    command_line.run("export", [str(in_8_bits), "--variant", "portable", "--out", str(tmp_path / "portable")])
-    assert Bundle.open(tmp_path / "portable").manifest.precision == "fp32"
+    for_a_gpu = ["--variant", "cuda", "--precision", "fp16", "--out", str(tmp_path / "cuda")]
+    command_line.run("export", [str(in_8_bits), *for_a_gpu])
+    assert Bundle.open(tmp_path / "cuda").manifest.variant == "cuda"
 
 
-def test_the_integers_of_other_operators_are_refused(toy_bundles: ToyBundles) -> None:
-    with pytest.raises(RunError, match="precision: int8: expected fp32, or int8 with variant cpu"):
-        read_bundle(toy_bundles("portable", "int8"))
+def test_the_graphs_of_a_gpu_are_refused(states_bundle: Bundle) -> None:
+    with pytest.raises(RunError, match="variant: cuda: expected cpu"):
+        read_bundle(states_bundle.folder)
 
 
 def test_recurrent_models_are_refused(recurrent_bundle: Bundle) -> None:
@@ -116,11 +116,10 @@ def test_a_damaged_bundle_is_refused(toy_bundle: Path, tmp_path: Path) -> None:
 
 
 def test_a_graph_without_parameter_names_is_refused(toy_bundle: Path, tmp_path: Path) -> None:
-    """Early bundles do not name the matrices."""
     unnamed = copytree(toy_bundle, tmp_path / "unnamed")
     graph = onnx.load(unnamed / DECODER_FILE, load_external_data=False)
     for tensor in graph.graph.initializer:
-        tensor.name = tensor.name.replace(TRANSPOSED, "")[::-1]
+        tensor.name = tensor.name[::-1]
     (unnamed / DECODER_FILE).write_bytes(graph.SerializeToString())
     manifest = Bundle.open(toy_bundle).manifest
     write_manifest(unnamed, manifest.model_copy(update={"files": dict(file_hashes(unnamed))}))

@@ -17,7 +17,6 @@ from dragoman.export.make_bundle import (
     Candidate,
     choose_golden,
     confidence_of,
-    make_bundle,
     translated,
     write_bundle,
 )
@@ -185,7 +184,9 @@ def test_an_export_that_fails_leaves_nothing_behind(
     monkeypatch.setattr(module, "_manifest", lambda *_: None)
     monkeypatch.setattr(module, failing, fail)
     with pytest.raises(OSError, match="no space left"):
-        make_bundle(toy_run.load(), samples_of(["bird moon"]), tmp_path / "bundle", BundleOptions("toy"))
+        write_bundle(
+            Exportable.of_run(toy_run.load()), samples_of(["bird moon"]), tmp_path / "bundle", BundleOptions("toy")
+        )
     assert not any(tmp_path.iterdir())
 
 
@@ -239,7 +240,12 @@ def test_a_direction_without_golden_sentences_makes_no_bundle(two_way_tokenizer:
     config = TOY_CONFIG.model_copy(update={"directions": TWO_WAYS})
     trained = TrainedModel(config, two_way_tokenizer, random_model(3, two_way_tokenizer.vocabulary_size), steps=0)
     with pytest.raises(RunError, match=r"^golden sentences: de-en: no text, expected one in samples\.tsv "):
-        make_bundle(trained, samples_of(["alpha beta", "house", "two"]), tmp_path / "two", BundleOptions("two"))
+        write_bundle(
+            Exportable.of_run(trained),
+            samples_of(["alpha beta", "house", "two"]),
+            tmp_path / "two",
+            BundleOptions("two"),
+        )
     assert not any(tmp_path.iterdir())
 
 
@@ -323,13 +329,13 @@ def test_the_quality_of_8_bits_is_compared_with_that_of_the_run(
     sides = (tmp_path / "test.en", tmp_path / "test.de")
     for side, lines in zip(sides, (texts, [translate_toy(text) for text in texts]), strict=True):
         side.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    options = ["--variant", "portable", "--precision", "int8", "--quality", f"files:{sides[0]},{sides[1]}"]
+    options = ["--precision", "int8", "--quality", f"files:{sides[0]},{sides[1]}"]
     command_line.run("export", [str(toy_run.path), "--out", str(tmp_path / "int8"), *options])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     systems = [(row[1], row[2]) for row in rows if row and row[0] == "en-de"]
     assert systems == [("system", "40"), ("baseline", "40")]
     manifest = Bundle.open(tmp_path / "int8").manifest
-    assert (manifest.variant, manifest.precision) == ("portable", "int8")
+    assert (manifest.variant, manifest.precision) == ("cpu", "int8")
 
 
 @pytest.mark.parametrize("head", ["0", "0:x", "-1:0", ""])

@@ -8,10 +8,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from dragoman.serve.bundle.bundle import ENCODER_FILE, MANIFEST_FILE, Bundle, file_hashes
-
-# Returns a bundle of format version 5 by its precision, fp32 or int8-static.
-EarlierBundles = Callable[[str], Bundle]
+from dragoman.serve.bundle.bundle import ENCODER_FILE, MANIFEST_FILE, file_hashes
 
 
 def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:

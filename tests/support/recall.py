@@ -1,7 +1,7 @@
-"""A tiny model with a state of every kind, as graphs that PyTorch also runs: everything a bundle may hold.
+"""A tiny model with a source state and a recurrent one, as graphs that PyTorch also runs.
 
-It keeps the source (a source state), all tokens (a target state) and a recurrent vector; each affects the logits. The
-logits read the old recurrent vector after the new one is written.
+It keeps the source and a vector; each affects the logits, and so does the position. The logits read the old vector
+after the new one is written.
 """
 
 from pathlib import Path
@@ -25,7 +25,6 @@ MAX_TARGET_TOKENS = 7
 STATES = (
     StateSpec(name="hidden", shape=(WIDTH,)),
     StateSpec(name="annotations", shape=("source", WIDTH)),
-    StateSpec(name="history", shape=(2, "target", WIDTH)),
 )
 
 
@@ -45,7 +44,7 @@ class RecallEncoder(nn.Module):
 
 
 class RecallDecoder(nn.Module):
-    """One step; without positions, the history holds only the newest token."""
+    """One step, with an input of positions that it may ignore."""
 
     def __init__(self, *, uses_positions: bool) -> None:
         super().__init__()
@@ -57,17 +56,14 @@ class RecallDecoder(nn.Module):
     def forward(
         self, token_ids: Tensor, positions: Tensor, source_lengths: Tensor, states: list[Tensor]
     ) -> list[Tensor]:
-        """Returns logits [R, VOCABULARY], hidden and history."""
-        past_hidden, annotations, past_history = states
+        """Returns logits [R, VOCABULARY] and hidden."""
+        past_hidden, annotations = states
         token = self.embedding(token_ids)  # [R, WIDTH]
         hidden = torch.tanh(self.recurrence(torch.cat((token, past_hidden), dim=1)))
         attended = attend(hidden, annotations, source_lengths)
-        places = positions if self.uses_positions else torch.zeros_like(token_ids, dtype=torch.int32)
-        length = past_history.shape[2]
-        newest = (torch.arange(length) == places[:, None])[:, None, :, None]  # [R, 1, C, 1]
-        history = torch.where(newest, token[:, None, None], past_history)
-        remembered = attend(hidden, history[:, 1], places + 1)
-        return [self.output(attended + remembered + 3 * hidden * past_hidden), hidden, history]
+        if self.uses_positions:
+            attended = attended + torch.sin(positions[:, None].float())
+        return [self.output(attended + 3 * hidden * past_hidden), hidden]
 
 
 def attend(query: Tensor, memory: Tensor, lengths: Tensor) -> Tensor:
@@ -115,12 +111,9 @@ def recall_alone(graphs: Graphs, source_ids: list[int], target_ids: list[int]) -
     """Returns the logits of each step [T, VOCABULARY] of one sequence alone, from PyTorch."""
     length = torch.tensor([len(source_ids)], dtype=torch.int32)
     hidden, annotations = graphs.encoder(torch.tensor([source_ids]), length)
-    history = torch.zeros(1, 2, len(target_ids), WIDTH)
     rows = []
     for position, token_id in enumerate(target_ids):
         position_row = torch.tensor([position], dtype=torch.int32)
-        logits, hidden, history = graphs.decoder(
-            torch.tensor([token_id]), position_row, length, [hidden, annotations, history]
-        )
+        logits, hidden = graphs.decoder(torch.tensor([token_id]), position_row, length, [hidden, annotations])
         rows.append(logits[0])
     return torch.stack(rows)

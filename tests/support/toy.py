@@ -16,9 +16,8 @@ import torch
 from torch import nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-from dragoman.export.graphs.attention import CudaAttention
-from dragoman.export.graphs.graphs import ATTENTION
-from dragoman.export.make_bundle import BundleOptions, make_bundle
+from dragoman.export.make_bundle import BundleOptions, write_bundle
+from dragoman.export.source_model import Exportable
 from dragoman.model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig
 from dragoman.model.data.cleaning import TrainingData, clean
 from dragoman.model.data.corpus import read_corpus
@@ -31,7 +30,7 @@ from dragoman.model.tokenizer.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from dragoman.model.training.module import TranslationModule
 from dragoman.model.training.train import train
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
-from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from dragoman.serve.bundle.manifest import AttentionHead, Precision
 from tests.support.bundles import reseal
 
 # The exporter lists its operators anew for every graph, which takes most of a second.
@@ -50,8 +49,8 @@ WORDS = {
     "stone": "kiesel",
     "tree": "baum",
 }
-# Returns the bundle of the toy model in a variant and a precision.
-ToyBundles = Callable[[GraphVariant, Precision], Path]
+# Returns the bundle of the toy model in a precision.
+ToyBundles = Callable[[Precision], Path]
 # A shape at which matrix products take different paths for one row and for many.
 WIDE = {"d_model": 256, "d_ff": 1024, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
 WIDE |= {"max_source_tokens": 40, "max_target_tokens": 24}
@@ -208,16 +207,16 @@ def export_model(
     """Exports a random model with the vocabulary of a tokenizer; its golden sentences are its own translations."""
     config = RunConfig(directions=directions, model=model.limits)
     trained = TrainedModel(config, tokenizer, model, steps=0)
-    return make_bundle(trained, samples_of(RANDOM_TEXTS, directions), out, options)
+    return write_bundle(Exportable.of_run(trained), samples_of(RANDOM_TEXTS, directions), out, options)
 
 
-def export_with_cuda_operators(
+def export_for_cuda(
     model: Transformer, tokenizer: Tokenizer, out: Path, heads: tuple[AttentionHead, ...] = ()
 ) -> Bundle:
-    """Exports a Transformer with the operators of the variant cuda in fp32, which a CPU runs as well."""
+    """Exports a Transformer for GPUs in fp32, which ONNX Runtime computes on a CPU as well."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ATTENTION, "portable", CudaAttention)
-        return export_model(model, tokenizer, out, options=BundleOptions("states", "portable", "fp32", heads))
+        patch.setattr("dragoman.export.graphs.graphs.check_options", lambda *_: None)
+        return export_model(model, tokenizer, out, options=BundleOptions("states", "cuda", "fp32", heads))
 
 
 def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:

@@ -2,7 +2,7 @@
 
 States of one shape form a block [N, rows, *shape] without gaps. A step binds the first rows of each state as a view,
 and a row is copied in all N states at once. CUDA's cross-attention reads the whole source capacity, which therefore
-follows the longest running source. `dragoman.serve.runtime.kv_cache` is the counterpart on the host.
+follows the longest running source. `dragoman.serve.runtime.decoder_state` is the counterpart on the host.
 
 Shapes: H, W and so on are a state's own; C source capacity, E rows that are encoded together.
 """

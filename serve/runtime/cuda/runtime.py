@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragoman.serve.bundle.bundle import Bundle, BundleError
-from dragoman.serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, StoredPrecision
+from dragoman.serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, Precision
 from dragoman.serve.runtime.cuda.device import CUDA_GRAPH_LOCK, FLOAT, FLOAT16, Device, DeviceTools, Memory, View
 from dragoman.serve.runtime.cuda.kv_cache import DeviceState
 from dragoman.serve.runtime.model import NO_ROWS
@@ -299,7 +299,7 @@ def _spread(values: NDArray[Any], rows: NDArray[np.int64], size: int, filler: in
 
 
 # ONNX element types of the states.
-STATE_ELEMENTS: dict[StoredPrecision, int] = {"fp32": FLOAT, "int8": FLOAT, "int8-static": FLOAT, "fp16": FLOAT16}
+STATE_ELEMENTS: dict[Precision, int] = {"fp32": FLOAT, "int8": FLOAT, "fp16": FLOAT16}
 # Bits of ONNX Runtime's `sdpa_kernel`: only flash attention and memory-efficient attention. By default it would choose
 # by shape, so that a row's bits could depend on the number of rows.
 PINNED_ATTENTION = 1 | 2
@@ -380,11 +380,6 @@ def _check_states(bundle: Bundle) -> None:
             raise BundleError(
                 f"{bundle.folder}: states: {spec.name}: shape {spec.shape}: expected heads, a length and a size: "
                 "a device runs only Transformers"
-            )
-        if spec.element != "float":
-            raise BundleError(
-                f"{bundle.folder}: states: {spec.name}: element {spec.element}: expected float on a device: export in "
-                "another precision, or with --variant portable"
             )
 
 

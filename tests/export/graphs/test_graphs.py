@@ -11,22 +11,20 @@ import torch
 from dragoman.export.graphs.graph_files import ALIGNMENT_BYTES, MIN_EXTERNAL_BYTES
 from dragoman.export.graphs.graphs import graphs_of
 from dragoman.export.graphs.options import UnsupportedGraphError
-from dragoman.export.graphs.to_onnx import OPSET
 from dragoman.export.make_bundle import BundleOptions
-from dragoman.export.origin import read_parameters
 from dragoman.model.data.batches import pad
 from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.network.transformer import Transformer
-from dragoman.model.run import RunFolder
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
 from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precision
+from dragoman.serve.runtime.cuda.device import Device
+from dragoman.serve.runtime.cuda.runtime import DeviceSessions
 from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.graph_models import (
     HEADS,
     MODELS,
     ROWS,
-    decode_alone_and_together,
     decoded_logits,
     expected_logits,
     graphs_of_bundle,
@@ -34,7 +32,7 @@ from tests.support.graph_models import (
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import EXPORTED, Kind, RecurrentBundles, name_kind
 from tests.support.stepping import logits_of_step
-from tests.support.toy import WIDE, ToyBundles, export_model, random_model, random_sources
+from tests.support.toy import WIDE, export_for_cuda, export_model, random_model, random_sources
 
 Exported = tuple[Transformer, Bundle]
 
@@ -44,23 +42,16 @@ Exported = tuple[Transformer, Bundle]
 def exported(
     request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Exported:
-    """A random model and its portable bundle."""
+    """A random model and its graphs for GPUs in fp32."""
     model = random_model(7, tokenizer.vocabulary_size, **MODELS[request.param])
-    return model, export_model(
-        model, tokenizer, tmp_path_factory.mktemp("bundle") / "random", options=BundleOptions("random", "portable")
-    )
-
-
-def test_the_parameters_can_be_read_back_bitwise(exported: Exported) -> None:
-    model, bundle = exported
-    read = dict(read_parameters(bundle))
-    for name, value in model.state_dict().items():
-        assert torch.equal(read[name], value), name
+    return model, export_for_cuda(model, tokenizer, tmp_path_factory.mktemp("bundle") / "random")
 
 
 def largest_difference(model: Transformer | Recurrent, bundle: Bundle) -> float:
-    """Returns the largest logit difference from PyTorch over all steps of forced translations."""
-    decoded = decoded_logits(model, load_sessions(bundle, threads=1))
+    """Returns the largest logit difference from PyTorch over all steps of forced translations, computed on a CPU."""
+    is_for_gpus = bundle.manifest.variant == "cuda"
+    sessions = DeviceSessions.load(bundle, Device("cpu")) if is_for_gpus else load_sessions(bundle, threads=1)
+    decoded = decoded_logits(model, sessions)
     return float(np.abs(decoded - expected_logits(model)).max())
 
 
@@ -69,7 +60,6 @@ def test_the_logits_of_every_step_are_those_of_pytorch(exported: Exported) -> No
 
 
 def test_the_logits_of_a_wide_model_are_those_of_pytorch(states_bundle: Bundle) -> None:
-    """With the operators of the variant cuda in fp32."""
     model = random_model(1, states_bundle.manifest.vocabulary_size, **WIDE)
     assert largest_difference(model, states_bundle) < 1e-4
 
@@ -87,34 +77,12 @@ def test_a_recurrent_model_has_the_logits_of_pytorch_by_standard_operators_and_i
         assert {tensor.name for tensor in graph.graph.initializer} <= read
 
 
-def test_a_row_is_bitwise_the_same_alone_and_in_a_batch(exported: Exported) -> None:
-    """For every norm and activation."""
-    for alone, together in decode_alone_and_together(exported[0], load_sessions(exported[1], threads=1)):
-        assert alone == together
-
-
-def test_a_row_in_8_bits_is_bitwise_the_same_alone_and_in_a_batch(modern_bundle: Bundle) -> None:
-    model = random_model(7, modern_bundle.manifest.vocabulary_size, **MODELS["modern"])
-    for alone, together in decode_alone_and_together(model, load_sessions(modern_bundle, threads=1)):
-        assert alone == together
-
-
-def test_so_is_a_row_of_a_trained_model_with_the_options_of_the_paper(
-    toy_run: RunFolder, toy_bundles: ToyBundles
-) -> None:
-    model = toy_run.load().model
-    assert isinstance(model, Transformer)
-    bundle = Bundle.open(toy_bundles("portable", "int8"))
-    for alone, together in decode_alone_and_together(model, load_sessions(bundle, threads=1)):
-        assert alone == together
-
-
 @pytest.fixture(scope="module")
 def aligned(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A random model and a bundle with three alignment heads."""
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
     out = tmp_path_factory.mktemp("bundle") / "aligned"
-    return model, export_model(model, tokenizer, out, options=BundleOptions("a", "portable", "fp32", HEADS))
+    return model, export_for_cuda(model, tokenizer, out, HEADS)
 
 
 @torch.inference_mode()
@@ -126,7 +94,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported) -> None
     maps = model.attention_maps(pad(sources), torch.tensor(targets)).numpy()  # [B, L * H, T, S]
     expected = maps[:, [place.layer * model.config.heads + place.head for place in HEADS]]
     longest = expected.shape[3]
-    runtime = load_sessions(bundle, threads=1, aligned=True).runtime(slots=ROWS)
+    runtime = DeviceSessions.load(bundle, Device("cpu"), aligned=True).runtime(slots=ROWS)
     runtime.encode(pad(sources).numpy(), lengths, [[row] for row in range(ROWS)])
     for position, column in enumerate(targets.T):
         logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths, aligned=True)
@@ -139,17 +107,15 @@ def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
     model, bundle = aligned
     sources = random_sources(model, 7, ROWS)
     lengths = np.array([len(source) for source in sources], np.int32)
-    runtimes = [load_sessions(bundle, threads=1, aligned=each).runtime(slots=ROWS) for each in (False, True, True)]
+    runtimes = [
+        DeviceSessions.load(bundle, Device("cpu"), aligned=is_aligned).runtime(slots=ROWS)
+        for is_aligned in (False, True)
+    ]
     for runtime in runtimes:
         runtime.encode(pad(sources).numpy(), lengths, [[row] for row in range(ROWS)])
     for position in range(9):
         column = np.random.default_rng(position).integers(4, model.vocabulary_size, size=ROWS)
-        # The last runtime computes alignments in some steps only.
-        requested = (False, True, position % 2 == 0)
-        steps = [
-            logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths, aligned=aligned)
-            for runtime, aligned in zip(runtimes, requested, strict=True)
-        ]
+        steps = [logits_of_step(runtime, column, np.full(ROWS, position, np.int32), lengths) for runtime in runtimes]
         assert len({step.tobytes() for step in steps}) == 1
     assert runtimes[0].alignments.size == 0
 
@@ -163,7 +129,7 @@ def test_the_decoder_with_alignments_adds_no_weights(aligned: Exported) -> None:
 def test_a_missing_head_is_refused(head: AttentionHead, tokenizer: Tokenizer) -> None:
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
     with pytest.raises(UnsupportedGraphError, match=rf"^align: {head}: expected a layer below 2 and a head below 2"):
-        graphs_of(model, alignment_heads=(head,))
+        graphs_of(model, "cuda", "fp16", (head,))
 
 
 def test_every_parameter_is_stored_once(exported: Exported) -> None:
@@ -249,12 +215,6 @@ def test_fp16_and_the_variant_cuda_require_each_other(
     model = random_model(8, tokenizer.vocabulary_size)
     with pytest.raises(UnsupportedGraphError, match=f"^precision: {precision} with the variant {variant}: expected"):
         graphs_of(model, variant, precision)
-
-
-def test_a_portable_bundle_uses_only_standard_operators(exported: Exported) -> None:
-    for graph in graphs_of_bundle(exported[1]):
-        assert {node.domain for node in graph.graph.node} == {""}
-        assert next(opset.version for opset in graph.opset_import if not opset.domain) == OPSET
 
 
 def test_no_path_and_no_name_of_this_machine_is_in_the_bundle(exported: Exported) -> None:

@@ -1,16 +1,11 @@
-"""8-bit graphs compute what a plain reference computes, independent of other rows."""
+"""Bundles in 8 bits: their translations, golden sentences and size."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from dragoman.export.graphs.options import UnsupportedGraphError
-from dragoman.export.graphs.quantized_layers import QuantizedEmbedding, QuantizedLinear, QuantizedMatrix
-from dragoman.export.graphs.transformer import Embedding, frozen
-from dragoman.export.make_bundle import MIN_GOLDEN_GAP, BundleOptions, make_bundle, reproduced
+from dragoman.export.make_bundle import MIN_GOLDEN_GAP, BundleOptions, reproduced, write_bundle
 from dragoman.export.source_model import Exportable
 from dragoman.model.config import RecurrentConfig
 from dragoman.model.errors import RunError
@@ -20,70 +15,12 @@ from dragoman.model.run import RunFolder
 from dragoman.model.tokenizer.tokenizer import PAD_ID, Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
 from tests.support.comparisons import compare
-from tests.support.one_layer import Array, run_layer, session_of
 from tests.support.toy import ToyBundles, export_model, samples_of, toy_test_sentences
 
 
-def quantize_reference(values: Array) -> tuple[Array, Array]:
-    """Rounds each row to multiples of a scale with at most 127 levels."""
-    scales = np.maximum(np.abs(values).max(axis=-1, keepdims=True), np.float32(1e-12)) * np.float32(1 / 127)
-    return np.round(values / scales), scales
-
-
-def multiply_reference(states: Array, weight: Array, bias: Array | None) -> Array:
-    """Multiplies [M, in] by [out, in] in integers."""
-    rows, row_scales = quantize_reference(states)
-    columns, column_scales = quantize_reference(weight)
-    exact = rows.astype(np.int64) @ columns.T.astype(np.int64)
-    result: Array = (exact * row_scales * column_scales.T).astype(np.float32)
-    return result if bias is None else result + bias
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_quantized_layer_multiplies_whole_numbers(bias: bool) -> None:
-    torch.manual_seed(1)
-    linear = nn.Linear(24, 9, bias=bias)
-    session = session_of(QuantizedLinear(linear), torch.randn(3, 24))
-    states = np.random.default_rng(2).standard_normal((7, 24)).astype(np.float32)
-    states[3] = 0.0
-    states[4] *= 1e4
-    shift = linear.bias.detach().numpy() if bias else None
-    expected = multiply_reference(states, linear.weight.detach().numpy(), shift)
-    assert run_layer(session, states) == pytest.approx(expected, rel=1e-5, abs=1e-5)
-
-
-def test_a_neighbor_with_large_activations_changes_no_bit() -> None:
-    """One scale per batch would fail."""
-    torch.manual_seed(3)
-    session = session_of(QuantizedLinear(nn.Linear(64, 40)), torch.randn(2, 64))
-    states = np.random.default_rng(4).standard_normal((33, 64)).astype(np.float32)
-    states[1::2] *= 1e6
-    together = run_layer(session, states)
-    assert all(run_layer(session, states[row : row + 1]).tobytes() == together[row].tobytes() for row in range(33))
-
-
-def test_a_weight_is_at_most_half_a_step_from_its_rounded_value() -> None:
-    torch.manual_seed(5)
-    weight = torch.randn(6, 50)
-    weight[2] = 0.0
-    matrix = QuantizedMatrix(weight)
-    error = (matrix.quantized * matrix.scales[:, None] - weight).abs()
-    assert (error <= matrix.scales[:, None] * 0.5001).all()
-    assert matrix.quantized.abs().max() == 127
-
-
-def test_an_embedding_is_the_rounded_row() -> None:
-    torch.manual_seed(6)
-    weight = torch.randn(11, 16)
-    session = session_of(QuantizedEmbedding(Embedding(frozen(weight), 4.0)), torch.tensor([1, 2, 3]))
-    rounded, scales = quantize_reference(weight.numpy())
-    ids = np.array([10, 0, 4, 4])
-    assert run_layer(session, ids) == pytest.approx((rounded * scales * 4.0)[ids], rel=1e-6)
-
-
-@pytest.fixture(scope="module", params=["cpu", "portable"])
-def toy_8_bit_bundle(request: pytest.FixtureRequest, toy_bundles: ToyBundles) -> Bundle:
-    return Bundle.open(toy_bundles(request.param, "int8"))
+@pytest.fixture(scope="module")
+def toy_8_bit_bundle(toy_bundles: ToyBundles) -> Bundle:
+    return Bundle.open(toy_bundles("int8"))
 
 
 def test_a_trained_model_translates_almost_the_same_in_8_bits(toy_run: RunFolder, toy_8_bit_bundle: Bundle) -> None:
@@ -105,7 +42,9 @@ def test_a_model_without_reproduced_golden_sentence_makes_no_bundle(
     monkeypatch.setattr("dragoman.export.graphs.native.layout.MAX_INT8", 1)
     samples = samples_of(toy_test_sentences()[:5])
     with pytest.raises(RunError, match=r"^precision: int8: no en-de "):
-        make_bundle(toy_run.load(), samples, tmp_path / "toy", BundleOptions("toy", "cpu", "int8"))
+        write_bundle(
+            Exportable.of_run(toy_run.load()), samples, tmp_path / "toy", BundleOptions("toy", precision="int8")
+        )
     assert list(tmp_path.iterdir()) == []
 
 

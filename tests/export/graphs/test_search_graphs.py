@@ -14,9 +14,9 @@ ROWS = 40
 
 
 @pytest.fixture(scope="module")
-def runtime(states_bundle: Bundle) -> Runtime:
+def runtime(recurrent_bundle: Bundle) -> Runtime:
     """Runs search graphs with a vocabulary other than the bundle's."""
-    return Runtime(Sessions.load(states_bundle, threads=1), slots=1)
+    return Runtime(Sessions.load(recurrent_bundle, threads=1), slots=1)
 
 
 def random_logits(rows: int, vocabulary: int, scale: float = 3.0) -> NDArray[np.float32]:
@@ -51,9 +51,9 @@ def test_a_row_is_bitwise_the_same_at_any_place_in_memory(runtime: Runtime) -> N
         assert runtime.log_probabilities(memory[np.newaxis, offset : offset + 1001]).tobytes() == expected
 
 
-def test_the_number_of_threads_changes_nothing(runtime: Runtime, states_bundle: Bundle) -> None:
+def test_the_number_of_threads_changes_nothing(runtime: Runtime, recurrent_bundle: Bundle) -> None:
     logits = random_logits(ROWS, 1001)
-    two_threads = Runtime(Sessions.load(states_bundle, threads=2), slots=1)
+    two_threads = Runtime(Sessions.load(recurrent_bundle, threads=2), slots=1)
     assert two_threads.log_probabilities(logits).tobytes() == runtime.log_probabilities(logits).tobytes()
 
 

@@ -140,8 +140,8 @@ def test_the_server_runs_standard_graphs(shaw: Exportable, texts: tuple[str, ...
 
 
 def test_other_variants_than_cpu_are_refused(shaw: Exportable, texts: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedGraphError, match="variant: portable: expected cpu"):
-        write(shaw, texts, tmp_path / "bundle", variant="portable")
+    with pytest.raises(UnsupportedGraphError, match="variant: cuda: expected cpu"):
+        write(shaw, texts, tmp_path / "bundle", variant="cuda", precision="fp16")
 
 
 @pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 12), (32, 200), (64, 256)])

@@ -11,7 +11,7 @@ from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.stepping import kept_tensors
 
 SLOTS = 5
-BUNDLES = pytest.mark.parametrize("fixture", ["wide_bundle", "int8_bundle", "states_bundle", "recurrent_bundle"])
+BUNDLES = pytest.mark.parametrize("fixture", ["wide_bundle", "int8_bundle", "recurrent_bundle"])
 
 
 @BUNDLES

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from dragoman.export.inspect.graph import Block, Node, StoredGraph, TensorType, find_blocks, fold_blocks, read_graph
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import StateSpec
-from tests.support.bundles import EarlierBundles
 from tests.support.recurrent_models import BAHDANAU, RecurrentBundles
 
 LAYER = ["self-attention", "cross-attention", "feed-forward"]
-DECODERS = ("states_bundle", "static_bundle", "modern_bundle", "recurrent_bundle", "bahdanau")
+DECODERS = ("states_bundle", "modern_bundle", "recurrent_bundle", "bahdanau")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,6 @@ Decoders = Callable[[str], Decoder]
 
 
 @pytest.fixture(scope="module")
-def static_bundle(earlier_bundles: EarlierBundles) -> Bundle:
-    return earlier_bundles("int8-static")
-
-
-@pytest.fixture(scope="module")
 def bahdanau(recurrent_bundles: RecurrentBundles) -> Bundle:
     return recurrent_bundles(BAHDANAU)[1]
 
@@ -59,23 +53,22 @@ def decoders(request: pytest.FixtureRequest) -> Decoders:
     return read
 
 
-@pytest.mark.parametrize(("name", "layers"), [("states_bundle", 2), ("modern_bundle", 2)])
-def test_a_transformer_is_embedding_layers_and_projection(name: str, layers: int, decoders: Decoders) -> None:
+@pytest.mark.parametrize("name", ["states_bundle", "modern_bundle"])
+def test_a_transformer_is_embedding_layers_and_projection(name: str, decoders: Decoders) -> None:
     """The layers can be folded; the final normalization of a pre-norm decoder does not prevent it."""
-    assert decoders(name).titles == ["embedding", *LAYER * layers, "projection"]
+    assert decoders(name).titles == ["embedding", *LAYER * 2, "projection"]
     folded = fold_blocks(decoders(name).blocks)
     titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded]
-    assert titles == [(1, ["embedding"]), (layers, LAYER), (1, ["projection"])]
+    assert titles == [(1, ["embedding"]), (2, LAYER), (1, ["projection"])]
 
 
-@pytest.mark.parametrize(("name", "layers"), [("states_bundle", 2), ("static_bundle", 1)])
-def test_every_layer_of_a_transformer_takes_its_own_caches(name: str, layers: int, decoders: Decoders) -> None:
-    """It writes only the self-attention caches, even if an operator returns the cross-attention caches."""
-    attentions = [block for block in decoders(name).blocks if "attention" in block.title]
+def test_every_layer_of_a_transformer_takes_its_own_caches(decoders: Decoders) -> None:
+    """It writes only the self-attention caches."""
+    attentions = [block for block in decoders("states_bundle").blocks if "attention" in block.title]
     assert [[state.name for state in block.reads] for block in attentions] == [
-        [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in range(layers) for kind in ("self", "cross")
+        [f"{kind}_{part}_{layer}" for part in ("key", "value")] for layer in range(2) for kind in ("self", "cross")
     ]
-    assert [block.writes == block.reads for block in attentions] == [True, False] * layers
+    assert [block.writes == block.reads for block in attentions] == [True, False] * 2
 
 
 def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: Decoders) -> None:

@@ -14,18 +14,11 @@ from dragoman import command_line
 from dragoman.model.run import RunFolder
 from dragoman.model.tokenizer.tokenizer import EOS_ID
 from dragoman.serve.bundle.bundle import DECODER_FILE, Bundle
-from dragoman.serve.bundle.manifest import GraphVariant, Precision
 from tests.support.bundles import change_manifest, reseal
 from tests.support.paths import ROOT
 from tests.support.promises import Measured
 from tests.support.toy import RANDOM_TEXTS, ToyBundles, spoil_bundle, toy_test_sentences, write_pairs
 
-KINDS: list[tuple[GraphVariant, Precision]] = [
-    ("cpu", "fp32"),
-    ("portable", "fp32"),
-    ("cpu", "int8"),
-    ("portable", "int8"),
-]
 FEW = ["--sentences", "60", "--invariance-sentences", "20", "--batches", "2,16"]
 CHECKS = [
     "logits",
@@ -49,10 +42,10 @@ def arguments(toy_run: RunFolder, data: str) -> list[str]:
     return ["--run", str(toy_run.path), "--data", data, *FEW]
 
 
-@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+@pytest.fixture(scope="module", params=["fp32", "int8"])
 def bundle_of_any_kind(request: pytest.FixtureRequest, toy_bundles: ToyBundles) -> Path:
-    """The toy model in every variant and precision for CPUs."""
-    return toy_bundles(*request.param)
+    """The toy model in every precision for CPUs."""
+    return toy_bundles(request.param)
 
 
 @pytest.fixture(scope="module", params=[("fp32", 1.001), ("int8", 1.2)], ids=["fp32", "int8"])
@@ -62,7 +55,7 @@ def noisy_bundle(
     """A toy model whose logits are slightly wrong."""
     precision, factor = request.param
     out = tmp_path_factory.mktemp("bundle") / "noisy"
-    return change_output(toy_bundles("cpu", precision), out, "logits", factor, [("Mul", ["exact", "number"])])
+    return change_output(toy_bundles(precision), out, "logits", factor, [("Mul", ["exact", "number"])])
 
 
 def change_output(bundle: Path, out: Path, changed: str, number: float, nodes: list[tuple[str, list[str]]]) -> Path:

@@ -70,8 +70,8 @@ def test_training_starts_with_parameters_and_tokenizer_of_a_run_or_bundle(
 ) -> None:
     path, initial = {
         "run": lambda: (toy_run.path, toy_run.load()),
-        "fp32": lambda: (toy_bundles("cpu", "fp32"), read_trained(toy_bundles("cpu", "fp32"))[0]),
-        "int8": lambda: (toy_bundles("cpu", "int8"), read_trained(toy_bundles("cpu", "int8"))[0]),
+        "fp32": lambda: (toy_bundles("fp32"), read_trained(toy_bundles("fp32"))[0]),
+        "int8": lambda: (toy_bundles("int8"), read_trained(toy_bundles("int8"))[0]),
     }[kind]()
     trained = train(toy_data, "run", "--initial", str(path), *STILL)
     assert_same_parameters(trained, initial)

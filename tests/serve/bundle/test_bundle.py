@@ -153,6 +153,7 @@ def test_an_invalid_manifest_is_rejected(folder: Path, content: bytes) -> None:
         ("states", [{"name": "hidden", "shape": [0]}]),
         ("states", [{"name": "hidden", "shape": ["length"]}]),
         ("states", [{"name": "x", "shape": ["source", "target"]}]),
+        ("states", [{"name": "x", "shape": ["source"], "element": "int8"}]),
         ("max_target_tokens", -1),
         ("precision", "int2"),
         ("provenance", {}),
@@ -206,31 +207,39 @@ def test_a_missing_value_in_the_manifest_is_named(folder: Path, key: str) -> Non
     assert f"{key}: " in refusal(folder)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_bundle_of_an_earlier_version_must_be_exported_again(folder: Path, version: int) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [*(("format_version", version) for version in range(1, 6)), ("variant", "portable")]
+)
+def test_a_bundle_of_an_earlier_version_must_be_exported_again(folder: Path, field: str, value: object) -> None:
     """Even if other fields differ as well."""
-    (folder / MANIFEST_FILE).write_text(json.dumps({"format_version": version, "heads": 8}), encoding="utf-8")
+    (folder / MANIFEST_FILE).write_text(json.dumps({field: value, "heads": 8}), encoding="utf-8")
     message = refusal(folder)
-    assert f": format_version: {version}: " in message
-    assert "`dragoman export " in message
+    assert f": {field}: {value}: " in message
+    assert "`dragoman export`" in message
+
+
+def test_only_empty_ranges_of_activations_are_accepted(folder: Path) -> None:
+    """Bundles of the first version with native graphs have them."""
+    change_manifest(folder, lambda manifest: manifest.update(activation_ranges={}, cache_ranges={}))
+    assert "activation_ranges" not in Bundle.open(folder).manifest.model_dump()
+    change_manifest(folder, lambda manifest: manifest.update(activation_ranges={"inner": 1.0}))
+    assert "activation_ranges: " in refusal(folder)
 
 
 @pytest.mark.parametrize(
-    ("shape", "element", "kind", "taken", "given"),
+    ("shape", "kind", "taken", "given"),
     [
-        ((4, "target", 8), "float", "target", "past_x", "present_x"),
-        ((4, "target", 8), "int8", "target", "past_x", "present_x"),
-        ((4, "source", 8), "float", "source", "x", None),
-        ((4, "source", 8), "int8", "source", "x", "present_x"),
-        (("source",), "float", "source", "x", None),
-        ((8,), "float", "recurrent", "past_x", "present_x"),
-        ((), "float", "recurrent", "past_x", "present_x"),
+        ((4, "target", 8), "target", "past_x", "present_x"),
+        ((4, "source", 8), "source", "x", None),
+        (("source",), "source", "x", None),
+        ((8,), "recurrent", "past_x", "present_x"),
+        ((), "recurrent", "past_x", "present_x"),
     ],
 )
 def test_the_shape_of_a_state_determines_its_kind_and_names(
-    shape: tuple[Any, ...], element: Element, kind: str, taken: str, given: str | None
+    shape: tuple[Any, ...], kind: str, taken: str, given: str | None
 ) -> None:
-    state = StateSpec(name="x", shape=shape, element=element)
+    state = StateSpec(name="x", shape=shape)
     assert (state.kind, state.decoder_input, state.decoder_output) == (kind, taken, given)
 
 

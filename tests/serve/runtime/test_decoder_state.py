@@ -11,25 +11,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from numpy.typing import NDArray
 
 from dragoman.serve.bundle.manifest import StateSpec
-from dragoman.serve.runtime.kv_cache import DTYPES, DecoderState
+from dragoman.serve.runtime.decoder_state import DecoderState
 from tests.support.processes import resident_bytes
 
 SLOTS, MAX_TOKENS = 12, 90
 SPECS = (
     StateSpec(name="cell", shape=()),
-    StateSpec(name="keys", shape=(3, "target", 8)),
     StateSpec(name="annotations", shape=("source", 4)),
     StateSpec(name="hidden", shape=(2, 8)),
-    StateSpec(name="cross_keys", shape=(3, "source", 8)),
-    StateSpec(name="cross_values", shape=(3, "source", 8)),
-    StateSpec(name="whole", shape=(3, "source", 8), element="int8"),
+    StateSpec(name="keys", shape=(3, "source", 8)),
 )
-ENCODED = [spec for spec in SPECS if spec.kind != "target"]
+RECURRENT = [spec for spec in SPECS if spec.kind == "recurrent"]
 Values = NDArray[Any]
 
 
 def make_state() -> DecoderState:
-    return DecoderState(SPECS, slots=SLOTS, max_source_tokens=MAX_TOKENS, max_target_tokens=MAX_TOKENS)
+    return DecoderState(SPECS, slots=SLOTS, max_source_tokens=MAX_TOKENS)
 
 
 def shape_of(spec: StateSpec, length: int) -> tuple[int, ...]:
@@ -42,7 +39,7 @@ def first(values: Values, shape: tuple[int, ...]) -> Values:
 
 
 class Life(RuleBasedStateMachine):
-    """Rows come, grow, branch and leave; each row is compared with a copy of its valid parts."""
+    """Rows come, step, branch and leave; each row is compared with a copy of its valid parts."""
 
     @initialize()
     def start(self) -> None:
@@ -50,48 +47,35 @@ class Life(RuleBasedStateMachine):
         self.random = np.random.default_rng(0)
         self.rows: list[dict[str, Values]] = []
 
-    def values(self, spec: StateSpec, *shape: int) -> Values:
-        return self.random.integers(-99, 99, shape).astype(DTYPES[spec.element])
-
-    @property
-    def sources(self) -> list[int]:
-        return [len(row["annotations"]) for row in self.rows]
-
-    @property
-    def targets(self) -> list[int]:
-        return [row["keys"].shape[1] for row in self.rows]
+    def values(self, *shape: int) -> Values:
+        return self.random.integers(-99, 99, shape).astype(np.float32)
 
     @precondition(lambda self: len(self.rows) < SLOTS)
     @rule(lengths=st.lists(st.integers(1, MAX_TOKENS), min_size=1, max_size=4), padding=st.integers(0, 3))
     def come(self, lengths: list[int], padding: int) -> None:
         lengths = lengths[: SLOTS - len(self.rows)]
         slots = [[len(self.rows) + number] for number in range(len(lengths))]
-        new = {spec: self.values(spec, len(lengths), *shape_of(spec, max(lengths) + padding)) for spec in ENCODED}
+        new = {spec: self.values(len(lengths), *shape_of(spec, max(lengths) + padding)) for spec in SPECS}
         self.state.write(slots, np.array(lengths, np.int32), list(new.values()))
         for number, length in enumerate(lengths):
             row = {spec.name: first(values[number], shape_of(spec, length)) for spec, values in new.items()}
-            self.rows.append({**row, "keys": np.zeros((3, 0, 8), np.float32)})
+            self.rows.append(row)
 
-    @precondition(lambda self: self.rows and max(self.targets) < MAX_TOKENS)
-    @rule(steps=st.integers(1, 12))
-    def grow(self, steps: int) -> None:
-        _, keys, _, hidden, *_ = SPECS
-        for _ in range(min(steps, MAX_TOKENS - max(self.targets))):
-            outputs = self.state.outputs
-            for number, (row, position) in enumerate(zip(self.rows, self.targets, strict=True)):
-                new = self.values(keys, 3, 8)
-                outputs["present_keys"][number, :, position] = new
-                row["keys"] = np.concatenate((row["keys"], new[:, np.newaxis]), axis=1)
-                row["cell"], row["hidden"] = self.values(hidden), self.values(hidden, 2, 8)
-                outputs["present_cell"][number], outputs["present_hidden"][number] = row["cell"], row["hidden"]
-            self.state.advance(len(self.rows))
+    @precondition(lambda self: self.rows)
+    @rule()
+    def step(self) -> None:
+        for number, row in enumerate(self.rows):
+            for spec in RECURRENT:
+                row[spec.name] = self.values(*shape_of(spec, 0))
+                self.state.outputs[f"present_{spec.name}"][number] = row[spec.name]
+        self.state.advance(len(self.rows))
 
     @precondition(lambda self: len(self.rows) > 1)
     @rule(choice=st.randoms(use_true_random=False))
     def branch(self, choice: Random) -> None:
         source, target = choice.sample(range(len(self.rows)), 2)
-        self.state.branch([source], [target], [self.targets[source]])
-        self.rows[target] |= {name: self.rows[source][name] for name in ("cell", "keys", "hidden")}
+        self.state.branch([source], [target])
+        self.rows[target] |= {spec.name: self.rows[source][spec.name] for spec in RECURRENT}
 
     @precondition(lambda self: self.rows)
     @rule(choice=st.randoms(use_true_random=False))
@@ -119,11 +103,10 @@ def test_every_state_has_zeros_for_all_slots_in_the_order_of_the_bundle() -> Non
         spec.decoder_input: (SLOTS, *shape_of(spec, MAX_TOKENS)) for spec in SPECS
     }
     assert tuple(state.inputs) == tuple(spec.decoder_input for spec in SPECS)
-    assert tuple(state.outputs) == ("present_cell", "present_keys", "present_hidden", "present_whole")
+    assert tuple(state.outputs) == ("present_cell", "present_hidden")
     arrays = {**state.inputs, **state.outputs}
     assert not any(array.any() for array in arrays.values())
-    assert {name for name, array in arrays.items() if array.dtype == np.int8} == {"whole", "present_whole"}
-    assert {array.dtype.name for array in arrays.values()} == {"float32", "int8"}
+    assert {array.dtype.name for array in arrays.values()} == {"float32"}
     # A step binds the first slots without a copy.
     assert all(array[:3].flags.c_contiguous for array in arrays.values())
 
@@ -131,23 +114,21 @@ def test_every_state_has_zeros_for_all_slots_in_the_order_of_the_bundle() -> Non
 def test_only_filled_positions_take_memory() -> None:
     """A state of 256 MB with one filled position in every 2 MB: huge pages would take all of it."""
     before = resident_bytes()
-    spec = StateSpec(name="keys", shape=("target", 128))
-    state = DecoderState([spec], slots=128, max_source_tokens=1, max_target_tokens=4096)
-    state.outputs["present_keys"][:, 0] = 1.0
-    assert state.outputs["present_keys"].nbytes == 256 * 2**20
+    spec = StateSpec(name="keys", shape=("source", 128))
+    state = DecoderState([spec], slots=128, max_source_tokens=4096)
+    state.inputs["keys"][:, 0] = 1.0
+    assert state.inputs["keys"].nbytes == 256 * 2**20
     assert resident_bytes() - before < 16 * 2**20
 
 
-def test_states_with_positions_are_written_in_place_and_recurrent_ones_are_not() -> None:
+def test_a_new_state_does_not_overwrite_the_old_one() -> None:
     state = make_state()
-    for output, name in (("present_whole", "whole"), ("present_keys", "past_keys")):
-        assert state.outputs[output].ctypes.data == state.inputs[name].ctypes.data
     for name in ("cell", "hidden"):
         assert not np.shares_memory(state.outputs[f"present_{name}"], state.inputs[f"past_{name}"])
 
 
-@pytest.mark.parametrize("wrong", [len(ENCODED) - 1, len(ENCODED) + 1])
+@pytest.mark.parametrize("wrong", [len(SPECS) - 1, len(SPECS) + 1])
 def test_another_number_of_states_is_an_error(wrong: int) -> None:
-    new: list[Values] = [np.ones((1, *shape_of(spec, 1)), np.float32) for spec in ENCODED]
+    new: list[Values] = [np.ones((1, *shape_of(spec, 1)), np.float32) for spec in SPECS]
     with pytest.raises(ValueError):  # noqa: PT011 - of zip
         make_state().write([[0]], np.array([1], np.int32), (new * 2)[:wrong])

@@ -1,12 +1,13 @@
 """The native runtime asks its graphs for what a step needs, shares sources, and copies only filled blocks."""
 
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dragoman.serve.bundle.bundle import Bundle
+from dragoman.serve.bundle.bundle import Bundle, BundleError
 from dragoman.serve.runtime import native
 from dragoman.serve.runtime.model import NO_ROWS
 from dragoman.serve.runtime.native import NativeRuntime, NativeScores, NativeSessions
@@ -163,8 +164,15 @@ def test_the_number_of_bindings_is_bounded(sessions: NativeSessions, monkeypatch
         assert len(steps.runtime._bound) <= 3
 
 
-def test_a_model_without_native_graphs_has_no_native_runtime(states_bundle: Bundle) -> None:
-    assert not isinstance(load_sessions(states_bundle, threads=1), NativeSessions)
+def test_a_model_without_native_graphs_has_no_native_runtime(recurrent_bundle: Bundle) -> None:
+    assert not isinstance(load_sessions(recurrent_bundle, threads=1), NativeSessions)
+
+
+def test_caches_as_states_and_alignments_need_native_graphs(states_bundle: Bundle, recurrent_bundle: Bundle) -> None:
+    with_caches = replace(states_bundle, manifest=states_bundle.manifest.model_copy(update={"variant": "cpu"}))
+    for bundle, aligned in ((with_caches, False), (recurrent_bundle, True)):
+        with pytest.raises(BundleError, match=r"states: expected native graphs .* with `dragoman export`$"):
+            load_sessions(bundle, threads=1, aligned=aligned)
 
 
 def test_a_runtime_needs_a_cache(sessions: NativeSessions, states_bundle: Bundle) -> None:

@@ -11,7 +11,6 @@ import pytest
 from onnx import numpy_helper
 
 from dragoman.serve.bundle.bundle import (
-    ALIGNED_DECODER_FILE,
     DECODER_FILE,
     ENCODER_FILE,
     WEIGHTS_FILE,
@@ -32,7 +31,7 @@ LENGTHS = np.array([4], np.int32)
 MANY_ROWS, LONG = 128, 40
 
 
-@pytest.fixture(scope="module", params=["wide", "aligned", "int8", "states"])
+@pytest.fixture(scope="module", params=["wide", "aligned", "int8"])
 def bundle(request: pytest.FixtureRequest) -> Bundle:
     """A model whose embeddings are larger than a page."""
     value: Bundle = request.getfixturevalue(f"{request.param}_bundle")
@@ -42,8 +41,7 @@ def bundle(request: pytest.FixtureRequest) -> Bundle:
 def test_shared_weights_are_in_all_graphs(bundle: Bundle) -> None:
     shared = SharedWeights.of(bundle)
     assert max(math.prod(value.shape()) for value in shared.encoder.values()) >= 256 * bundle.manifest.vocabulary_size
-    decoders = [file for file in (DECODER_FILE, ALIGNED_DECODER_FILE) if file in bundle.manifest.files]
-    for file, weights in ((ENCODER_FILE, shared.encoder), *((name, shared.decoder) for name in decoders)):
+    for file, weights in ((ENCODER_FILE, shared.encoder), (DECODER_FILE, shared.decoder)):
         graph = onnx.load(bundle.folder / file).graph
         occupied = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         for name, value in weights.items():

@@ -59,14 +59,14 @@ def integers(model: Transformer, tokenizer: Tokenizer, tmp_path_factory: pytest.
 
 
 def test_the_parameters_can_be_read_back_bitwise(model: Transformer, floats: Bundle) -> None:
-    read = dict(read_parameters(floats))
+    read = dict(read_parameters(floats, model.config.d_model))
     for name, value in model.state_dict().items():
         assert torch.equal(read[name][: len(value)], value), name
 
 
 def test_the_rounded_parameters_can_be_read_back(model: Transformer, integers: Bundle) -> None:
-    read = dict(read_parameters(integers))
-    for name, value in rounded(model, caches=False).state_dict().items():
+    read = dict(read_parameters(integers, model.config.d_model))
+    for name, value in rounded(model).state_dict().items():
         trimmed = read[name][tuple(map(slice, value.shape))]
         torch.testing.assert_close(trimmed, value, rtol=1e-6, atol=0, msg=name)
 
@@ -81,7 +81,7 @@ def test_the_logits_in_int8_are_near_those_of_the_rounded_model(
 ) -> None:
     """An activation at the edge of two levels may fall to either; most do not."""
     decoded = decoded_logits(model, open_sessions(integers, "cpu"))
-    expected = expected_logits(rounded(model, caches=True))
+    expected = expected_logits(rounded(model))
     by_rounding = np.abs(expected - expected_logits(model))
     apart = np.abs(decoded - expected)
     assert apart.max() <= by_rounding.max(), mode
@@ -127,7 +127,7 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported, mode: s
     """In 8 bits, within rounding."""
     model, bundle = aligned
     eight_bits = bundle.manifest.precision == "int8"
-    reference = rounded(model, caches=True) if eight_bits else model
+    reference = rounded(model) if eight_bits else model
     sources, targets = random_sources(model, 1, ROWS), forced_targets(model)
     maps = reference.attention_maps(pad(sources), torch.tensor(targets)).numpy()  # [B, L * H, T, S]
     expected = maps[:, [place.layer * model.config.heads + place.head for place in HEADS]]
@@ -151,7 +151,7 @@ def test_the_attention_of_every_head_is_that_of_pytorch(aligned: Exported, monke
         pytest.skip(reason)
     model, bundle = aligned
     eight_bits = bundle.manifest.precision == "int8"
-    reference = rounded(model, caches=True) if eight_bits else model
+    reference = rounded(model) if eight_bits else model
     source, target = random_sources(model, 1, 1), forced_targets(model)[:1]
     maps = reference.attention_maps(pad(source), torch.tensor(target)).numpy()[0, :, :-1]  # [L * H, T, S]
     reader = HeadAttention(bundle)
@@ -181,7 +181,7 @@ def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder
 def test_the_toy_model_translates_almost_the_same_in_8_bits(
     toy_run: RunFolder, toy_bundles: ToyBundles, mode: str
 ) -> None:
-    bundle = Bundle.open(toy_bundles("cpu", "int8"))
+    bundle = Bundle.open(toy_bundles("int8"))
     comparisons = compare(bundle, Exportable.of_run(toy_run.load()), toy_test_sentences()[:200])
     assert sum(comparison.identical for comparison in comparisons) >= 190, mode
     assert any(comparison.score_error > 1e-5 for comparison in comparisons)
