@@ -11,14 +11,7 @@ from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.process import Measurement
 from benchmarks.harness.report import Report, Table
 from benchmarks.harness.rounds import Round
-from benchmarks.offline import (
-    Measured,
-    OfflinePlan,
-    OfflineSystem,
-    figures_of,
-    references_of,
-    tables_of,
-)
+from benchmarks.offline import Measured, OfflinePlan, OfflineSystem, figures_of, references_of, tables_of
 from dragoman.model.data.corpus import CorpusError
 from dragoman.model.run import RunFolder
 

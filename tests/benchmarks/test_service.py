@@ -11,11 +11,7 @@ import pytest
 from benchmarks.harness.errors import BenchmarkError
 from benchmarks.harness.report import Report
 from benchmarks.served import ServedSentence, read_sentences
-from benchmarks.service import (
-    Answer,
-    ServicePlan,
-    measure_lone,
-)
+from benchmarks.service import Answer, ServicePlan, measure_lone
 from dragoman.model.data.corpus import CorpusError
 from dragoman.serve.bundle.bundle import Bundle
 

@@ -18,13 +18,7 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import Bundle
 from tests.support.comparisons import compare
 from tests.support.recurrent_models import BAHDANAU, LUONG, Kind, RecurrentBundles, name_kind
-from tests.support.toy import (
-    RANDOM_TEXTS,
-    TOY_CONFIG,
-    toy_sentences,
-    toy_test_sentences,
-    write_pairs,
-)
+from tests.support.toy import RANDOM_TEXTS, TOY_CONFIG, toy_sentences, toy_test_sentences, write_pairs
 
 SENTENCES = 1200
 # The lead between the weights of two positions. In a near tie, rounding decides which one hard attention chooses.

@@ -29,9 +29,7 @@ from dragoman.protos.translation_pb2 import (
     TranslateStreamResponse,
 )
 from dragoman.serve.app import build_service
-from dragoman.serve.bundle.bundle import (
-    Bundle,
-)
+from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.edge import reader as http_reader
 from dragoman.serve.engine.engine import Engine
 from dragoman.serve.host import event_loop

@@ -165,3 +165,25 @@ def documents(draw: st.DrawFn) -> str:
         return "".join(parts)
 
     return f'<div id="0">{make(depth)}</div>'
+
+
+def enclosed_words(text: str) -> set[tuple[str, int]]:
+    """Returns the names of elements, each with the place of a word inside."""
+    found, opened, place = set[tuple[str, int]](), list[str](), 0
+    for part in re.finditer(r"<(/?)([a-z])>|[^\W_]+", text):
+        if part[2] is None:
+            found |= {(name, place) for name in opened}
+            place += 1
+        elif part[1]:
+            opened.remove(part[2])
+        else:
+            opened.append(part[2])
+    return found
+
+
+def tag_f1(pairs: Sequence[tuple[str, str]]) -> tuple[float, float]:
+    """Returns F1 over the words inside of elements, and the share of equal texts, of translations and references."""
+    found = [(enclosed_words(translated), enclosed_words(reference)) for translated, reference in pairs]
+    common = sum(len(ours & theirs) for ours, theirs in found)
+    total = sum(len(ours) + len(theirs) for ours, theirs in found)
+    return 2 * common / total, float(np.mean([translated == reference for translated, reference in pairs]))

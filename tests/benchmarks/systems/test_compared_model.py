@@ -4,13 +4,7 @@ from itertools import islice
 
 import pytest
 
-from benchmarks.systems.compared_model import (
-    ComparedModel,
-    lengths_of,
-    made_up_tokenizer,
-    made_up_words,
-    random_model,
-)
+from benchmarks.systems.compared_model import ComparedModel, lengths_of, made_up_tokenizer, made_up_words, random_model
 from benchmarks.systems.translating import draw_sentences
 from dragoman.model.config import TransformerConfig
 from dragoman.model.data.corpus import Corpus, CorpusError

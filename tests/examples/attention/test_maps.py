@@ -12,13 +12,7 @@ from dragoman.model.data.corpus import CorpusError
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import TrainedModel
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, Tokenizer, train_tokenizer
-from examples.attention.maps import (
-    AttentionMaps,
-    draw_heads,
-    draw_summaries,
-    force_maps,
-    split_words,
-)
+from examples.attention.maps import AttentionMaps, draw_heads, draw_summaries, force_maps, split_words
 from tests.support.toy import random_model
 
 SOURCE, TARGET = "alpha beta gamma delta house.", "one two"

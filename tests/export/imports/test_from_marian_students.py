@@ -25,16 +25,7 @@ from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.search.options import SearchOptions
 from tests.support.comparisons import targets
 from tests.support.marian import EOS_ID, make_texts
-from tests.support.marian_student import (
-    BIN_FILE,
-    FLOAT,
-    QUANTIZED,
-    Entry,
-    Student,
-    encode,
-    join_entries,
-    write_student,
-)
+from tests.support.marian_student import BIN_FILE, FLOAT, QUANTIZED, Entry, Student, encode, join_entries, write_student
 from tests.support.search_reference import search
 
 LIMIT = 20

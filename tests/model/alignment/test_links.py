@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.model.alignment.links import (
-    ReferenceLinks,
-    alignment_quality,
-    check_links,
-    format_links,
-    parse_links,
-)
+from dragoman.model.alignment.links import ReferenceLinks, alignment_quality, check_links, format_links, parse_links
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 99), st.integers(0, 99)))
 

@@ -21,14 +21,7 @@ from dragoman.serve.sandbox.template import MAX_CALLS_PER_WORKER
 from dragoman.serve.sandbox.worker import MAX_KEPT_BYTES, MAX_SMALL_INPUT_BYTES, Refusal
 from tests.support.live import eventually
 from tests.support.processes import children
-from tests.support.sandboxes import (
-    add_parsers,
-    is_running,
-    make_pipe,
-    open_sandbox,
-    read_private_bytes,
-    template_of,
-)
+from tests.support.sandboxes import add_parsers, is_running, make_pipe, open_sandbox, read_private_bytes, template_of
 
 pytestmark = pytest.mark.anyio
 LIMITS = Limits(memory_bytes=64 * MEBIBYTE, cpu_seconds=60, wall_seconds=600.0, output_bytes=64 * MEBIBYTE)

@@ -24,14 +24,7 @@ from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.response import TranslationResponse
 from dragoman.serve.translation.search_plan import SearchPlan
 from tests.support.fakes import ENDLESS_ID, EOS_ID, POISON_ID, translate
-from tests.support.translators import (
-    LONG,
-    LONG_IDS,
-    MAX_TARGET_TOKENS,
-    NumberTokenizer,
-    TranslatorBench,
-    expected_text,
-)
+from tests.support.translators import LONG, LONG_IDS, MAX_TARGET_TOKENS, NumberTokenizer, TranslatorBench, expected_text
 
 pytestmark = pytest.mark.anyio
 POISON = f"{POISON_ID} {ENDLESS_ID}"

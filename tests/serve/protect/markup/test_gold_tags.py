@@ -4,7 +4,7 @@ The translation is the one in the file, forced on the model, so that the right p
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from itertools import permutations
 from pathlib import Path
@@ -20,7 +20,7 @@ from dragoman.model.tokenizer.tokenizer import BOS_ID, Tokenizer
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.protect.alignment import Alignment, align_tokens
 from dragoman.serve.protect.markup.elements import MarkupOptions
-from tests.support.markup import Translate, translate_markup, whole
+from tests.support.markup import Translate, tag_f1, translate_markup, whole
 from tests.support.paths import ROOT
 
 BUNDLE = ROOT / "bundles" / "multi30k"
@@ -65,31 +65,9 @@ def align(source: str, target: str, attention: NDArray[np.float32]) -> Alignment
     return align_tokens(source, offsets[0], target, offsets[1], attention)
 
 
-def enclosed_words(text: str) -> set[tuple[str, int]]:
-    """Returns the names of elements, each with the place of a word inside."""
-    found, opened, place = set[tuple[str, int]](), list[str](), 0
-    for part in re.finditer(r"<(/?)([a-z])>|[^\W_]+", text):
-        if part[2] is None:
-            found |= {(name, place) for name in opened}
-            place += 1
-        elif part[1]:
-            opened.remove(part[2])
-        else:
-            opened.append(part[2])
-    return found
-
-
 def forced(target: str, alignment: Alignment) -> Translate:
     """Returns a translation that does not depend on the text."""
     return lambda _: (target, alignment)
-
-
-def score(pairs: Sequence[tuple[str, str]]) -> tuple[float, float]:
-    """Returns F1 over the words inside of elements, and the share of equal texts, of translations and references."""
-    found = [(enclosed_words(translated), enclosed_words(reference)) for translated, reference in pairs]
-    common = sum(len(ours & theirs) for ours, theirs in found)
-    total = sum(len(ours) + len(theirs) for ours, theirs in found)
-    return 2 * common / total, float(np.mean([translated == reference for translated, reference in pairs]))
 
 
 def test_tags_of_sentences_in_four_languages_enclose_the_right_words() -> None:
@@ -100,7 +78,7 @@ def test_tags_of_sentences_in_four_languages_enclose_the_right_words() -> None:
         maps = force((source_language, target_language), plain, target)
         alignment = align(plain, target, np.mean([maps[head.layer, head.head] for head in heads], axis=0))
         pairs.append((translate_markup(source, HTML, forced(target, alignment), whole), reference))
-    f1, equal = score(pairs)
+    f1, equal = tag_f1(pairs)
     print(f"four languages: tag-span F1 {f1:.4f}, equal {equal:.4f}, {len(pairs)} sentences")
     assert f1 >= 0.95
     assert equal >= 0.70

@@ -12,30 +12,13 @@ from dragoman.model.demo.text import Text
 from dragoman.model.demo.variants import tagged
 from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.protect.markup.elements import MarkupOptions
-from tests.support.markup import translate_markup, whole
+from tests.support.markup import tag_f1, translate_markup, whole
 
 if TYPE_CHECKING:
     pass
 
 SENTENCES = 400
 HTML = MarkupOptions("html")
-
-
-def enclosed_words(text: str) -> set[int]:
-    """Returns the places of the words inside of the first element."""
-    before, _, rest = text.partition("<b>")
-    inside, _, _ = rest.partition("</b>")
-    words = re.compile(r"[^\W_]+")
-    first = len(words.findall(before))
-    return set(range(first, first + len(words.findall(inside))))
-
-
-def span_f1(pairs: list[tuple[str, str]]) -> tuple[float, float]:
-    """Returns F1 over the words inside of elements, and the share of equal texts, of translations and references."""
-    found = [(enclosed_words(translated), enclosed_words(reference)) for translated, reference in pairs]
-    common = sum(len(ours & theirs) for ours, theirs in found)
-    total = sum(len(ours) + len(theirs) for ours, theirs in found)
-    return 2 * common / total, float(np.mean([translated == reference for translated, reference in pairs]))
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
@@ -64,7 +47,7 @@ def test_elements_of_the_demo_grammar_enclose_the_right_words(noise: float, min_
         variant = tagged(text, random)
         if variant is not None:
             pairs.append((place(text, variant[0], noise, noises), variant[1]))
-    f1, equal = span_f1(pairs)
+    f1, equal = tag_f1(pairs)
     print(f"noise {noise}: tag-span F1 {f1:.4f}, equal {equal:.4f}")
     assert f1 >= min_f1
     assert equal >= min_equal
