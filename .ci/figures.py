@@ -73,7 +73,7 @@ def read_sources() -> list[SourceFile]:
 def group(sources: Sequence[SourceFile], levels: int) -> dict[str, list[SourceFile]]:
     """Returns the sources by folder, with at most `levels` levels."""
     names = {source.path: "/".join(source.folder.split("/")[:levels]) for source in sources}
-    return {name: [each for each in sources if names[each.path] == name] for name in sorted({*names.values()})}
+    return {name: [source for source in sources if names[source.path] == name] for name in sorted({*names.values()})}
 
 
 def measure_size(sources: Sequence[SourceFile]) -> Figures:
@@ -93,10 +93,10 @@ def measure_size(sources: Sequence[SourceFile]) -> Figures:
 def measure_prose(sources: Sequence[SourceFile]) -> Figures:
     """Returns what share of the lines is docstrings, and what share holds a comment, also behind code."""
     kinds = (ast.Module, ast.ClassDef, *FUNCTIONS)
-    nodes = [node for each in sources for node in ast.walk(each.tree) if isinstance(node, kinds)]
+    nodes = [node for source in sources for node in ast.walk(source.tree) if isinstance(node, kinds)]
     strings = [node.body[0] for node in nodes if ast.get_docstring(node) is not None]
     readers = [io.StringIO(source.text).readline for source in sources]
-    comments = sum(token.type == tokenize.COMMENT for each in readers for token in tokenize.generate_tokens(each))
+    comments = sum(token.type == tokenize.COMMENT for reader in readers for token in tokenize.generate_tokens(reader))
     docstrings = sum((node.end_lineno or 0) - node.lineno + 1 for node in strings)
     lines = sum(source.text.count("\n") for source in sources)
     shares = {"docstring percent": docstrings / lines, "comment percent": comments / lines}
@@ -130,9 +130,11 @@ def find_imports(code: Sequence[SourceFile]) -> tuple[Graph, Graph]:
     }
     for name, room, source in zip(names, rooms, code, strict=True):
         imported = [candidates for node in ast.walk(source.tree) for candidates in _candidates(node, source.path)]
-        found = {next((each for each in candidates if each in folder_of), name) for candidates in imported}
+        found = {
+            next((candidate for candidate in candidates if candidate in folder_of), name) for candidates in imported
+        }
         modules[name] = found - {name}
-        folders.setdefault(room, set()).update({folder_of[each] for each in found} - {room})
+        folders.setdefault(room, set()).update({folder_of[result] for result in found} - {room})
     return folders, modules
 
 
@@ -250,7 +252,7 @@ def trace_request(handler: str, queue: str) -> dict[str, list[Entry]]:
         raise SystemExit("\n".join([f"expected {handler} and then {queue}, got:", *dict.fromkeys(functions)]))
     parts = {"to the queue": entries[:queued], "handler to queue": entries[functions.index(handler) : queued]}
     parts["hand-offs"] = [entry for entry in parts["handler to queue"] if entry.hands_on]
-    threads = {f"thread {name}": [each for each in entries if each.thread == name] for name, *_ in entries}
+    threads = {f"thread {name}": [entry for entry in entries if entry.thread == name] for name, *_ in entries}
     return {**parts, "to the response": entries, **threads}
 
 
@@ -284,7 +286,7 @@ def _succeeds(port: int, method: str, path: str, body: str | None = None) -> boo
 def measure_path(entries: Sequence[Entry]) -> Figures:
     """Returns counts of files, functions, calls and hand-offs, and the functions with their files in order."""
     named = list(dict.fromkeys(f"{entry.file}: {entry.function}" for entry in entries))
-    files = {each.file for each in entries}
+    files = {entry.file for entry in entries}
     hand_offs = sum(entry.hands_on for entry in entries)
     return {
         "files": len(files),
@@ -299,7 +301,7 @@ def print_table(title: str, rows: Figures) -> None:
     """Prints aligned columns with one row per name, without the lists of names."""
     columns = [name for name, value in next(iter(rows.values()), {}).items() if name != "named"]
     cells = [[title, *(columns or ["none"])]]
-    cells += [[name, *(f"{row[each]:,}" for each in columns)] for name, row in rows.items()]
+    cells += [[name, *(f"{row[column]:,}" for column in columns)] for name, row in rows.items()]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join([name.ljust(widths[0]), *map(str.rjust, values, widths[1:])]) for name, *values in cells)
     print(*lines, "", sep="\n")
@@ -310,8 +312,12 @@ def take_figures(handler: str, queue: str) -> dict[str, Figures]:
     sources = read_sources()
     code = [source for source in sources if not source.path.startswith(("tests/", ".ci/"))]
     written = [source for source in code if "_pb2" not in source.path]
-    totals = {"code": code, "code without generated": written, "tests": [each for each in sources if each not in code]}
-    lengths = {each.path: each.text.count("\n") for each in sources}
+    totals = {
+        "code": code,
+        "code without generated": written,
+        "tests": [source for source in sources if source not in code],
+    }
+    lengths = {source.path: source.text.count("\n") for source in sources}
     imports = dict(zip(("folders", "modules"), find_imports(code), strict=True))
     return {
         "folders": {name: measure_size(part) for name, part in group(sources, 2).items()},
@@ -337,7 +343,7 @@ def main() -> None:
         print_table(title, rows)
         for name, row in rows.items():
             if row.get("named") and (options.verbose or name in ALWAYS_LISTED):
-                print(f"{title}, {name}:", *(f"{n:4}  {each}" for n, each in enumerate(row["named"], 1)), "", sep="\n")
+                print(f"{title}, {name}:", *(f"{n:4}  {item}" for n, item in enumerate(row["named"], 1)), "", sep="\n")
     print(json.dumps(figures))
 
 

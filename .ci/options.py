@@ -41,10 +41,10 @@ def files() -> Iterator[tuple[Path, str]]:
 
 def bounds(field: FieldInfo) -> tuple[float, float, bool]:
     """Returns lower bound, upper bound, and whether the lower one is excluded; infinite without a limit."""
-    inner = [each for part in get_args(field.annotation) for each in getattr(part, "__metadata__", ())]
+    inner = [item for part in get_args(field.annotation) for item in getattr(part, "__metadata__", ())]
     limits: dict[str, Any] = {}
-    for each in (*field.metadata, *(limit for other in inner for limit in other.metadata)):
-        limits |= {name: getattr(each, name) for name in ("ge", "gt", "le", "lt") if hasattr(each, name)}
+    for item in (*field.metadata, *(limit for other in inner for limit in other.metadata)):
+        limits |= {name: getattr(item, name) for name in ("ge", "gt", "le", "lt") if hasattr(item, name)}
     low = limits.get("ge", limits.get("gt", -math.inf))
     high = limits["lt"] - 1 if "lt" in limits else limits.get("le", math.inf)
     return low, high, "gt" in limits
@@ -62,7 +62,7 @@ def spelled(value: Any) -> str:
 def kind_of(field: FieldInfo) -> Any:
     """Returns the type of an option without None."""
     kind: Any = field.annotation
-    others = [each for each in get_args(kind) if each is not NoneType]
+    others = [argument for argument in get_args(kind) if argument is not NoneType]
     if get_origin(kind) not in (tuple, Literal) and others:
         kind = others[0]
     return getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
@@ -75,7 +75,7 @@ def range_of(field: FieldInfo) -> str:
     if high < math.inf:
         return f"{'above ' if above else ''}{spelled(low)}{',' if above else ''} to {spelled(high)}"
     if get_origin(kind) is Literal:
-        return " or ".join(f"`{each}`" for each in get_args(kind))
+        return " or ".join(f"`{argument}`" for argument in get_args(kind))
     return "`true`, `false`" if kind is bool else ""
 
 

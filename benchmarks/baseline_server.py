@@ -85,7 +85,7 @@ class Batcher:
         loop, translate = asyncio.get_running_loop(), self._translator.translate
         while True:
             # A future that is done was canceled by its client.
-            batch = [each for each in await self._collect() if not each[1].done()]
+            batch = [item for item in await self._collect() if not item[1].done()]
             if not batch:
                 continue
             sentences, futures = zip(*batch, strict=True)

@@ -54,8 +54,8 @@ def detect(data: str, part: str, texts: Sequence[tuple[str, str]], candidates: S
     started_seconds = time.perf_counter()
     found = [detect_language(text, candidates) for _, text in texts]
     seconds = time.perf_counter() - started_seconds
-    correct = sum(bool(each) and each[0][0] == code for each, (code, _) in zip(found, texts, strict=True))
-    unknown = sum(not each for each in found)
+    correct = sum(bool(result) and result[0][0] == code for result, (code, _) in zip(found, texts, strict=True))
+    unknown = sum(not result for result in found)
     count = len(texts)
     return Outcome(data, part, len(candidates), count, correct / count, unknown / count, 1e6 * seconds / count)
 

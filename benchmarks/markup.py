@@ -37,7 +37,7 @@ def milliseconds_per_kb(texts: Sequence[str]) -> float:
     for _ in range(_ROUNDS):
         started_seconds = time.perf_counter()
         for text in texts:
-            document = read_document(text, options, lambda blocks: [[(0, len(each))] for each in blocks])
+            document = read_document(text, options, lambda blocks: [[(0, len(block))] for block in blocks])
             for sentence in document.sentences:
                 words = sentence.text.split(" ")
                 edges = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
@@ -57,8 +57,8 @@ async def count_changed(bundle: Path, texts: Sequence[str], languages: tuple[str
     changed = 0
     async with open_service(bundle) as dispatcher:
         for text in texts:
-            responses = [await translate(dispatcher, [text], languages, format=each) for each in ("text", "html")]
-            plain, html = (each.translations[0] for each in responses)
+            responses = [await translate(dispatcher, [text], languages, format=name) for name in ("text", "html")]
+            plain, html = (response.translations[0] for response in responses)
             changed += (plain.text, plain.score) != (html.text, html.score)
     return changed
 

@@ -132,22 +132,24 @@ class OfflinePlan(ModelsPlan):
             with TemporaryDirectory(prefix="dragoman-") as workshop:
                 systems = measure_systems(self, model, sentences, Path(workshop))
             report.tables.extend(self._tables(model, sentences, systems))
-            report.details[model.name] = {str(each.system): each.details() for each in systems}
+            report.details[model.name] = {str(system.system): system.details() for system in systems}
         return report
 
     def _tables(
         self, model: ComparedModel, sentences: Sequence[SourceSentence], systems: Sequence["Measured"]
     ) -> list[Table]:
         alone = min(self.alone, len(sentences))
-        columns = {str(each.system): figures_of(each, len(sentences), alone) for each in systems}
+        columns = {str(system.system): figures_of(system, len(sentences), alone) for system in systems}
         if model.trained:
             references, decode = self.corpus().targets, model.exportable.tokenizer.decode
-            for each in systems:
-                for search, targets in each.targets.items():
-                    columns[str(each.system)][0][f"{search}, BLEU"] = score(list(map(decode, targets)), references).bleu
-            for each, reference in references_of(systems):
-                columns[str(each.system)][0] |= same_of(each, reference)
-        tables = tables_of([each.system for each in systems], columns, model.name)
+            for system in systems:
+                for search, targets in system.targets.items():
+                    columns[str(system.system)][0][f"{search}, BLEU"] = score(
+                        list(map(decode, targets)), references
+                    ).bleu
+            for item, reference in references_of(systems):
+                columns[str(item.system)][0] |= same_of(item, reference)
+        tables = tables_of([system.system for system in systems], columns, model.name)
         heading = f"**{model.name}**: {model.describe()}. {len(sentences):,} sentences, {alone:,} of them alone."
         tables[0] = replace(tables[0], text=heading)
         tables[-1] = replace(tables[-1], notes=notes_of(systems))
@@ -186,7 +188,7 @@ class Measured:
         launch = self.launch(self.plan.threads, 1, tasks)
         tried = play([launch], self.plan.trials if len(sizes) > 1 else 1, f"{model.name}, {system}")[launch.name]
         for (search, size), name in names.items():
-            speeds = [each.measurements[name].tokens_per_second for each in tried]
+            speeds = [repetition.measurements[name].tokens_per_second for repetition in tried]
             self.trials.setdefault(search, {})[size] = speeds
         self.targets = {search: json.loads(output.read_bytes()) for search, output in outputs.items()}
 
@@ -215,7 +217,7 @@ class Measured:
 
     def alone_seconds(self, search: str, threads: int) -> list[float]:
         """Returns the time of all single sentences, one figure per round."""
-        return [each.measurements[search].seconds for each in self.alone[threads]]
+        return [item.measurements[search].seconds for item in self.alone[threads]]
 
     def best_threads(self, search: str) -> int:
         """Returns the fastest number of threads for one sentence at a time."""
@@ -223,7 +225,7 @@ class Measured:
 
     def details(self) -> dict[str, Any]:
         """Returns the figures that no table has."""
-        alone = {search: {str(each): self.alone_seconds(search, each) for each in self.alone} for search in SEARCHES}
+        alone = {search: {str(item): self.alone_seconds(search, item) for item in self.alone} for search in SEARCHES}
         return {"trials_tokens_per_second": self.trials, "alone_seconds_by_threads": alone}
 
 
@@ -232,22 +234,22 @@ def measure_systems(
 ) -> list[Measured]:
     """Measures all systems of a model, with their files in a folder."""
     write_sentences(workshop / SENTENCES, sentences)
-    systems = [Measured(each, plan, workshop) for each in plan.systems]
-    for each in systems:
-        each.try_sizes(model)
+    systems = [Measured(system, plan, workshop) for system in plan.systems]
+    for system in systems:
+        system.try_sizes(model)
     together, alone = [], []
-    for each in systems:
-        tasks = {search: each.task(search, each.best_size(search)) for search in SEARCHES}
-        together.append((each, each.launch(plan.threads, 1, tasks)))
+    for system in systems:
+        tasks = {search: system.task(search, system.best_size(search)) for search in SEARCHES}
+        together.append((system, system.launch(plan.threads, 1, tasks)))
         # A single sentence is one batch, in any size.
-        tasks = {search: each.task(search, plan.sizes(each.system)[0], alone=plan.alone) for search in SEARCHES}
-        alone += [(each, threads, each.launch(1, threads, tasks)) for threads in dict.fromkeys(plan.alone_threads)]
+        tasks = {search: system.task(search, plan.sizes(system.system)[0], alone=plan.alone) for search in SEARCHES}
+        alone += [(system, threads, system.launch(1, threads, tasks)) for threads in dict.fromkeys(plan.alone_threads)]
     rounds = play([launch for _, launch in together], plan.rounds, f"{model.name}, together")
-    for each, launch in together:
-        each.together = rounds[launch.name]
+    for item, launch in together:
+        item.together = rounds[launch.name]
     rounds = play([launch for *_, launch in alone], plan.rounds, f"{model.name}, alone")
-    for each, threads, launch in alone:
-        each.alone[threads] = rounds[launch.name]
+    for item, threads, launch in alone:
+        item.alone[threads] = rounds[launch.name]
     return systems
 
 
@@ -260,7 +262,9 @@ def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
         for search, measurement in together.measurements.items():
             figures[f"{search}, tokens/s"] = measurement.tokens_per_second
             figures[f"{search}, sentences/s"] = sentences / measurement.seconds
-        figures |= {f"{search}, alone, ms": 1e3 * each[number] / alone for search, each in alone_seconds.items()}
+        figures |= {
+            f"{search}, alone, ms": 1e3 * duration[number] / alone for search, duration in alone_seconds.items()
+        }
         found.append({**figures, MEMORY: together.peak_bytes / 1e6, "load, ms": 1e3 * together.load_seconds})
     found[0]["files, MB"] = measured.size_bytes / 1e6
     return found
@@ -269,12 +273,12 @@ def figures_of(measured: Measured, sentences: int, alone: int) -> list[Figures]:
 def references_of(systems: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
     """Returns pairs of a system and the reference that its translations are compared with."""
     ranked = sorted(
-        (each for each in systems if each.system.maker in REFERENCES and not each.system.eight_bits),
-        key=lambda each: REFERENCES.index(each.system.maker),
+        (system for system in systems if system.system.maker in REFERENCES and not system.system.eight_bits),
+        key=lambda system: REFERENCES.index(system.system.maker),
     )
-    references = {each.system.precision: each for each in reversed(ranked)}
-    pairs = [(each, references.get(each.system.precision)) for each in systems]
-    return [(each, reference) for each, reference in pairs if reference not in (None, each)]
+    references = {item.system.precision: item for item in reversed(ranked)}
+    pairs = [(system, references.get(system.system.precision)) for system in systems]
+    return [(pair, reference) for pair, reference in pairs if reference not in (None, pair)]
 
 
 def same_of(measured: Measured, reference: Measured) -> Figures:
@@ -288,13 +292,17 @@ def same_of(measured: Measured, reference: Measured) -> Figures:
 def tables_of(systems: Sequence[OfflineSystem], columns: Columns, name: str) -> list[Table]:
     """Returns a table per `dragoman`, with the others of its precision, or of another if they lack it."""
     tables = []
-    baselines = [each for each in systems if each.maker != "dragoman"]
-    for leader in [each for each in systems if each.maker == "dragoman"] or systems[:1]:
-        having = {each.maker for each in baselines if each.eight_bits == leader.eight_bits}
-        shown = [each for each in baselines if each.eight_bits == leader.eight_bits or each.maker not in having]
-        rows = {row for each in columns[str(leader)] for row in each}
+    baselines = [system for system in systems if system.maker != "dragoman"]
+    for leader in [system for system in systems if system.maker == "dragoman"] or systems[:1]:
+        having = {baseline.maker for baseline in baselines if baseline.eight_bits == leader.eight_bits}
+        shown = [
+            baseline
+            for baseline in baselines
+            if baseline.eight_bits == leader.eight_bits or baseline.maker not in having
+        ]
+        rows = {row for column in columns[str(leader)] for row in column}
         chosen = {
-            column: [{row: figure for row, figure in each.items() if row in rows} for each in columns[column]]
+            column: [{row: figure for row, figure in item.items() if row in rows} for item in columns[column]]
             for column in map(str, [leader, *shown])
         }
         tables.append(Table(name, chosen, str(leader), COMPARED))
@@ -303,8 +311,8 @@ def tables_of(systems: Sequence[OfflineSystem], columns: Columns, name: str) -> 
 
 def notes_of(systems: Sequence[Measured]) -> list[str]:
     """Returns the chosen sizes and threads."""
-    sizes = [f"{each.system} {search} {each.best_size(search)}" for each in systems for search in SEARCHES]
-    threads = [f"{each.system} {search} {each.best_threads(search)}" for each in systems for search in SEARCHES]
+    sizes = [f"{system.system} {search} {system.best_size(search)}" for system in systems for search in SEARCHES]
+    threads = [f"{system.system} {search} {system.best_threads(search)}" for system in systems for search in SEARCHES]
     return [
         f"Batches, or rows of each engine: {', '.join(sizes)}.",
         f"Threads for one sentence at a time: {', '.join(threads)}.",

@@ -139,7 +139,7 @@ class OnlinePlan(ServersPlan):
             return model, corpus, None
         model, lengths = random_model(self.random, self.vocabulary_size), lengths_of(corpus, None)
         drawn = model.checked(draw_sentences(RANDOM_SEED, lengths, self.vocabulary_size, EOS_ID))
-        texts = [model.exportable.tokenizer.decode(each.source_ids[:-1]) for each in drawn]
+        texts = [model.exportable.tokenizer.decode(item.source_ids[:-1]) for item in drawn]
         made_up = Corpus(RANDOM_DIRECTION.source, RANDOM_DIRECTION.target, texts, texts)
         return model, made_up, round(sum(target for _, target in lengths) / len(lengths))
 
@@ -215,7 +215,7 @@ class Comparison:
         tables[0].notes.insert(0, f"Settings: {', '.join(f'{system} {setting}' for system, setting in best.items())}.")
         details = {
             "bound_seconds": bound_seconds,
-            "tried": {system: {str(each): rate for each, rate in rates.items()} for system, rates in tried.items()},
+            "tried": {system: {str(item): rate for item, rate in rates.items()} for system, rates in tried.items()},
             "capacities": {system: list(map(asdict, results)) for system, results in found.items()},
         }
         return tables, details
@@ -226,7 +226,9 @@ class Comparison:
         if len(settings) == 1:
             return {settings[0]: 0.0}
         seconds = self.plan.trial_seconds
-        return {each: (await self._closed(system, each, seconds, USERS)).requests_per_second for each in settings}
+        return {
+            setting: (await self._closed(system, setting, seconds, USERS)).requests_per_second for setting in settings
+        }
 
     async def _alone(self, system: str, setting: Setting) -> float:
         """Returns the median latency of single requests, in seconds."""
@@ -310,10 +312,10 @@ def tables_of(
     curves: dict[str, list[Figures]] = {}
     notes, shares = [], [f"{share:g}" for share in CURVE_SHARES]
     for system, results in found.items():
-        goodput[system] = [{GOODPUT: each.capacity_per_second or 0.0} for each in results]
+        goodput[system] = [{GOODPUT: result.capacity_per_second or 0.0} for result in results]
         goodput[system][0] = {"alone, p50, ms": 1000 * alone[system], **goodput[system][0]}
         points = zip(shares, results[0].curve, strict=False)
-        curves[system] = [{share: each.goodput_per_second for share, each in points if each.void is None}]
+        curves[system] = [{share: point.goodput_per_second for share, point in points if point.void is None}]
         notes += [
             f"{system}, round {number}: VOID: all higher rates are void: {result.void}"
             for number, result in enumerate(results, start=1)

@@ -56,18 +56,18 @@ def main() -> None:
     texts = [with_placeholders(text, random_numbers) for text in plain]
     found, without = asyncio.run(translate_twice(options.bundle, texts, plain, corpus.languages))
     kept = [
-        Counter(_FOUND.findall(text)) == Counter(_FOUND.findall(each.text))
-        for text, each in zip(texts, found, strict=True)
+        Counter(_FOUND.findall(text)) == Counter(_FOUND.findall(result.text))
+        for text, result in zip(texts, found, strict=True)
     ]
-    ways = Counter(repair.way.value for each in found for repair in each.repairs or ())
+    ways = Counter(repair.way.value for result in found for repair in result.repairs or ())
     figures = {
         "texts": len(texts),
         "placeholders": sum(len(_FOUND.findall(text)) for text in texts),
         "all_kept": sum(kept),
         **ways,
-        "bleu_plain": sacrebleu.corpus_bleu([each.text for each in without], [references]).score,
+        "bleu_plain": sacrebleu.corpus_bleu([item.text for item in without], [references]).score,
         "bleu_placeholders_removed": sacrebleu.corpus_bleu(
-            [without_placeholders(each.text) for each in found], [references]
+            [without_placeholders(result.text) for result in found], [references]
         ).score,
     }
     show([figures], {"bleu_plain": "{:.2f}", "bleu_placeholders_removed": "{:.2f}"})

@@ -66,7 +66,8 @@ class ProfilePlan(BenchmarkPlan):
         columns = {f"{rows} row{'' if rows == '1' else 's'}": rounds for rows, rounds in found.items()}
         names = next(iter(columns.values()))[0]
         tables = [
-            Table(name, {rows: [each[name] for each in rounds] for rows, rounds in columns.items()}) for name in names
+            Table(name, {rows: [repetition[name] for repetition in rounds] for rows, rounds in columns.items()})
+            for name in names
         ]
         return Report(tables, f"threads of the engine: {self.threads}")
 
@@ -76,7 +77,7 @@ def phase_figures(phases: Phases) -> dict[str, Figures]:
     seconds = {name: getattr(phases, name) for name in ("encode", "step", "search", "rest")}
     whole = sum(seconds.values())
     return {
-        "phase, us per step": {name: 1e6 * each / phases.steps for name, each in seconds.items()},
-        "phase, % of the time": {name: 100 * each / whole for name, each in seconds.items()},
+        "phase, us per step": {name: 1e6 * duration / phases.steps for name, duration in seconds.items()},
+        "phase, % of the time": {name: 100 * duration / whole for name, duration in seconds.items()},
         "load": {"rows per step": phases.rows / phases.steps},
     }

@@ -129,12 +129,12 @@ def measure_busy(layout: Layout, plan: ReplicasPlan, sentences: ServedSentences)
     """Starts replicas, keeps them busy, and returns their figures."""
     command = command_of(plan.bundle, layout.engines, layout.slots)
     started_seconds = time.monotonic()
-    with serving(command, plan.server_cpus, layout.replicas) as each:
+    with serving(command, plan.server_cpus, layout.replicas) as processes:
         ready_seconds = time.monotonic() - started_seconds
-        replicas = balanced_by_clients(each)
+        replicas = balanced_by_clients(processes)
         # Before a client has connected to all replicas, one may have to refuse requests meant for others.
         targets = replace(replicas.targets, retries=True)
-        figures = BusyClients(plan, sentences, targets, each).measure_busy("grpc")
+        figures = BusyClients(plan, sentences, targets, processes).measure_busy("grpc")
     return {
         **layout.figures,
         **figures,

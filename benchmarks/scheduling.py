@@ -125,10 +125,10 @@ class ScheduledModel:
                 engines.translate([SequenceSpec(next(sources), options) for _ in range(half)])
                 for _ in range(self.plan.bursts)
             ]
-        first = [1e3 * max(each.first_token_seconds - each.submitted_seconds for each in burst) for burst in bursts]
+        first = [1e3 * max(item.first_token_seconds - item.submitted_seconds for item in burst) for burst in bursts]
         return {
             "burst has its first tokens after, ms": statistics.median(first),
-            "burst has its last tokens after, ms": statistics.median(max(map(_latency_ms, each)) for each in bursts),
+            "burst has its last tokens after, ms": statistics.median(max(map(_latency_ms, burst)) for burst in bursts),
             ALL_AT_ONCE: sum(len(sequence.best.target_ids) for sequence in ended) / took,
         }
 

@@ -101,7 +101,11 @@ def read_sentences(bundle: Bundle, data: str | None) -> ServedSentences:
     if data is None:
         languages = (bundle.golden[0].source_language, bundle.golden[0].target_language)
         direction = find_direction(manifest, languages)
-        texts = [each.source for each in bundle.golden if (each.source_language, each.target_language) == languages]
+        texts = [
+            sentence.source
+            for sentence in bundle.golden
+            if (sentence.source_language, sentence.target_language) == languages
+        ]
     else:
         corpus = read_corpus(data, "test")
         direction, texts = find_direction(manifest, corpus.languages), corpus.sources
@@ -184,15 +188,15 @@ class BusyClients:
         rate = plan.clients * SENTENCES_OF_A_CLIENT / MAX_SECONDS
         phase = ConstantPhase(rate=rate, duration_seconds=MAX_SECONDS)
         scenario = Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,))
-        requests = draw_plan(scenario, [each.text for each in self.sentences.sentences], SEED)
+        requests = draw_plan(scenario, [sentence.text for sentence in self.sentences.sentences], SEED)
         async with AsyncExitStack() as stack:
-            metrics = [await stack.enter_async_context(MetricsReader.open(each.targets)) for each in self.servers]
+            metrics = [await stack.enter_async_context(MetricsReader.open(server.targets)) for server in self.servers]
             generators = await stack.enter_async_context(
                 Generators.run(plan.processes, self.targets, {interface}, plan.generator_cpus)
             )
 
             async def read() -> None:
-                read = await asyncio.gather(*(each.read(STATE_TIMEOUT_SECONDS) for each in metrics))
+                read = await asyncio.gather(*(metric.read(STATE_TIMEOUT_SECONDS) for metric in metrics))
                 states = [state for state in read if state is not None]
                 if len(states) < len(read):
                     raise BenchmarkError("/metrics: expected the server's metrics, got none")

@@ -67,7 +67,7 @@ class ServicePlan(BusyPlan):
         bundle = Bundle.open(self.bundle)
         manifest, engines = bundle.manifest, len(set(self.server_cpus))
         sentences = read_sentences(bundle, self.data)
-        short = [each for each in sentences.sentences if len(each.text.split()) <= self.words]
+        short = [sentence for sentence in sentences.sentences if len(sentence.text.split()) <= self.words]
         if not short:
             raise CorpusError(f"words: {self.words}: expected more words or other data: no sentence is as short")
         with running_on(self.generator_cpus):
@@ -170,10 +170,10 @@ def measure_lone(
             for index, sentence in enumerate(sentences)
         ]
         for name in clients:
-            milliseconds = np.array([each[name] for each in taken])
+            milliseconds = np.array([item[name] for item in taken])
             figures = {"a sentence, ms": float(np.median(milliseconds))}
             if name != ENGINE:
-                over = np.percentile(milliseconds - [each[ENGINE] for each in taken], (50, 25, 75)).tolist()
+                over = np.percentile(milliseconds - [item[ENGINE] for item in taken], (50, 25, 75)).tolist()
                 figures |= dict(zip(("over the engine, ms", "- lower quartile", "- upper quartile"), over, strict=True))
             found[name].append(figures)
     return found

@@ -115,7 +115,7 @@ def _is_term(word: str, occurrences: int) -> bool:
 
 def _best_forms(found: Iterable[tuple[float, str]]) -> tuple[str, ...]:
     best, *others = sorted(found, reverse=True)
-    forms = [best, *(each for each in others if each[0] >= _MIN_SHARE * best[0])]
+    forms = [best, *(other for other in others if other[0] >= _MIN_SHARE * best[0])]
     return tuple(word for _, word in forms[:_MAX_FORMS])
 
 
@@ -147,13 +147,14 @@ def _has(text: str, form: str) -> bool:
 def given_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
     """Returns the sentences whose reference contains a form of a term, with these terms and only this form of each."""
     given = list[Sentence]()
-    for each in sentences:
+    for sentence in sentences:
         forms = [
-            (entry, next((form for form in entry.targets if _has(each.reference, form)), "")) for entry in each.terms
+            (entry, next((form for form in entry.targets if _has(sentence.reference, form)), ""))
+            for entry in sentence.terms
         ]
         terms = tuple(Entry(entry.source, (form,)) for entry, form in forms if form)
         if terms:
-            given.append(Sentence(each.text, each.reference, terms))
+            given.append(Sentence(sentence.text, sentence.reference, terms))
     return given
 
 
@@ -162,15 +163,18 @@ async def ask(
 ) -> Outcome:
     """Returns what one way gives."""
     translations, seconds, ways = list[str](), list[float](), Counter[str]()
-    for each in sentences:
-        text, terms = each.replaced if way == "replaced" else each.text, each.terms if way == "terms" else ()
+    for sentence in sentences:
+        text, terms = (
+            sentence.replaced if way == "replaced" else sentence.text,
+            sentence.terms if way == "terms" else (),
+        )
         response = await translate(dispatcher, [text], direction, terms=terms, split_sentences=False)
         translations.append(response.translations[0].text)
         seconds.append(response.timings.total_seconds)
         ways.update(term.way for term in response.translations[0].terms or ())
-    count = sum(len(each.terms) for each in sentences)
-    included = sum(each.count_included(text) for each, text in zip(sentences, translations, strict=True))
-    bleu = sacrebleu.corpus_bleu(translations, [[each.reference for each in sentences]])
+    count = sum(len(sentence.terms) for sentence in sentences)
+    included = sum(sentence.count_included(text) for sentence, text in zip(sentences, translations, strict=True))
+    bleu = sacrebleu.corpus_bleu(translations, [[sentence.reference for sentence in sentences]])
     return Outcome(
         question,
         way,
@@ -180,7 +184,7 @@ async def ask(
         bleu.score,
         1000 * statistics.fmean(seconds),
         1000 * statistics.quantiles(seconds, n=20)[-1],
-        *(ways[each] / max(1, ways.total()) for each in TermWay),
+        *(ways[item] / max(1, ways.total()) for item in TermWay),
     )
 
 
@@ -192,7 +196,7 @@ async def measure(bundle: Path, data: str, folder: Path | None) -> list[Outcome]
         Sentence(text, reference, tuple(dict.fromkeys(match.entry for match in find_terms(text, [index]))))
         for text, reference in zip(validation.sources, validation.targets, strict=True)
     ]
-    sentences = [each for each in all_sentences if each.terms]
+    sentences = [sentence for sentence in all_sentences if sentence.terms]
     questions = {"given": given_sentences(sentences), "dictionary": sentences}
     outcomes = list[Outcome]()
     async with open_service(bundle) as dispatcher:

@@ -79,7 +79,7 @@ class AlignCommand(BaseSettings):
     def _write(self, path: Path, aligned: AlignedModel, corpus: Corpus, head: Head) -> None:
         (links,) = aligned.links(corpus, [head])
         try:
-            path.write_text("".join(f"{format_links(each)}\n" for each in links), encoding="utf-8")
+            path.write_text("".join(f"{format_links(link)}\n" for link in links), encoding="utf-8")
         except OSError as error:
             raise SystemExit(f"dragoman align: {path}: {error.strerror}, expected a writable file") from error
         print(

@@ -55,7 +55,7 @@ class HeadMeasure:
             measured = [np.zeros((self._config.decoder_layers, self._config.heads, 2))]
         means = np.mean(measured, axis=0)  # [layers, H, 2]
         heads = named or (_best_head(means[..., 0] * (1 - means[..., 1])),)
-        coverage, entropy = np.mean([means[each.layer, each.head] for each in heads], axis=0).tolist()
+        coverage, entropy = np.mean([means[head.layer, head.head] for head in heads], axis=0).tolist()
         return heads, HeadQuality(coverage, entropy)
 
 

@@ -56,7 +56,7 @@ class Answer(NamedTuple):
 
     def has_scores_of(self, other: "Answer") -> bool:
         """Returns True if all scores are bitwise equal; False if there is no translation."""
-        bits = [np.array([each.score, *each.token_scores]).tobytes() for each in (self, other)]
+        bits = [np.array([item.score, *item.token_scores]).tobytes() for item in (self, other)]
         return bits[0] == bits[1] and not np.isnan(self.score)
 
 

@@ -154,7 +154,9 @@ class ExportCommand(BaseSettings):
         if exportable.multilingual is not None:
             expected = "none for a multilingual model without --source-language and --target-language"
             raise ImportedModelError(f"sentences: {self.sentences}: expected {expected}")
-        directions = [Direction(source=each.source, target=each.target) for each in exportable.directions]
+        directions = [
+            Direction(source=direction.source, target=direction.target) for direction in exportable.directions
+        ]
         return exportable, [Sample(direction, text) for direction in directions for text in texts if text.strip()]
 
 

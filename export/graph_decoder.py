@@ -65,7 +65,7 @@ class GraphDecoder:
         self, sources: Sequence[tuple[int, ...]], advance: Callable[[int], object] = lambda _: None
     ) -> list[Answer]:
         """Returns greedy translations; calls `advance` with the size of each finished batch."""
-        return [each.answer for each in self.leads(sources, advance=advance)]
+        return [lead.answer for lead in self.leads(sources, advance=advance)]
 
     def leads(
         self,

@@ -118,14 +118,16 @@ def reproduced(bundle: Bundle) -> list[Candidate]:
     directions = directions_of(bundle.manifest)
     decoder = _decoder(bundle)
     kept = []
-    for languages in dict.fromkeys((each.source_language, each.target_language) for each in bundle.golden):
-        own = [each for each in bundle.golden if (each.source_language, each.target_language) == languages]
+    for languages in dict.fromkeys((sentence.source_language, sentence.target_language) for sentence in bundle.golden):
+        own = [
+            sentence for sentence in bundle.golden if (sentence.source_language, sentence.target_language) == languages
+        ]
         direction = directions.find(*languages)
-        found = decoder.leads([each.source_ids for each in own], () if direction is None else direction.start)
+        found = decoder.leads([entry.source_ids for entry in own], () if direction is None else direction.start)
         kept += [
-            Candidate(each, lead.lead)
-            for each, lead in zip(own, found, strict=True)
-            if lead.answer.target_ids == each.target_ids
+            Candidate(entry, lead.lead)
+            for entry, lead in zip(own, found, strict=True)
+            if lead.answer.target_ids == entry.target_ids
         ]
     _check_kept(bundle, kept)
     return kept
@@ -142,9 +144,9 @@ def _decoder(bundle: Bundle) -> "GraphDecoder":
 def _check_kept(bundle: Bundle, kept: Sequence[Candidate]) -> None:
     """Raises RunError if a direction has no golden sentence left."""
     # A multilingual model has golden sentences of a few directions only.
-    for each in bundle.manifest.directions:
-        if not any(candidate.languages == (each.source, each.target) for candidate in kept):
-            raise _lost(bundle, f"{each.source}-{each.target}")
+    for direction in bundle.manifest.directions:
+        if not any(candidate.languages == (direction.source, direction.target) for candidate in kept):
+            raise _lost(bundle, f"{direction.source}-{direction.target}")
     if not kept:
         raise _lost(bundle, "")
 
@@ -186,14 +188,14 @@ def _write_run(exportable: Exportable, samples: Sequence[Sample], folder: Path, 
         for direction in _golden_directions(exportable, samples)
         for translation in translated(exportable, direction, _texts_of(direction, samples))
     ]
-    candidates = [each.candidate for each in translations]
+    candidates = [translation.candidate for translation in translations]
     contents = _Contents(
         exportable,
         options,
         export_model(exportable.model, options.variant, options.precision, options.alignment_heads, folder),
         write_tokenizer(exportable.tokenizer, folder),
         {},
-        confidence_of([each.log_probability for each in translations]),
+        confidence_of([translation.log_probability for translation in translations]),
     )
     if options.precision == "int8":
         _seal(folder, contents, candidates)
@@ -223,10 +225,10 @@ def _write_native(exportable: Exportable, samples: Sequence[Sample], folder: Pat
     contents = _Contents(exportable, options, graphs, write_tokenizer(exportable.tokenizer, folder), {}, None)
     bundle = Bundle(folder, _manifest(folder, contents, {}), ())
     pairs, translations = _translate(bundle, exportable, samples)
-    confidence = confidence_of([each.log_probability for each in translations])
+    confidence = confidence_of([translation.log_probability for translation in translations])
     measure = HeadMeasure(exportable.weights.config, ALIGNED_SENTENCES)
     leads = read_translations(exportable.weights, pairs, measure.add)
-    kept = [each.candidate for each, lead in zip(translations, leads, strict=True) if lead > 0]
+    kept = [translation.candidate for translation, lead in zip(translations, leads, strict=True) if lead > 0]
     _check_kept(bundle, kept)
     if options.alignment_heads:
         return replace(contents, confidence=confidence), kept
@@ -282,10 +284,10 @@ def translated(exportable: Exportable, direction: BundleDirection, texts: Sequen
     found = generate_greedy(exportable.network, [source_ids for _, source_ids in fitting])
     return [
         Translated(
-            Candidate(_golden(exportable, direction, source, each.target_ids), min(each.gaps)),
-            each.score / len(each.gaps),
+            Candidate(_golden(exportable, direction, source, result.target_ids), min(result.gaps)),
+            result.score / len(result.gaps),
         )
-        for source, each in zip(fitting, found, strict=True)
+        for source, result in zip(fitting, found, strict=True)
     ]
 
 
@@ -323,7 +325,7 @@ def confidence_of(log_probabilities: Sequence[float]) -> Confidence | None:
     Raises:
         RunError: if a log-probability is not finite.
     """
-    if not all(isfinite(each) for each in log_probabilities):
+    if not all(isfinite(probability) for probability in log_probabilities):
         raise RunError("a golden sentence gets a log-probability that is not finite: the weights are damaged")
     if len(log_probabilities) == 1:
         return None
@@ -336,7 +338,7 @@ def _golden_directions(exportable: Exportable, samples: Sequence[Sample]) -> Seq
         return exportable.directions
     directions = directions_of(exportable)
     found = (directions.find(sample.direction.source, sample.direction.target) for sample in samples)
-    return list(dict.fromkeys(each for each in found if each is not None))
+    return list(dict.fromkeys(result for result in found if result is not None))
 
 
 def _texts_of(direction: BundleDirection, samples: Sequence[Sample]) -> list[str]:

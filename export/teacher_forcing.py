@@ -121,8 +121,8 @@ class _Layers:
 
     def embed(self, side: str, table: Floats, sentences: Sequence[Sequence[int]]) -> Floats:
         """Returns the input of the first layer for the tokens of all sentences."""
-        token_ids = np.concatenate([np.array(each) for each in sentences])
-        positions = np.concatenate([np.arange(len(each)) for each in sentences])
+        token_ids = np.concatenate([np.array(sentence) for sentence in sentences])
+        positions = np.concatenate([np.arange(len(sentence)) for sentence in sentences])
         vectors = self.parameters[f"{side}_positions.table"][positions]
         embedded: Floats = table[token_ids] * np.float32(self.model.embedding_scale) + vectors
         return self.norm(f"{side}_embedding_norm", embedded) if self.config.norm_embeddings else embedded
@@ -177,7 +177,7 @@ def _by_distance(table: Floats | None, queries: slice, keys: slice) -> Floats | 
     """Returns what a table has for the distance of each query and key of a sentence, [T, S, ...]."""
     if table is None:
         return None
-    query, key = (np.arange(each.stop - each.start) for each in (queries, keys))
+    query, key = (np.arange(item.stop - item.start) for item in (queries, keys))
     return np.asarray(table[key - query[:, None] + len(table) // 2])
 
 
@@ -218,24 +218,24 @@ class _Pass:
         self._layers = _Layers(model)
         self._pairs = pairs
         self._watch = watch
-        self._sources = _slices([len(each.source_ids) for each in pairs])
-        self._read = [(model.bos_id, *each.start, *each.target_ids) for each in pairs]
-        self._targets = _slices([len(each) for each in self._read])
+        self._sources = _slices([len(pair.source_ids) for pair in pairs])
+        self._read = [(model.bos_id, *pair.start, *pair.target_ids) for pair in pairs]
+        self._targets = _slices([len(item) for item in self._read])
 
     def leads(self) -> list[float]:
         """Returns the smallest lead of each pair."""
         states = self._decode(self._encode())
-        wanted = np.concatenate([np.array([*each[1:], self._model.eos_id]) for each in self._read])
+        wanted = np.concatenate([np.array([*item[1:], self._model.eos_id]) for item in self._read])
         leads = self._leads_of_tokens(states, wanted)
         most = self._model.config.max_target_tokens  # no EOS follows a translation that reaches the limit
         return [
-            float(leads[rows][len(each.start) : most].min())
-            for each, rows in zip(self._pairs, self._targets, strict=True)
+            float(leads[rows][len(pair.start) : most].min())
+            for pair, rows in zip(self._pairs, self._targets, strict=True)
         ]
 
     def _encode(self) -> Floats:
         layers = self._layers
-        states = layers.embed("source", self._model.source_embedding, [each.source_ids for each in self._pairs])
+        states = layers.embed("source", self._model.source_embedding, [pair.source_ids for pair in self._pairs])
 
         def attend(name: str, states: Floats) -> Floats:
             return layers.attend(name, (states, self._sources), (states, self._sources))

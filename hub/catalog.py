@@ -41,4 +41,4 @@ def read_catalog() -> tuple[CatalogModel, ...]:
 
 def find_default(source: str, target: str) -> CatalogModel | None:
     """Returns the default model of a pair of languages."""
-    return next((each for each in read_catalog() if (each.source, each.target) == (source, target)), None)
+    return next((entry for entry in read_catalog() if (entry.source, entry.target) == (source, target)), None)

@@ -63,16 +63,16 @@ class ModelsCommand(BaseSettings):
         """Prints a table."""
         if self.remote:
             rows: list[Row] = [
-                (f"{each.source}-{each.target}", each.model, _size(each.download_bytes), _license(each.license))
-                for each in read_catalog()
+                (f"{entry.source}-{entry.target}", entry.model, _size(entry.download_bytes), _license(entry.license))
+                for entry in read_catalog()
             ]
             print(format_table([("pair", "model", "download", "license"), *rows], 4))
             return
         with reported("models"):
             installed = Store.of_user().installed()
         rows = [
-            (each.name, ", ".join(each.directions), _size(each.size_bytes), _license(each.license), each.origin)
-            for each in installed
+            (model.name, ", ".join(model.directions), _size(model.size_bytes), _license(model.license), model.origin)
+            for model in installed
         ]
         print(format_table([("name", "directions", "size", "license", "from"), *rows], 5) if rows else NO_MODELS)
 

@@ -39,9 +39,9 @@ def find_bundle(names: Sequence[str]) -> Path:
             return reference.path
         return store.bundle(install(store, names[0]).key)
     models = [install(store, name) for name in names]
-    for number, each in enumerate(models):
-        if any(each.model == other.model for other in models[:number]):
-            raise HubError(f"{each.name}: another model has the name {each.model} too: serve one of them")
+    for number, model in enumerate(models):
+        if any(model.model == other.model for other in models[:number]):
+            raise HubError(f"{model.name}: another model has the name {model.model} too: serve one of them")
     return store.link(models)
 
 

@@ -35,7 +35,7 @@ OPTIONAL: dict[Kind, tuple[str, ...]] = {
     "multilingual": ("generation_config.json", "tokenizer_config.json", "vocab.json", "tokenization_small100.py"),
     "t5": ("generation_config.json", "tokenizer_config.json"),
     "ctranslate2": (
-        *(f"{each}_vocabulary.{suffix}" for each in ("shared", "source", "target") for suffix in ("json", "txt")),
+        *(f"{text}_vocabulary.{suffix}" for text in ("shared", "source", "target") for suffix in ("json", "txt")),
         *("source.spm", "target.spm", "sentencepiece.model", "sentencepiece.bpe.model", "tokenizer.model", "spm.model"),
         "spiece.model",
     ),

@@ -106,7 +106,7 @@ class Store:
     def installed(self) -> list[Installed]:
         """Returns all records whose bundles exist, by name."""
         records = filter(None, map(_read, (self.folder / "names").glob("*.json")))
-        return sorted((each for each in records if self.find(each.name)), key=lambda each: each.name)
+        return sorted((record for record in records if self.find(record.name)), key=lambda record: record.name)
 
     def record(self, installed: Installed) -> None:
         """Writes a record."""
@@ -119,7 +119,7 @@ class Store:
     def remove(self, installed: Installed) -> bool:
         """Removes a record, and its bundle if no other record has it; returns whether the bundle is removed."""
         self._record(installed.name).unlink(missing_ok=True)
-        if any(each.key == installed.key for each in self.installed()):
+        if any(model.key == installed.key for model in self.installed()):
             return False
         bundle = self.bundle(installed.key)
         for link in self.folder.glob("sets/*/*"):
@@ -138,13 +138,13 @@ class Store:
 
     def link(self, models: Sequence[Installed]) -> Path:
         """Returns a folder with a link to the bundle of each model, under the name of the model."""
-        content = "\n".join(f"{each.model} {each.key}" for each in models)
+        content = "\n".join(f"{model.model} {model.key}" for model in models)
         folder = self.folder / "sets" / hashlib.sha256(content.encode()).hexdigest()[:32]
         if not folder.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
             workshop = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_HIDDEN))
-            for each in models:
-                (workshop / each.model).symlink_to(self.bundle(each.key).resolve())
+            for model in models:
+                (workshop / model.model).symlink_to(self.bundle(model.key).resolve())
             try:
                 workshop.rename(folder)
             except OSError:  # another process was first

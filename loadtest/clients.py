@@ -99,7 +99,7 @@ async def open_clients(
     clients: dict[LoadProtocol, Client] = {}
     wanted = {name: known[name] for name in protocols}
     async with AsyncExitStack() as stack:
-        if any(each.grpc for each in wanted.values()):
+        if any(value.grpc for value in wanted.values()):
             channels = await stack.enter_async_context(_open_channels(targets))
             metadata = targets.security.metadata
             for name, protocol in wanted.items():
@@ -107,9 +107,9 @@ async def open_clients(
                     clients[name] = GrpcManyClient(protocol, channels, metadata)
                 elif protocol.grpc:
                     clients[name] = GrpcClient(protocol, channels, metadata)
-        if not all(each.grpc for each in wanted.values()):
+        if not all(value.grpc for value in wanted.values()):
             session = await stack.enter_async_context(open_session(targets.rest, targets.security))
-            clients |= {name: HttpClient(each, session) for name, each in wanted.items() if not each.grpc}
+            clients |= {name: HttpClient(item, session) for name, item in wanted.items() if not item.grpc}
         yield _AnyClient(clients)
 
 

@@ -160,8 +160,8 @@ class LoadCommand(ConnectionOptions):
         options: dict[str, Any] = {"processes": self.processes, "cpus": self.generator_cpus, "users": self.closed_loop}
         try:
             with LiveView.open(Console(stderr=True)) as view:
-                for name, each in scenarios.items():
-                    async with LoadSession.open(each, sentences, targets, view, **options) as session:
+                for name, run in scenarios.items():
+                    async with LoadSession.open(run, sentences, targets, view, **options) as session:
                         if self.find_capacity:
                             capacity = await session.find_capacity(name)
                         else:
@@ -173,7 +173,7 @@ class LoadCommand(ConnectionOptions):
             elif runs:
                 print(format_runs({run.name: run for run in runs}))
         provenance = Provenance.now(command_line("load", self), LIBRARIES, f"generator processes: {self.processes}")
-        void = any(each.void is not None for each in (*runs, *([capacity, *capacity.curve] if capacity else ())))
+        void = any(run.void is not None for run in (*runs, *([capacity, *capacity.curve] if capacity else ())))
         settings = self.model_dump(mode="json")
         return LoadDocument(provenance, settings, scenario, describe(sentences), runs, capacity, void)
 

@@ -257,7 +257,7 @@ class Generators:
                 process.join(END_SECONDS)
                 raise GeneratorLostError(f"a load generator process exited with status {process.exitcode}")
 
-        await asyncio.gather(*(watch(number, *each) for number, each in enumerate(self._processes)))
+        await asyncio.gather(*(watch(number, *worker_process) for number, worker_process in enumerate(self._processes)))
 
     def halt(self) -> None:
         """Stops sending requests of the current run."""

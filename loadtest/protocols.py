@@ -122,7 +122,7 @@ def _fill(template: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(template, str):
         return values[template[1:]] if template.startswith("$") else template
     if isinstance(template, list):
-        return [_fill(each, values) for each in template]
+        return [_fill(item, values) for item in template]
     if not isinstance(template, dict):
         return template
     if _EACH in template:

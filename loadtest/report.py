@@ -78,7 +78,7 @@ _SCALES: dict[str, Callable[[float], float]] = {
 _PERCENT_AXIS = {
     "type": "log",
     "tickvals": [*map(_SCALES["percentile"], _PERCENTS)],
-    "ticktext": [f"{each:g}" for each in _PERCENTS],
+    "ticktext": [f"{item:g}" for item in _PERCENTS],
 }
 
 
@@ -91,7 +91,7 @@ def _values(points: Sequence[Any], attribute: str, axis: str) -> list[float | No
 def _draw(owners: Mapping[str, RunResult | LoadDocument]) -> go.Figure:
     """Draws all plots that have points, two in a row, and the phases of the server's work."""
     plots = [plot for plot in _PLOTS if any(map(plot.points_of, owners.values()))]
-    served = {name: each.server for name, each in owners.items() if isinstance(each, RunResult) and each.server}
+    served = {name: item.server for name, item in owners.items() if isinstance(item, RunResult) and item.server}
     headings = [*(plot.heading for plot in plots), *["<b>phases of the server's work, mean</b>"][: len(served)]]
     rows = (len(headings) + 1) // 2
     figure = make_subplots(rows, 2, subplot_titles=headings, vertical_spacing=0.3 / max(rows, 1))
@@ -108,7 +108,7 @@ def _draw(owners: Mapping[str, RunResult | LoadDocument]) -> go.Figure:
         figure.update_yaxes(title=plot.y, **({"type": "log", "tickvals": _TICKS_MS} if plot.log else {}), **cell)
     cell = {"row": rows, "col": 2 - len(headings) % 2}
     for name, server in served.items():
-        means = {phase: 1000 * each.seconds / each.times for phase, each in server.phases.items()}
+        means = {phase: 1000 * step.seconds / step.times for phase, step in server.phases.items()}
         bar = go.Bar(x=list(means), y=list(means.values()), legendgroup=name, name=name, marker={"color": colors[name]})
         figure.add_trace(bar, **cell)
         figure.update_yaxes(title="ms", **cell)
@@ -146,16 +146,16 @@ def _body(documents: Mapping[str, LoadDocument]) -> Iterator[str]:
         for name, document in documents.items()
         for run in document.runs
     }
-    for name, each in documents.items():
-        words = f"{each.sentences['sentences']:.0f} sentences, median {each.sentences['words_p50']:.0f} words"
-        yield f"<p><b>{escape(name)}</b>: {escape(words)}. {escape(str(each.provenance))}</p>"
+    for name, document in documents.items():
+        words = f"{document.sentences['sentences']:.0f} sentences, median {document.sentences['words_p50']:.0f} words"
+        yield f"<p><b>{escape(name)}</b>: {escape(words)}. {escape(str(document.provenance))}</p>"
     if runs:
         yield f'<div class="wide">{run_table(runs).render(HTML)}{kind_table(runs).render(HTML)}</div>'
     yield from (f'<p class="warning">{escape(warning)}</p>' for warning in warnings(runs))
-    for name, each in documents.items():
-        if each.capacity is not None:
-            yield f"<h2>{escape(name)}: {escape(summary(each.capacity))}</h2>"
-            yield f'<div class="wide">{curve_table(each.capacity.curve).render(HTML)}</div>'
+    for name, document in documents.items():
+        if document.capacity is not None:
+            yield f"<h2>{escape(name)}: {escape(summary(document.capacity))}</h2>"
+            yield f'<div class="wide">{curve_table(document.capacity.curve).render(HTML)}</div>'
     yield _draw({**runs, **documents}).to_html(full_html=False, include_plotlyjs=True)
 
 

@@ -199,7 +199,7 @@ def _server_result(
         ServerPoint(seconds, state.rows, state.waiting, rows_per_step(earlier, state))
         for (_, earlier), (seconds, state) in pairwise(wanted)
     ]
-    phases = {name: each for name, each in phase_times(first, last).items() if each.times}
+    phases = {name: time for name, time in phase_times(first, last).items() if time.times}
     return ServerResult(last.slots, points, phases, last.cpu_seconds - first.cpu_seconds, last.resident_bytes)
 
 

@@ -88,7 +88,7 @@ class Samples:
 
     def between(self, begin_seconds: float, end_seconds: float = math.inf) -> Self:
         """Returns the requests with an intended time from `begin_seconds` on and before `end_seconds`."""
-        begun, ended = ((begin_seconds <= each) & (each < end_seconds) for each in (self.begun, self.ended["intended"]))
+        begun, ended = ((begin_seconds <= item) & (item < end_seconds) for item in (self.begun, self.ended["intended"]))
         return type(self)(self.begun[begun], self.ended[ended])
 
     def kinds(self) -> dict[str, Self]:

@@ -328,7 +328,7 @@ class Scenario(_Part):
         """
         if of_phases and not any(isinstance(phase, TimedPhase) for phase in self.phases):
             raise ScenarioError(f"{next(iter(of_phases))}: expected a scenario with a phase that is no replay")
-        phases = [each.model_copy(update=of_phases if isinstance(each, TimedPhase) else {}) for each in self.phases]
+        phases = [phase.model_copy(update=of_phases if isinstance(phase, TimedPhase) else {}) for phase in self.phases]
         kinds = [kind.model_copy(update=of_kinds) for kind in self.requests]
         try:
             return type(self).model_validate({**dict(self), **fields, "requests": kinds, "phases": phases})
@@ -353,7 +353,7 @@ def read_scenario(path: Path) -> Scenario:
 
 def describe_errors(error: ValidationError) -> str:
     """Returns every invalid field with its problem, in one line."""
-    problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    problems = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
     return "; ".join(problem.removeprefix(": ") for problem in problems)
 
 

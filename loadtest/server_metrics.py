@@ -90,13 +90,13 @@ class ServerState:
     @property
     def requests(self) -> dict[str, int]:
         """Ended requests by protocol, method and outcome, as in "grpc translate ok"."""
-        return {name[len(_REQUESTS) :]: int(each) for name, each in self.values.items() if name.startswith(_REQUESTS)}
+        return {name[len(_REQUESTS) :]: int(value) for name, value in self.values.items() if name.startswith(_REQUESTS)}
 
     def since(self, first: Self, histogram: str) -> tuple[int, float]:
         """Returns number and sum of the observations since an earlier state; the name may be followed by a phase."""
         name, _, phase = histogram.partition(" ")
         count, total = (f"{name}_{part} {phase}".rstrip() for part in ("count", "sum"))
-        grown = [self.values.get(each, 0.0) - first.values.get(each, 0.0) for each in (count, total)]
+        grown = [self.values.get(item, 0.0) - first.values.get(item, 0.0) for item in (count, total)]
         return int(grown[0]), grown[1]
 
 

@@ -66,14 +66,14 @@ def kind_table(runs: Mapping[str, RunResult]) -> Table:
     rows = [
         (
             f"{name}: {kind}",
-            f"{each.sent:,}",
-            f"{each.ok:,}",
-            percentile(each.latency_seconds, "p50"),
-            percentile(each.latency_seconds, "p99"),
-            ", ".join(f"{count:,} x {reason}" for reason, count in each.errors.items()) or NONE,
+            f"{item.sent:,}",
+            f"{item.ok:,}",
+            percentile(item.latency_seconds, "p50"),
+            percentile(item.latency_seconds, "p99"),
+            ", ".join(f"{count:,} x {reason}" for reason, count in item.errors.items()) or NONE,
         )
         for name, run in runs.items()
-        for kind, each in run.kinds.items()
+        for kind, item in run.kinds.items()
         if len(run.kinds) > 1 or run.all.errors
     ]
     return Table(("kind of requests", "sent", "ok", "p50, ms", "p99, ms", "failed"), rows)

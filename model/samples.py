@@ -25,9 +25,9 @@ def choose_samples(
     """Returns samples of every direction: from its first corpus, or the earlier ones if it has no corpus."""
     samples: list[Sample] = []
     for direction in directions:
-        corpus = next((each for each in corpora if each.direction == direction), None)
+        corpus = next((item for item in corpora if item.direction == direction), None)
         if corpus is None:
-            samples += [each for each in earlier if each.direction == direction]
+            samples += [item for item in earlier if item.direction == direction]
         else:
             stride = max(1, len(corpus) // SAMPLES)
             samples += [Sample(direction, text) for text in corpus.sources[::stride][:SAMPLES]]
@@ -36,7 +36,7 @@ def choose_samples(
 
 def format_samples(samples: Sequence[Sample]) -> str:
     """Returns a line per sample: source language, target language and text, separated by tabs."""
-    return "".join(f"{each.direction.source}\t{each.direction.target}\t{each.text}\n" for each in samples)
+    return "".join(f"{sample.direction.source}\t{sample.direction.target}\t{sample.text}\n" for sample in samples)
 
 
 def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:

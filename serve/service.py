@@ -200,7 +200,7 @@ class Service:
         await self._publish_health()
         if self._documents is not None:
             self._documents.start()
-        directions = [shown for each in self.models for shown in each.pipeline.directions.summary()]
+        directions = [shown for served in self.models for shown in served.pipeline.directions.summary()]
         log.info(
             "ready" if self._worker is None else "worker_ready",
             http_port=self.http_port,
@@ -208,9 +208,9 @@ class Service:
             bundle=str(self._settings.bundle),
             models=self.models.names,
             directions=list(dict.fromkeys(directions)),
-            engines=sum(each.pipeline.settings.engine_count for each in self.models),
-            slots=sum(each.pipeline.settings.total_slots for each in self.models),
-            devices=sorted({each.pipeline.settings.device for each in self.models}),
+            engines=sum(served.pipeline.settings.engine_count for served in self.models),
+            slots=sum(served.pipeline.settings.total_slots for served in self.models),
+            devices=sorted({served.pipeline.settings.device for served in self.models}),
             seconds=round(time.monotonic() - self._started_seconds, 3),
         )
         self.ready.set()
@@ -238,7 +238,7 @@ class Service:
             ready = self.lifecycle.own_unready_reason() is None
             listening = self._listening and self._lost_interface() is None
             await self._worker.report(WorkerState(listening, ready, self.lifecycle.live))
-        models = {each.name: each.pipeline.readiness.ready for each in self.models}
+        models = {model.name: model.pipeline.readiness.ready for model in self.models}
         await self._grpc.set_serving(self.lifecycle.unready_reason() is None, models)
 
     async def _read_metrics(self) -> bytes:
@@ -279,12 +279,12 @@ class Service:
     async def _finish_accepted(self) -> None:
         self.lifecycle.enter(Stage.DRAINING)
         self._grpc.drain()
-        schedulers = [each.pipeline.scheduler for each in self.models]
+        schedulers = [model.pipeline.scheduler for model in self.models]
 
         def load() -> dict[str, int]:
             return {
-                "running": sum(each.running for each in schedulers),
-                "waiting": sum(each.waiting for each in schedulers),
+                "running": sum(scheduler.running for scheduler in schedulers),
+                "waiting": sum(scheduler.waiting for scheduler in schedulers),
             }
 
         log.info("draining", **load())

@@ -67,7 +67,7 @@ def main(plan: ServicePlan) -> None:
         measured = measure_lone(clients, sentences.sentences[: plan.sentences], plan.rounds)
         for name, rounds in measured.items():
             for figure in rounds[0]:
-                show(name, figure, [each[figure] for each in rounds])
+                show(name, figure, [repetition[figure] for repetition in rounds])
         show("gRPC, empty method", "a call, ms", [empty_calls(empty_port, plan.sentences) for _ in range(plan.rounds)])
 
 

@@ -34,9 +34,9 @@ _REQUEST = (
 
 def requests(bundle: Path) -> Iterator[bytes]:
     """Yields requests without end."""
-    for each in cycle(Bundle.open(bundle).golden):
-        languages = {"source_language": each.source_language, "target_language": each.target_language}
-        body = json.dumps({"text": each.source, **languages}).encode()
+    for sentence in cycle(Bundle.open(bundle).golden):
+        languages = {"source_language": sentence.source_language, "target_language": sentence.target_language}
+        body = json.dumps({"text": sentence.source, **languages}).encode()
         yield _REQUEST % (len(body), body)
 
 
@@ -103,7 +103,7 @@ def main(bundle: Path) -> None:
             rate, memory = measure(bundle, processes)
             found.setdefault(processes, []).append((rate, memory))
             print(f"processes: {processes}, {rate:.0f} requests/s, {memory:.1f} MiB", flush=True)
-    (one, alone), (several, together) = (map(statistics.median, zip(*each, strict=True)) for each in found.values())
+    (one, alone), (several, together) = (map(statistics.median, zip(*result, strict=True)) for result in found.values())
     print(f"{several / one:.2f} times the requests; {together - alone:.1f} MiB more")
 
 

@@ -75,10 +75,10 @@ def send_rest(port: int, calls: int) -> Callable[[int], None]:
 
     def send(count: int) -> None:
         for _ in range(count // calls):
-            for each in connections:
-                each.sendall(request)
-            for each in connections:
-                read_answer(each)
+            for connection in connections:
+                connection.sendall(request)
+            for connection in connections:
+                read_answer(connection)
 
     return send
 

@@ -65,6 +65,6 @@ async def translate_all(
 
 def show(outcomes: Sequence[Mapping[str, Any]], formats: Mapping[str, str]) -> None:
     """Prints a table with a row per outcome, and a line of JSON; `formats` has those of some columns."""
-    rows = [{name: formats.get(name, "{}").format(value) for name, value in each.items()} for each in outcomes]
+    rows = [{name: formats.get(name, "{}").format(value) for name, value in outcome.items()} for outcome in outcomes]
     print(tabulate(rows, headers="keys", disable_numparse=True))
     print(json.dumps(list(outcomes)))

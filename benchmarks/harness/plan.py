@@ -40,12 +40,12 @@ class BenchmarkPlan(BaseModel):
             BenchmarkError: if the file, a setting or a value is invalid.
         """
         values = cls._defaults()
-        for changes in ([] if path is None else [_read(path)]) + [_parse(each) for each in settings]:
+        for changes in ([] if path is None else [_read(path)]) + [_parse(setting) for setting in settings]:
             values = _merge(values, changes)
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise BenchmarkError("; ".join(_explain(dict(each)) for each in error.errors())) from error
+            raise BenchmarkError("; ".join(_explain(dict(problem)) for problem in error.errors())) from error
 
     @classmethod
     def describe(cls) -> str:

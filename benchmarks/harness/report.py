@@ -49,12 +49,12 @@ class Table:
     @property
     def rows(self) -> list[str]:
         """Names of the rows."""
-        found = dict.fromkeys(row for rounds in self.columns.values() for each in rounds for row in each)
+        found = dict.fromkeys(row for rounds in self.columns.values() for repetition in rounds for row in repetition)
         return sorted(found, key=self.order.index) if self.order else list(found)
 
     def figures(self, row: str, column: str) -> list[float]:
         """Returns the figures of a cell, one per round that has it."""
-        return [each[row] for each in self.columns[column] if row in each]
+        return [item[row] for item in self.columns[column] if row in item]
 
     def __str__(self) -> str:
         cells = [[row, *(self._format(row, column) for column in self.columns)] for row in self.rows]

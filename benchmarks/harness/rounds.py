@@ -55,7 +55,7 @@ def play(launches: Sequence[Launch], rounds: int, label: str) -> dict[str, list[
     with tqdm(total=rounds * len(launches) * (1 + len(tasks)), desc=label, unit=" runs", disable=None) as progress:
         for number in range(rounds):
             with ExitStack() as stack:
-                order = [(each, stack.enter_context(run_system(each))) for each in rotated(launches, number)]
+                order = [(item, stack.enter_context(run_system(item))) for item in rotated(launches, number)]
                 for launch, system in order:
                     played[launch.name].append(Round(system.ask(launch.options), {}))
                     progress.update()

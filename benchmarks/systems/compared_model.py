@@ -91,7 +91,7 @@ class ComparedModel:
 
     def describe(self) -> str:
         """Returns its size and shape."""
-        config, parameters = self.model.config, sum(each.numel() for each in self.model.parameters())
+        config, parameters = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
         return (
             f"{parameters / 1e6:.1f} million parameters: width {config.d_model}, inner width {config.d_ff}, "
             f"{config.heads} heads, {config.encoder_layers} + {config.decoder_layers} layers, "
@@ -102,7 +102,7 @@ class ComparedModel:
         """Returns the sentences of a test set; the model ends their translations."""
         prefix = find_direction(self.exportable, corpus.languages).source_prefix
         sources = [self.exportable.source_ids(prefix, text) for text in corpus.sources]
-        return self.checked([SourceSentence(each, 0, self.model.config.max_target_tokens) for each in sources])
+        return self.checked([SourceSentence(source, 0, self.model.config.max_target_tokens) for source in sources])
 
     def checked(self, sentences: list[SourceSentence]) -> list[SourceSentence]:
         """Returns sentences that the model can read and write; raises CorpusError if one is too long."""
@@ -188,6 +188,6 @@ def lengths_of(corpus: Corpus, model: ComparedModel | None) -> list[tuple[int, i
         sources = [len(WORDS.findall(source)) + 1 for source in corpus.sources]
         targets = [len(WORDS.findall(target)) for target in corpus.targets]
     else:
-        sources = [len(each.source_ids) for each in model.sentences(corpus)]
+        sources = [len(sentence.source_ids) for sentence in model.sentences(corpus)]
         targets = [len(model.exportable.tokenizer.encode(target)) for target in corpus.targets]
     return [(source, max(1, target)) for source, target in zip(sources, targets, strict=True)]

@@ -148,5 +148,5 @@ class CTranslate2Translator(Translator):
                 return_scores=False,
             )
             pending += zip(group, results, strict=True)
-        targets = {number: [self._ids[piece] for piece in each.result().hypotheses[0]] for number, each in pending}
+        targets = {number: [self._ids[piece] for piece in item.result().hypotheses[0]] for number, item in pending}
         return [targets[number] for number in range(len(sentences))]

@@ -22,7 +22,7 @@ def search_options(shortest: int, longest: int, beam_size: int = 1) -> SearchOpt
 
 def specs_of(sentences: Sequence[SourceSentence], beam_size: int) -> list[SequenceSpec]:
     """Returns sentences with their search options."""
-    return [SequenceSpec(each.source_ids, search_options(*each.limits, beam_size)) for each in sentences]
+    return [SequenceSpec(sentence.source_ids, search_options(*sentence.limits, beam_size)) for sentence in sentences]
 
 
 def raise_error(sequence: DecodingSequence) -> None:

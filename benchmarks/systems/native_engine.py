@@ -144,8 +144,8 @@ class BareLoop:
     def translate(self, specs: Sequence[SequenceSpec], order: Order = list) -> list[DecodingSequence]:
         """Submits sequences together, in the given order, and returns them in that of the specs once all have ended."""
         sequences = [DecodingSequence(*spec, None, lambda _: None) for spec in specs]
-        by_ticket = {id(each): each for each in sequences}
-        self._loop.submit(b"".join(pack(each, id(each), 0) for each in order(sequences)))
+        by_ticket = {id(sequence): sequence for sequence in sequences}
+        self._loop.submit(b"".join(pack(sequence, id(sequence), 0) for sequence in order(sequences)))
         for end in self._ends(len(sequences)):
             if end.failure is not Failure.NONE:
                 raise InternalError(FAILED)

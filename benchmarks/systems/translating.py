@@ -91,7 +91,7 @@ def batches(sentences: Sequence[SourceSentence], batching: Batching) -> list[lis
     made: list[list[int]] = []
     for group in groups(sentences):
         batch: list[int] = []
-        for number in sorted(group, key=lambda each: -len(sentences[each].source_ids)):
+        for number in sorted(group, key=lambda item: -len(sentences[item].source_ids)):
             units = len(sentences[batch[0]].source_ids) if batch and batching.unit == "tokens" else 1
             if batch and (len(batch) + 1) * units > batching.size:
                 made.append(batch)

@@ -64,7 +64,7 @@ class LocalSelfAttention(SelfAttention):
         """Maps [1, N, D] to [1, N, D]."""
         queries, *others = self.project(states)
         # [1, H, N, D / H] -> [1, H, N, W, D / H], zeros before the first position
-        keys, values = (functional.pad(each, (0, 0, WINDOW - 1, 0)).unfold(2, WINDOW, 1).mT for each in others)
+        keys, values = (functional.pad(other, (0, 0, WINDOW - 1, 0)).unfold(2, WINDOW, 1).mT for other in others)
         exists = torch.arange(states.shape[1])[:, None] + torch.arange(WINDOW) >= WINDOW - 1  # [N, W]
         heads = functional.scaled_dot_product_attention(queries[:, :, :, None], keys, values, exists[:, None])
         return self.merge(heads[:, :, :, 0])
@@ -273,7 +273,7 @@ def draw_costs(costs: Sequence[LayerCost], path: Path) -> None:
                 axes.plot(x, y, color=color, marker=marker, markersize=size, linestyle=line, label=kind.name)
                 if order:
                     expected = [order(kind).at(cost.length, cost.width) for cost in own]
-                    axes.plot(x, [each * y[-1] / expected[-1] for each in expected], color=color, linestyle="--")
+                    axes.plot(x, [item * y[-1] / expected[-1] for item in expected], color=color, linestyle="--")
             lengths = sorted({cost.length for cost in costs})
             axes.set(title=title, xscale="log", yscale="log", xlabel="positions n")
             axes.set_xticks(lengths, [str(length) for length in lengths])

@@ -39,18 +39,19 @@ class Result:
 def compare(models: Mapping[str, Exportable], corpus: Corpus, batch_size: int, timed: int) -> list[Result]:
     """Translates the corpus with every model, and measures the speed on its first `timed` sentences."""
     sources = {
-        name: [source_ids_of(each, corpus.direction, text) for text in corpus.sources] for name, each in models.items()
+        name: [source_ids_of(model, corpus.direction, text) for text in corpus.sources]
+        for name, model in models.items()
     }
-    tasks = {name: (each.network, sources[name][:timed]) for name, each in models.items()}
+    tasks = {name: (model.network, sources[name][:timed]) for name, model in models.items()}
     batched, single = measure_speeds(tasks, batch_size), measure_speeds(tasks, 1)
     results = []
-    for name, each in models.items():
-        ids = translate(each.network, sources[name], batch_size)
-        quality = score([each.tokenizer.decode(target) for target in ids], corpus.targets)
-        parameters = sum(parameter.numel() for parameter in each.network.parameters())
-        architecture = describe(each.model.limits)
+    for name, model in models.items():
+        ids = translate(model.network, sources[name], batch_size)
+        quality = score([model.tokenizer.decode(target) for target in ids], corpus.targets)
+        parameters = sum(parameter.numel() for parameter in model.network.parameters())
+        architecture = describe(model.model.limits)
         scores = (quality.bleu, quality.chrf)
-        results.append(Result(name, architecture, parameters, each.steps, *scores, batched[name], single[name]))
+        results.append(Result(name, architecture, parameters, model.steps, *scores, batched[name], single[name]))
     return results
 
 
@@ -59,8 +60,8 @@ def readable_pairs(models: Mapping[str, Exportable], corpus: Corpus) -> Corpus:
 
     def readable(text: str) -> bool:
         return all(
-            len(source_ids_of(each, corpus.direction, text)) <= each.model.limits.max_source_tokens
-            for each in models.values()
+            len(source_ids_of(model, corpus.direction, text)) <= model.model.limits.max_source_tokens
+            for model in models.values()
         )
 
     return corpus.select([index for index, text in enumerate(corpus.sources) if readable(text)])
@@ -73,7 +74,7 @@ def translate(model: TranslationModel, sources: Sources, batch_size: int) -> lis
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         generated = generate_greedy(model, [sources[index] for index in batch])
-        targets |= zip(batch, (each.target_ids for each in generated), strict=True)
+        targets |= zip(batch, (item.target_ids for item in generated), strict=True)
     return [targets[index] for index in range(len(sources))]
 
 
@@ -108,18 +109,21 @@ def format_results(results: Sequence[Result], batch_size: int) -> str:
     """Returns a Markdown table with a row per model."""
     heading = ("run", "parameters", "BLEU", "chrF", f"tokens/s, batch {batch_size}", "tokens/s, batch 1")
     rows = []
-    for each in results:
-        scores, speeds = (each.bleu, each.chrf), (each.batched, each.single)
-        figures = [f"{each.parameters:,}", *map("{:.1f}".format, scores), *map("{:,.0f}".format, speeds)]
-        rows.append([each.name, *figures])
-    models = [f"- {each.name}: {each.model}, {each.steps:,} training steps" for each in results]
+    for result in results:
+        scores, speeds = (result.bleu, result.chrf), (result.batched, result.single)
+        figures = [f"{result.parameters:,}", *map("{:.1f}".format, scores), *map("{:,.0f}".format, speeds)]
+        rows.append([result.name, *figures])
+    models = [f"- {result.name}: {result.model}, {result.steps:,} training steps" for result in results]
     return "\n".join([markup_table(heading, rows), "", *models])
 
 
 def draw_results(results: Sequence[Result], batch_size: int, path: Path) -> None:
     """Draws quality and speed as bars, side by side."""
-    quality = {"BLEU": [each.bleu for each in results], "chrF": [each.chrf for each in results]}
-    speed = {f"batch {batch_size}": [each.batched for each in results], "batch 1": [each.single for each in results]}
+    quality = {"BLEU": [result.bleu for result in results], "chrF": [result.chrf for result in results]}
+    speed = {
+        f"batch {batch_size}": [result.batched for result in results],
+        "batch 1": [result.single for result in results],
+    }
     groups = (("quality", "{:.1f}", quality), ("target tokens per second, greedy", "{:,.0f}", speed))
     with drawing(path, (10.0, 1.6 + 0.55 * len(results))) as figure:
         panels = figure.subplots(1, 2, sharey=True)
@@ -130,5 +134,5 @@ def draw_results(results: Sequence[Result], batch_size: int, path: Path) -> None
             panel.set_title(title)
             panel.margins(x=0.14)
             panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
-        panels[0].set_yticks(range(len(results)), [each.name for each in results], parse_math=False)
+        panels[0].set_yticks(range(len(results)), [result.name for result in results], parse_math=False)
         panels[0].invert_yaxis()

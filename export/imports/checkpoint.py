@@ -204,7 +204,7 @@ def check_compression(path: Path, file: BufferedReader) -> None:
     if not zipfile.is_zipfile(file):
         return
     with zipfile.ZipFile(file) as archive:
-        size_bytes, max_bytes = sum(each.file_size for each in archive.infolist()), path.stat().st_size
+        size_bytes, max_bytes = sum(member.file_size for member in archive.infolist()), path.stat().st_size
     if size_bytes > max_bytes:
         raise ImportedModelError(f"{path}: unpacks to {size_bytes} bytes, expected at most {max_bytes}")
 

@@ -310,10 +310,12 @@ def _rules(
 def _instructed(directions: tuple[BundleDirection, ...], tokenizer: ImportedTokenizer) -> tuple[BundleDirection, ...]:
     """Returns the directions of T5 with its instructions before the sources."""
     return tuple(
-        each.model_copy(
-            update={"source_prefix": (*each.source_prefix, *instruction(tokenizer, each.source, each.target))}
+        direction.model_copy(
+            update={
+                "source_prefix": (*direction.source_prefix, *instruction(tokenizer, direction.source, direction.target))
+            }
         )
-        for each in directions
+        for direction in directions
     )
 
 
@@ -325,7 +327,7 @@ def _directions(
     if not package.target_prefix:
         return found
     start = find_piece(vocabularies.target_path, vocabularies.target, package.target_prefix)
-    return tuple(each.model_copy(update={"start": (start,)}) for each in found)
+    return tuple(result.model_copy(update={"start": (start,)}) for result in found)
 
 
 def _model(

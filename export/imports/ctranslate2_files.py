@@ -237,7 +237,7 @@ def _extract(path: Path, folder: Path, options: ImportOptions) -> Path:
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             root = _find_root(path, archive, options)
-            members = [each for each in archive.infolist() if each.filename in {root + name for name in MEMBERS}]
+            members = [item for item in archive.infolist() if item.filename in {root + name for name in MEMBERS}]
             _check_sizes(path, members)
             for member in members:
                 target = folder / member.filename.removeprefix(root)
@@ -263,7 +263,7 @@ def _find_root(path: Path, archive: zipfile.ZipFile, options: ImportOptions) -> 
         found = [name for name, own in languages.items() if all(map(_fits, wanted, own))]
         if len(found) != 1:
             listed = ", ".join("-".join(map(str, own)) for own in languages.values())
-            given = "-".join(each or "?" for each in wanted)
+            given = "-".join(item or "?" for item in wanted)
             raise ImportedModelError(f"{path}: source-language, target-language: {given}: expected one of {listed}")
     return min(found, key=len).removesuffix(METADATA_FILE)
 

@@ -26,15 +26,15 @@ def golden_samples(exportable: Exportable) -> list[Sample]:
     if exportable.multilingual is not None:
         return _multilingual_samples(exportable, exportable.multilingual)
     return [
-        Sample(Direction(source=each.source, target=each.target), text)
-        for each in exportable.directions
-        for text in _texts_of(exportable, each.source)
+        Sample(Direction(source=direction.source, target=direction.target), text)
+        for direction in exportable.directions
+        for text in _texts_of(exportable, direction.source)
     ]
 
 
 def _multilingual_samples(exportable: Exportable, multilingual: Multilingual) -> list[Sample]:
     """Returns texts for a chain of directions through languages with sentences, else through any."""
-    codes = [each.language for each in multilingual.languages if "-" not in each.language]
+    codes = [language.language for language in multilingual.languages if "-" not in language.language]
     codes = sorted(codes, key=lambda code: not read_sentences(code))[:FEW_DIRECTIONS]
     return [
         Sample(Direction(source=source, target=target), text)

@@ -84,11 +84,11 @@ class _ByteReader:
 
     def integers(self, count: int) -> list[int]:
         """Takes integers of 64 bits."""
-        return [int(each) for each in np.frombuffer(self.take(8 * count, 8 * count), "<u8")]
+        return [int(item) for item in np.frombuffer(self.take(8 * count, 8 * count), "<u8")]
 
     def shape(self, axes: int) -> tuple[int, ...]:
         """Takes a shape; raises ImportedModelError if a size is not above 0."""
-        sizes = tuple(int(each) for each in np.frombuffer(self.take(4 * axes, 4 * MAX_AXES), "<i4"))
+        sizes = tuple(int(axis) for axis in np.frombuffer(self.take(4 * axes, 4 * MAX_AXES), "<i4"))
         if any(size <= 0 for size in sizes):
             raise ImportedModelError(f"{self._path}: shape {sizes}: expected sizes above 0")
         return sizes

@@ -45,12 +45,12 @@ def read_vocabularies(folder: Path) -> Vocabularies:
     models = _sentencepiece_paths(folder)
     if models is None:
         paths, models = _vocabulary_paths(folder), (folder / "source.spm", folder / "target.spm")
-        source, target = (check_pieces(each, read_vocabulary(each)) for each in paths)
+        source, target = (check_pieces(path, read_vocabulary(path)) for path in paths)
     else:
         paths = models
-        source, target = (stored_pieces(each, read_bytes(each)) for each in models)
+        source, target = (stored_pieces(model, read_bytes(model)) for model in models)
     special = sorted({EOS, *language_pieces(source)})
-    source_model, target_model = (read_bytes(each) for each in models)
+    source_model, target_model = (read_bytes(model) for model in models)
     try:
         tokenizer = PieceTokenizer(
             source_model, target_model, source, target, unknown_piece=UNKNOWN, special_pieces=special
@@ -144,6 +144,6 @@ def read_options(path: Path, content: bytes) -> Mapping[str, object]:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
     return value if isinstance(value, str | int | float | bool | None) else type(value).__name__

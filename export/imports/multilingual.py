@@ -71,7 +71,7 @@ def select_directions(
         ImportedModelError: if the model lacks a language of the options.
     """
     source, target = (
-        None if each is None else language_code(each) for each in (options.source_language, options.target_language)
+        None if code is None else language_code(code) for code in (options.source_language, options.target_language)
     )
     for option, language in (("source-language", source), ("target-language", target)):
         if language is not None and language not in languages:

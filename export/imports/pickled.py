@@ -259,7 +259,7 @@ class Interpreter:
 
     def _last(self, count: int) -> list[Any]:
         values = self._stack[-count:]
-        if len(values) < count or any(isinstance(each, _Mark) for each in values):
+        if len(values) < count or any(isinstance(value, _Mark) for value in values):
             raise PickledError("damaged: too few values")
         del self._stack[-count:]
         return values

@@ -32,5 +32,5 @@ def madlad_rules(path: Path, tokenizer: ImportedTokenizer, languages: Mapping[st
     read = open_processor(tokenizer.source_model).encode(f"{piece} a", out_type=str)
     if piece not in read:
         raise ImportedModelError(f"{path}: {piece}: expected one piece, SentencePiece reads {' '.join(read)}")
-    prefix = tuple(tokenizer.source_pieces.index(each) for each in read[: read.index(piece)])
+    prefix = tuple(tokenizer.source_pieces.index(item) for item in read[: read.index(piece)])
     return FROM_TARGET._replace(source_prefix=prefix)

@@ -59,7 +59,13 @@ def check_invariance(
     """Translates every sentence with every search, alone and in every batch; returns one outcome per search."""
     deviations = find_deviations(sessions, sentences, searches, batch_mix, advance)
     return [
-        _outcome(search, [each for each in deviations if each.search == search], len(sentences), batch_mix, gap)
+        _outcome(
+            search,
+            [deviation for deviation in deviations if deviation.search == search],
+            len(sentences),
+            batch_mix,
+            gap,
+        )
         for search in searches
     ]
 
@@ -89,8 +95,8 @@ def find_deviations(
 
 
 def _outcome(search: str, deviations: list[Deviation], sentences: int, batch_mix: BatchMix, gap: Gap) -> Outcome:
-    tokens = sum(not each.alone.has_tokens_of(each.batched) for each in deviations)
-    scores = sum(not each.alone.has_scores_of(each.batched) for each in deviations)
+    tokens = sum(not deviation.alone.has_tokens_of(deviation.batched) for deviation in deviations)
+    scores = sum(not deviation.alone.has_scores_of(deviation.batched) for deviation in deviations)
     translations, batches = sentences * len(batch_mix.batches), ", ".join(map(str, batch_mix.batches))
     figure = (
         f"{tokens} of {translations} translations differ in tokens from the translation alone, {scores} in score bits "
@@ -155,13 +161,13 @@ def compare_logits(
 
 def largest(apart: Sequence[LogitDifference]) -> float:
     """Returns the largest difference; NaN if any logit is NaN."""
-    return float(np.max([each.difference for each in apart]))
+    return float(np.max([item.difference for item in apart]))
 
 
 def check_logits(apart: Sequence[LogitDifference], tolerance: Tolerance, reference: str, gap: Gap) -> Outcome:
     """Checks the result of `compare_logits` against the expected model `reference`, whose lead is `gap`."""
     # `not <=` instead of `>`: NaN fails the check.
-    first = next((each for each in apart if not each.difference <= tolerance.value), None)
+    first = next((item for item in apart if not item.difference <= tolerance.value), None)
     return Outcome(
         "logits",
         verdict_of(first is None),
@@ -276,11 +282,13 @@ def check_golden(
 
     `sources` are the tokens that the bundle's tokenizer reads; `actual` translates the recorded source ids.
     """
-    misread = [each for each, source_ids in zip(golden, sources, strict=True) if each.source_ids != source_ids]
+    misread = [
+        sentence for sentence, source_ids in zip(golden, sources, strict=True) if sentence.source_ids != source_ids
+    ]
     # Golden sentences have no scores: both answers get the engine's.
     pairs = [
-        (Sentence(each.source, each.source_ids), answer._replace(target_ids=each.target_ids), answer)
-        for each, answer in zip(golden, actual, strict=True)
+        (Sentence(sentence.source, sentence.source_ids), answer._replace(target_ids=sentence.target_ids), answer)
+        for sentence, answer in zip(golden, actual, strict=True)
     ]
     wrong = [pair for pair in pairs if not pair[1].has_tokens_of(pair[2])]
     if misread:
@@ -444,9 +452,10 @@ class Examination:
         yield check_against_graph_decoder(self._compared, decoded, served, gap)
         golden = self._bundle.golden
         sources = [
-            self._reader.source_ids((each.source_language, each.target_language), each.source) for each in golden
+            self._reader.source_ids((sentence.source_language, sentence.target_language), sentence.source)
+            for sentence in golden
         ]
-        answers = self._serve([each.source_ids for each in golden], options, advance)
+        answers = self._serve([sentence.source_ids for sentence in golden], options, advance)
         yield check_golden(golden, sources, answers, gap)
 
     def _compare_with_pytorch(

@@ -59,10 +59,10 @@ def compare_with_original(
         RunError: if the library of the checkpoint is not installed.
     """
     directions, manifest = directions_of(bundle.manifest), bundle.manifest
-    found = [directions.find(each.source_language, each.target_language) for each in bundle.golden]
+    found = [directions.find(sentence.source_language, sentence.target_language) for sentence in bundle.golden]
     sources = [
-        SourceSentence(each.source, each.source_ids, () if direction is None else direction.start)
-        for each, direction in zip(bundle.golden, found, strict=True)
+        SourceSentence(sentence.source, sentence.source_ids, () if direction is None else direction.start)
+        for sentence, direction in zip(bundle.golden, found, strict=True)
     ]
     original = open_original(checkpoint, load_tokenizer(bundle))
     engine = SyncEngine(load_sessions(bundle, threads=1), ROWS)
@@ -70,19 +70,19 @@ def compare_with_original(
         longest = manifest.max_target_tokens
         specs = [
             SequenceSpec(
-                each.source_ids,
+                source.source_ids,
                 SearchOptions(
                     max_target_tokens=longest,
-                    min_target_tokens=len(each.start) + original.min_tokens if original.min_tokens else 0,
+                    min_target_tokens=len(source.start) + original.min_tokens if original.min_tokens else 0,
                     beam_size=size,
-                    target_prefix=each.start,
-                    start_tokens=len(each.start),
+                    target_prefix=source.start,
+                    start_tokens=len(source.start),
                 ),
             )
-            for each in sources
+            for source in sources
         ]
         answers = engine.translate(specs, ROWS // size, lambda _: None)
-        ours = [each.target_ids[len(source.start) :] for each, source in zip(answers, sources, strict=True)]
+        ours = [answer.target_ids[len(source.start) :] for answer, source in zip(answers, sources, strict=True)]
         pairs = map(Pair, ours, original.translate(sources, size, longest))
         search = "greedy" if size == 1 else f"beam {size}"
         yield _outcome(original.library, search, list(zip(sources, pairs, strict=True)), minimum_identical)
@@ -126,7 +126,7 @@ class TransformersModel:
 
     def translate(self, sources: Sequence[SourceSentence], beam_size: int, max_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens."""
-        return [self._translate(each, beam_size, max_tokens) for each in sources]
+        return [self._translate(source, beam_size, max_tokens) for source in sources]
 
     def _translate(self, source: SourceSentence, beam_size: int, max_tokens: int) -> tuple[int, ...]:
         import torch  # noqa: PLC0415
@@ -169,8 +169,8 @@ class CTranslate2Model:
     def translate(self, sources: Sequence[SourceSentence], beam_size: int, max_tokens: int) -> Targets:
         """Returns the best translations without start and end tokens."""
         source_pieces, target_pieces = self._tokenizer.source_pieces, self._tokenizer.target_pieces
-        given = [[source_pieces[token] for token in each.source_ids] for each in sources]
-        starts = [[target_pieces[token] for token in each.start] for each in sources]
+        given = [[source_pieces[token] for token in source.source_ids] for source in sources]
+        starts = [[target_pieces[token] for token in source.start] for source in sources]
         results = self._translator.translate_batch(
             [pieces[:-1] if self._adds_end else pieces for pieces in given],
             target_prefix=starts,

@@ -140,6 +140,6 @@ class Reference:
                 generated = generate_greedy(self._model, batch)
             else:
                 generated = generate_beam(self._model, batch, beam_size, length_penalty)
-            answers += [Answer(each.target_ids, each.score) for each in generated]
+            answers += [Answer(item.target_ids, item.score) for item in generated]
             advance(len(batch))
         return answers

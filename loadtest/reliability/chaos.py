@@ -112,7 +112,7 @@ async def judge(name: str, run: Run, load: Load, replicas: Replicas) -> Findings
     for kind, allowed in load.kinds:
         found.outcomes[kind.name] = outcomes = dict(seen[kind.name].outcomes) if kind.name in seen else {}
         unexpected = [f"{count} x {outcome}" for outcome, count in outcomes.items() if outcome not in allowed]
-        found.problems.extend(f"{kind.name}: {each}: unexpected outcome" for each in unexpected)
+        found.problems.extend(f"{kind.name}: {item}: unexpected outcome" for item in unexpected)
     if run.samples.in_flight and not load.may_be_lost:
         found.problems.append(f"{run.samples.in_flight} requests without an outcome")
     idle = zip(replicas.servers, await replicas.idle(), strict=True)
@@ -134,7 +134,7 @@ async def _stop_answering(replicas: Replicas, _generators: Generators) -> None:
 
 
 async def _restart_all(replicas: Replicas, _generators: Generators) -> None:
-    for served in replicas.each:
+    for served in replicas.processes:
         await asyncio.to_thread(served.stop)
         await replicas.start(served)
 
@@ -200,7 +200,7 @@ async def run_round(replicas: Replicas, fault: Fault, load: Load, seconds: float
     The figure `sent` includes planned requests of a killed client, and `lost` are requests without an outcome. Raises
     ServerProcessError if a server does not recover.
     """
-    protocols = [each for each in replicas.protocols if not fault.retried or each in UNARY]
+    protocols = [protocol for protocol in replicas.protocols if not fault.retried or protocol in UNARY]
     kinds = [(kind, fault.outcomes) for kind, _ in load.kinds if kind.protocol in protocols]
     over_seconds, lost = 0.0, fault.kills_client
     load = replace(load, kinds=kinds, retries=fault.retried, may_be_lost=lost)
@@ -307,10 +307,12 @@ class ChaosCommand(ReliabilityCommand):
         command = partial(server_command, self.bundle, lame_duck_seconds=LAME_DUCK_SECONDS)
         findings: list[Findings] = []
         with ExitStack() as stack:
-            each = stack.enter_context(start_replicas(lambda ports: command(*ports), folder, 3 if self.balance else 1))
-            replicas = balanced_by_clients(each) if self.balance else alone(*each)
+            processes = stack.enter_context(
+                start_replicas(lambda ports: command(*ports), folder, 3 if self.balance else 1)
+            )
+            replicas = balanced_by_clients(processes) if self.balance else alone(*processes)
             if self.balance == "nginx":
-                replicas = stack.enter_context(behind_nginx(each, folder, self.nginx.resolve()))
+                replicas = stack.enter_context(behind_nginx(processes, folder, self.nginx.resolve()))
             await replicas.wait_ready()
             for fault in faults * self.repeat:
                 seeded = replace(load, seed=self.seed + len(findings))

@@ -55,7 +55,7 @@ class Replicas:
         exclusion_seconds: after this time, a stalled replica receives no more requests.
     """
 
-    each: tuple[ServedProcess, ...]
+    processes: tuple[ServedProcess, ...]
     targets: Targets
     protocols: tuple[LoadProtocol, ...]
     exclusion_seconds: float
@@ -63,16 +63,16 @@ class Replicas:
     @property
     def servers(self) -> tuple[Targets, ...]:
         """Addresses of each replica."""
-        return tuple(served.targets for served in self.each)
+        return tuple(served.targets for served in self.processes)
 
     @property
     def victim(self) -> ServedProcess:
         """The replica that faults hit."""
-        return self.each[-1]
+        return self.processes[-1]
 
     async def wait_ready(self) -> None:
         """Waits until all replicas are ready; raises ServerProcessError if one exits or takes too long."""
-        await asyncio.gather(*(asyncio.to_thread(served.wait_until_ready, START_SECONDS) for served in self.each))
+        await asyncio.gather(*(asyncio.to_thread(served.wait_until_ready, START_SECONDS) for served in self.processes))
 
     async def start(self, served: ServedProcess) -> None:
         """Starts a replica again, and waits until it is ready and has ended a request."""
@@ -86,7 +86,7 @@ class Replicas:
 
     async def stop(self) -> None:
         """Stops all replicas; raises ServerProcessError if one does not exit with status 0."""
-        await asyncio.gather(*(asyncio.to_thread(served.stop) for served in self.each))
+        await asyncio.gather(*(asyncio.to_thread(served.stop) for served in self.processes))
 
 
 @contextmanager
@@ -96,14 +96,14 @@ def start_replicas(
     """Starts replicas with logs in a folder and environment variables, and kills them when the block ends."""
     with ExitStack() as stack:
         ports = stack.enter_context(reserve_ports(*[0] * (2 * count)))
-        each = tuple(
+        processes = tuple(
             ServedProcess(command(pair), pair, folder / f"replica-{number}.log", settings)
             for number, pair in enumerate(zip(ports[::2], ports[1::2], strict=True))
         )
-        for served in each:
+        for served in processes:
             served.start()
             stack.callback(served.kill)
-        yield each
+        yield processes
 
 
 def alone(served: ServedProcess) -> Replicas:
@@ -111,18 +111,18 @@ def alone(served: ServedProcess) -> Replicas:
     return Replicas((served,), served.targets, PROTOCOLS, 0.0)
 
 
-def balanced_by_clients(each: tuple[ServedProcess, ...]) -> Replicas:
+def balanced_by_clients(processes: tuple[ServedProcess, ...]) -> Replicas:
     """Returns the replicas for gRPC clients that balance by the published service config."""
-    addresses = ",".join(served.targets.grpc for served in each)
+    addresses = ",".join(served.targets.grpc for served in processes)
     # Only the first replica has its metrics read during a run.
-    targets = Targets(f"ipv4:{addresses}", each[0].targets.rest, balanced=True)
+    targets = Targets(f"ipv4:{addresses}", processes[0].targets.rest, balanced=True)
     exclusion_seconds = KEEPALIVE_SECONDS + KEEPALIVE_TIMEOUT_SECONDS + MISSED_SECONDS
-    return Replicas(each, targets, ("grpc", "grpc-stream"), exclusion_seconds)
+    return Replicas(processes, targets, ("grpc", "grpc-stream"), exclusion_seconds)
 
 
 @contextmanager
 def behind_nginx(
-    each: tuple[ServedProcess, ...], folder: Path, deployed: Path, watch_seconds: float = 1.0
+    processes: tuple[ServedProcess, ...], folder: Path, deployed: Path, watch_seconds: float = 1.0
 ) -> Iterator[Replicas]:
     """Runs nginx in front of three replicas, and the script that watches them, until the block ends.
 
@@ -133,7 +133,7 @@ def behind_nginx(
     if program is None:
         raise ServerProcessError("nginx: not found; install nginx")
     with reserve_ports(0, 0) as own:
-        ports = dict(zip(PORTS, (*own, *(port for served in each for port in served.ports)), strict=True))
+        ports = dict(zip(PORTS, (*own, *(port for served in processes for port in served.ports)), strict=True))
         text = (deployed / "nginx.conf").read_text(encoding="utf-8")
         text = re.sub(r"\b80[0-3][01]\b", lambda port: str(ports[int(port[0])]), text)
         text = text.replace("/run/dragoman", str(folder)).replace("/dev/stdout", str(folder / "requests.log"))
@@ -145,11 +145,15 @@ def behind_nginx(
         checked = subprocess.run([*nginx, "-t"], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
         if checked.returncode != 0:
             raise ServerProcessError(f"nginx: {checked.stderr.strip()}")
-        watch = [str(deployed / "watch_replicas.sh"), str(folder / "out"), *(served.targets.rest for served in each)]
+        watch = [
+            str(deployed / "watch_replicas.sh"),
+            str(folder / "out"),
+            *(served.targets.rest for served in processes),
+        ]
         exclusion_seconds = watch_seconds + PROBE_SECONDS + MISSED_SECONDS
         targets = Targets(f"{HOST}:{own[1]}", f"http://{HOST}:{own[0]}")
         with _running(nginx), _running(watch, WATCH_SECONDS=str(watch_seconds)):
-            yield Replicas(each, targets, ("grpc", "grpc-stream", "rest", "rest-stream"), exclusion_seconds)
+            yield Replicas(processes, targets, ("grpc", "grpc-stream", "rest", "rest-stream"), exclusion_seconds)
 
 
 def find_nginx() -> str | None:

@@ -90,8 +90,8 @@ def mismatches(
                 status, _, reason = outcome.partition(" ")
                 # Over REST the outcome holds the server's reason itself.
                 clients[reason if status.isdecimal() and reason else _STATUSES.get(outcome, outcome)] += count
-        names = [each for each in counted if each.startswith(f"{interface} ")]
-        server = Counter({each.removeprefix(f"{interface} "): counted[each] for each in names})
+        names = [item for item in counted if item.startswith(f"{interface} ")]
+        server = Counter({label.removeprefix(f"{interface} "): counted[label] for label in names})
         for reason in sorted(clients.keys() | server.keys()):
             if server[reason] < clients[reason] or (server[reason] > clients[reason] and not unknown):
                 yield f"{interface}: {reason}: clients {clients[reason]}, server {server[reason]}"
@@ -216,10 +216,10 @@ class SoakCommand(ReliabilityCommand):
         load, models, settings = self.load(MIX, 30.0), folder / "models", {"DRAGOMAN_ADMIN_KEY": ADMIN_KEY}
         bundle = Path(shutil.copytree(self.bundle, models / "soaked"))
         with (
-            start_replicas(lambda ports: server_command(models, *ports), folder, 1, settings) as each,
+            start_replicas(lambda ports: server_command(models, *ports), folder, 1, settings) as processes,
             LiveView.open(Console(stderr=True)) as view,
         ):
-            replicas = alone(*each)
+            replicas = alone(*processes)
             await replicas.wait_ready()
             view.begin("soak")
             times = {"seconds": self.duration_seconds, "every_seconds": self.every_seconds}

@@ -234,7 +234,7 @@ def _read_multi30k(pair: str, split: str, folder: Path) -> list[Corpus]:
 def _read_files(source: Path, target: Path, links: Path | None = None) -> Corpus:
     languages = [_last_suffix(path) for path in (source, target)]
     corpus = _align(languages[0], languages[1], read_lines(source), read_lines(target), f"files:{source},{target}")
-    return corpus if links is None else replace(corpus, links=[each.sure for each in read_links(links, corpus)])
+    return corpus if links is None else replace(corpus, links=[link.sure for link in read_links(links, corpus)])
 
 
 def _read_tsv(path: Path) -> Corpus:
@@ -284,7 +284,7 @@ def _join(corpora: list[Corpus]) -> Corpus:
         [source for corpus in corpora for source in corpus.sources],
         [target for corpus in corpora for target in corpus.targets],
         sum(corpus.blank_pairs for corpus in corpora),
-        [each for corpus in corpora for each in corpus.links or [frozenset()] * len(corpus)]
+        [link for corpus in corpora for link in corpus.links or [frozenset()] * len(corpus)]
         if any(corpus.links for corpus in corpora)
         else [],
     )

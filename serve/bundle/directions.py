@@ -50,8 +50,8 @@ class ListedDirections:
     def __init__(self, directions: Sequence[BundleDirection]) -> None:
         self._listed = tuple(directions)
         self._by_codes: dict[tuple[str, str], BundleDirection] = {}
-        for each in directions:
-            self._by_codes.setdefault((language_code(each.source), language_code(each.target)), each)
+        for direction in directions:
+            self._by_codes.setdefault((language_code(direction.source), language_code(direction.target)), direction)
         self._codes = {code.lower(): code for pair in self._by_codes for code in pair}
 
     @property
@@ -98,7 +98,7 @@ class AllPairs:
 
     def __init__(self, multilingual: Multilingual) -> None:
         self._multilingual = multilingual
-        self._by_code = {language_code(each.language): each for each in multilingual.languages}
+        self._by_code = {language_code(language.language): language for language in multilingual.languages}
         self._codes = {code.lower(): code for code in self._by_code}
 
     @property
@@ -113,7 +113,7 @@ class AllPairs:
         return len(self._by_code) * (len(self._by_code) - 1)
 
     def __str__(self) -> str:
-        return f"any two of {' '.join(each.language for each in self._multilingual.languages)}"
+        return f"any two of {' '.join(item.language for item in self._multilingual.languages)}"
 
     def summary(self) -> tuple[str, ...]:
         """Returns how many languages there are."""
@@ -172,7 +172,7 @@ def start_tokens(owner: HasDirections) -> int:
     """Returns the length of the longest start of a direction."""
     if owner.multilingual is not None:
         return int(owner.multilingual.starts)
-    return max(len(each.start) for each in owner.directions)
+    return max(len(direction.start) for direction in owner.directions)
 
 
 def check_golden(manifest: Manifest, golden: Iterable[GoldenSentence]) -> None:

@@ -16,7 +16,7 @@ MAX_CHARACTERS = 1000
 
 def one_line(text: str) -> str:
     """Returns a text as one printable line of at most `MAX_CHARACTERS`; a file may put anything into an error."""
-    line = "".join(each if each.isprintable() else "?" for each in " ".join(text[: 2 * MAX_CHARACTERS].split()))
+    line = "".join(word if word.isprintable() else "?" for word in " ".join(text[: 2 * MAX_CHARACTERS].split()))
     return line if len(line) <= MAX_CHARACTERS else line[: MAX_CHARACTERS - 3] + "..."
 
 

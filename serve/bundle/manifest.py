@@ -120,7 +120,7 @@ class Multilingual(Record):
     @field_validator("languages")
     @classmethod
     def _check_languages(cls, languages: tuple[LanguageToken, ...]) -> tuple[LanguageToken, ...]:
-        _check_unique(each.language for each in languages)
+        _check_unique(language.language for language in languages)
         return languages
 
 
@@ -374,8 +374,8 @@ class Manifest(Record):
             self._check_in_vocabulary(f"directions: {direction}: start", direction.start)
         if self.multilingual is not None:
             self._check_in_vocabulary("multilingual: source_prefix", self.multilingual.source_prefix)
-            for each in self.multilingual.languages:
-                self._check_in_vocabulary(f"multilingual: {each.language}", (each.token_id,))
+            for language in self.multilingual.languages:
+                self._check_in_vocabulary(f"multilingual: {language.language}", (language.token_id,))
         self._check_in_vocabulary("source_suffix", self.source_suffix)
         for name in ("pad_id", "unk_id", "bos_id", "eos_id"):
             self._check_in_vocabulary(name, (getattr(self, name),))

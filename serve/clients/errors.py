@@ -50,7 +50,8 @@ class CallError(NotTranslatedError):
         self.message = message
         self.reason = _find(details, ErrorInfo()).reason
         self.violations = tuple(
-            FieldViolation(each.field, each.description) for each in _find(details, BadRequest()).field_violations
+            FieldViolation(violation.field, violation.description)
+            for violation in _find(details, BadRequest()).field_violations
         )
         self.retry_after_seconds = (
             retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None

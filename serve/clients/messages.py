@@ -115,7 +115,7 @@ def request_fields(texts: Texts, asking: Wanted) -> dict[str, Any]:
         # Unset options keep the server's defaults, which may be newer than those of this client.
         fields["options"] = asking["options"].model_dump(exclude_unset=True)
     if "terms" in asking:
-        fields["terms"] = [asdict(each) for each in asking["terms"]]
+        fields["terms"] = [asdict(term) for term in asking["terms"]]
     return {**fields, "text": [texts] if isinstance(texts, str) else texts}
 
 

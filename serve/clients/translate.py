@@ -177,7 +177,7 @@ class SearchFlags(SearchFields):
 
 
 # Flags without the prefix "options.".
-FLAGS = {f"options.{name}": name for name in (each.replace("_", "-") for each in SearchFlags.model_fields)}
+FLAGS = {f"options.{name}": name for name in (field.replace("_", "-") for field in SearchFlags.model_fields)}
 
 
 class TranslateCommand(ConnectionOptions):

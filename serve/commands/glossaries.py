@@ -46,8 +46,8 @@ class ListGlossariesCommand(_GlossariesCommand):
         """Prints a table."""
         with self.open() as state:
             rows = [
-                (each.id, each.name, ", ".join(map(_summary, each.dictionaries)))
-                for each in GlossaryStore(state).of(SHARED).list_all()
+                (item.id, item.name, ", ".join(map(_summary, item.dictionaries)))
+                for item in GlossaryStore(state).of(SHARED).list_all()
             ]
         header = ("id", "name", "entries")
         print(format_table([header, *rows], len(header)) if rows else "no glossary")
@@ -72,8 +72,8 @@ class ShowGlossaryCommand(_GlossariesCommand):
         print(f"id: {glossary.id}\nname: {glossary.name}")
         created, changed = int(glossary.created_seconds), int(glossary.changed_seconds)
         print(f"created: {time_text(created)}\nchanged: {time_text(changed)}")
-        for each in glossary.dictionaries:
-            print(_summary(each))
+        for dictionary in glossary.dictionaries:
+            print(_summary(dictionary))
 
 
 class DeleteGlossaryCommand(_GlossariesCommand):

@@ -145,7 +145,7 @@ def _of_type(annotation: Any, word: str, *, is_file: bool) -> str:
         return f"{{{','.join(map(str, arguments))}}}"
     if origin in (Annotated, Union, UnionType, tuple, list):
         kinds = arguments if origin in (Union, UnionType) else arguments[:1]
-        names = (_of_type(each, word, is_file=is_file) for each in kinds if each is not type(None))
+        names = (_of_type(kind, word, is_file=is_file) for kind in kinds if kind is not type(None))
         return "|".join(dict.fromkeys(names)) + (",..." if origin in (tuple, list) else "")
     return {
         int: _UNITS.get(word, "N"),
@@ -167,9 +167,11 @@ def _options(model: type[BaseModel], default: Any = None, prefix: str = "") -> I
         # A section may be one of several models: the first that has a field describes it.
         options: dict[str, tuple[FieldInfo, Any]] = {}
         for section in sections:
-            for key, each, value in _options(section, own if isinstance(own, section) else None, f"{prefix}{name}."):
-                options[key] = (_joined(options[key][0], each), options[key][1]) if key in options else (each, value)
-        yield from ((key, each, value) for key, (each, value) in options.items())
+            for key, option, value in _options(section, own if isinstance(own, section) else None, f"{prefix}{name}."):
+                options[key] = (
+                    (_joined(options[key][0], option), options[key][1]) if key in options else (option, value)
+                )
+        yield from ((key, option, value) for key, (option, value) in options.items())
 
 
 def _joined(first: FieldInfo, second: FieldInfo) -> FieldInfo:
@@ -186,8 +188,8 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) in (Union, UnionType, Annotated):
-        for each in get_args(annotation):
-            yield from _sections(each)
+        for argument in get_args(annotation):
+            yield from _sections(argument)
 
 
 def _description(field: FieldInfo, default: Any, *, positional: bool) -> str:
@@ -211,7 +213,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, list | tuple):
-        items = [_shown(each) for each in value]
+        items = [_shown(item) for item in value]
         joined = ",".join(items)
         return joined if len(joined) <= _LONG_LIST else ", ".join(items)  # so that it can be wrapped
     if isinstance(value, dict):

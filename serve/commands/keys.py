@@ -111,6 +111,6 @@ def _row(key: Key) -> tuple[str, ...]:
     limits = key.limits
     quota = "-" if limits.characters is None else f"{limits.characters:,} per {limits.period}"
     numbers = (limits.requests_per_minute, limits.concurrency, limits.priority)
-    shown = ("-" if each is None else str(each) for each in numbers)
+    shown = ("-" if number is None else str(number) for number in numbers)
     state = "active" if key.revoked_seconds is None else "revoked"
     return (key.name, quota, *shown, ", ".join(limits.models) or "all", state)

@@ -40,7 +40,7 @@ class StateCommand(StateSettings, BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Returns the flags, then the environment of the server for the database only."""
         names = {name: f"{ENVIRONMENT}{name.upper()}" for name in StateSettings.model_fields}
-        given: dict[str, Any] = {name: os.environ[each] for name, each in names.items() if each in os.environ}
+        given: dict[str, Any] = {name: os.environ[label] for name, label in names.items() if label in os.environ}
         return init_settings, InitSettingsSource(settings_cls, given)
 
     @contextmanager

@@ -83,7 +83,7 @@ class ServedLanguages:
             return [DetectedLanguage(source, 1.0)] * len(texts)
         candidates = (*self.sources, target)
         found = await detect_languages(texts, candidates, deadline_seconds, markup=markup)
-        return [best_guess(each, candidates) for each in found]
+        return [best_guess(result, candidates) for result in found]
 
     def _read(self) -> frozenset[str]:
         if self._models.offers is not self._offers:

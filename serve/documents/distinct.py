@@ -19,10 +19,10 @@ class DistinctSegments:
         numbers = dict[Segment, int]()
         of_document = document.segments
         self._document = document
-        self._numbers = [numbers.setdefault(each, len(numbers)) for each in of_document]
+        self._numbers = [numbers.setdefault(item, len(numbers)) for item in of_document]
         self.segments = list(numbers)
         self.parts = sum(map(count_parts, self.segments))
-        self.characters = sum(len(each.visible) for each in of_document)
+        self.characters = sum(len(item.visible) for item in of_document)
 
     def write(self, translations: Sequence[str]) -> bytes:
         """Returns the document with one translation per different segment.

@@ -126,13 +126,13 @@ def _read(quoted: str, number: int) -> str:
 
 def _parts(entry: _Entry, request: DocumentRequest, line_end: str) -> Iterator[Part]:
     """Yields the parts of an entry that is to be translated: of its message, and of its plural."""
-    translations = {name: each for name, each in entry.fields.items() if name.startswith("msgstr")}
+    translations = {name: member for name, member in entry.fields.items() if name.startswith("msgstr")}
     if "msgid" not in entry.fields or not translations:
         return
-    if any(each.text for each in translations.values()) and not request.retranslate:
+    if any(translation.text for translation in translations.values()) and not request.retranslate:
         return
     offset, mark = (entry.start, f"#, fuzzy{line_end}") if entry.flags is None else (entry.flags, ", fuzzy")
-    first, *others = [(each.start, each.end) for each in translations.values()]
+    first, *others = [(translation.start, translation.end) for translation in translations.values()]
     message = entry.fields["msgid"]
     plural = entry.fields.get("msgid_plural", message)
     # A language without a plural has the form of many.

@@ -166,7 +166,9 @@ def _pair(items: Sequence[Item]) -> list[Item]:
     for number, item in enumerate(items):
         if item.kind is ItemKind.OPEN and len(open_numbers) < MAX_LEVELS:
             open_numbers.append(number)
-        elif item.kind is ItemKind.CLOSE and item.key in (keys := [items[each].key for each in open_numbers]):
+        elif item.kind is ItemKind.CLOSE and item.key in (
+            keys := [items[open_number].key for open_number in open_numbers]
+        ):
             level = len(keys) - 1 - keys[::-1].index(item.key)
             _make_points(paired, open_numbers[level + 1 :])
             del open_numbers[level:]

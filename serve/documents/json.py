@@ -38,7 +38,7 @@ def _parse(content: bytes, request: DocumentRequest, kept: str) -> Document:
         json.loads(text.removeprefix("\ufeff"), parse_int=str, parse_float=str)
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"not JSON: {error}") from error
-    parts = (_part(text, *each, request) for each in _values(text, kept))
+    parts = (_part(text, *value, request) for value in _values(text, kept))
     locale = _LOCALE.search(text) if kept else None
     edits = [(locale.span("NAME"), request.target)] if locale and needs_target(locale["NAME"], request) else []
     return SplicedDocument(text, filter(None, parts), encode, request, edits)

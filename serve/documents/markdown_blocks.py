@@ -43,7 +43,7 @@ def _line(state: StateBlock, number: int) -> str:
 def _read_formula(state: StateBlock, first: int, last: int, silent: bool) -> bool:
     """Skips a formula, which has no empty line."""
     line = _line(state, first).rstrip()
-    begin, end = next((each for each in _FORMULAS if line.startswith(each[0])), ("", ""))
+    begin, end = next((formula for formula in _FORMULAS if line.startswith(formula[0])), ("", ""))
     # In a text, `\[` is a bracket.
     if not begin or state.is_code_block(first) or (begin.endswith("[") and line != begin):
         return False

@@ -44,7 +44,7 @@ def resolve_fields(pieces: Sequence[Piece], tags: RunTags) -> Iterator[Piece]:
             divides = piece.role in _PARTS and index not in ends
             yield replace(piece, role=Role.BARRIER if divides else Role.CLOSE) if piece.role in _PARTS else piece
         elif found.barriers:
-            yield from (replace(each, role=Role.BARRIER) for each in pieces[index : last + 1])
+            yield from (replace(item, role=Role.BARRIER) for item in pieces[index : last + 1])
         elif found.is_link:
             ends.add(last)
             last = found.separate
@@ -83,8 +83,8 @@ def _find_fields(pieces: Sequence[Piece]) -> dict[int, _Field]:
 
 def _joined(role: Role, pieces: Sequence[Piece], tags: RunTags) -> Piece:
     first, last = pieces[0], pieces[-1]
-    if all(each.opening == first.opening for each in pieces):
-        opening, raw = first.opening, "".join(each.raw for each in pieces)
+    if all(piece.opening == first.opening for piece in pieces):
+        opening, raw = first.opening, "".join(piece.raw for piece in pieces)
     else:
         opening, raw = "", write_pieces(pieces, tags)
     return Piece(role, first.start, last.end, raw, "", opening, first.opens, last.closes)

@@ -143,7 +143,7 @@ class _ParagraphReader:
             children = children[1:]
         opening = _EMPTY_PROPERTIES.sub("", self._dialect.noise.sub("", opening))
         opening = self._forms.setdefault(opening, opening)
-        children = [each for each in children if self._name(each) not in self._dialect.dropped]
+        children = [item for item in children if self._name(item) not in self._dialect.dropped]
         for number, child in enumerate(children):
             first, last = number == 0, number == len(children) - 1
             yield self._run_piece(child, opening, run if first else None, run if last else None)

@@ -34,7 +34,7 @@ class Package:
         try:
             with ZipFile(BytesIO(content)) as file:
                 self._members = {
-                    each.filename: each for each in _checked(file.infolist(), len(content), unpacked_bytes)
+                    item.filename: item for item in _checked(file.infolist(), len(content), unpacked_bytes)
                 }
         except (BadZipFile, ValueError, NotImplementedError, struct.error) as error:
             raise DocumentError(describe_foreign(content) or f"not a ZIP package: {error}") from error
@@ -108,24 +108,24 @@ class Package:
 def _checked(infos: list[ZipInfo], content_bytes: int, unpacked_bytes: int) -> list[ZipInfo]:
     if len(infos) > MAX_MEMBERS:
         raise DocumentError(f"{len(infos)} members, expected at most {MAX_MEMBERS}")
-    if sum(each.file_size for each in infos) > unpacked_bytes:
+    if sum(info.file_size for info in infos) > unpacked_bytes:
         raise DocumentError(f"more than {unpacked_bytes} bytes unpacked")
-    if sum(each.compress_size for each in infos) > content_bytes:
+    if sum(info.compress_size for info in infos) > content_bytes:
         raise DocumentError("not a ZIP package: members overlap")
     names = set[str]()
-    for each in infos:
-        name = each.filename
+    for info in infos:
+        name = info.filename
         parts = name.replace("\\", "/").split("/")
-        if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in each.orig_filename:
+        if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in info.orig_filename:
             raise DocumentError(f"member {name!r}: expected a path inside of the package")
         if name in names:
             raise DocumentError(f"member {name!r}: expected once")
         names.add(name)
-        if each.flag_bits & _ENCRYPTED:
+        if info.flag_bits & _ENCRYPTED:
             raise DocumentError(ENCRYPTED)
-        if each.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise DocumentError(f"member {name!r}: compression method {each.compress_type}, expected deflate")
-        if each.file_size > max(_RATIO_FROM_BYTES, MAX_RATIO * each.compress_size):
+        if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise DocumentError(f"member {name!r}: compression method {info.compress_type}, expected deflate")
+        if info.file_size > max(_RATIO_FROM_BYTES, MAX_RATIO * info.compress_size):
             raise DocumentError(f"member {name!r}: compressed more than {MAX_RATIO} times")
     return infos
 

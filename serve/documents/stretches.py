@@ -47,7 +47,7 @@ class Piece:
 
 def stretches(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
     """Yields what is between barriers; a pair around a barrier divides too."""
-    roles = [each.role for each in pieces]
+    roles = [item.role for item in pieces]
     opened, broken = list[int](), set[int]()
     for index, role in enumerate(roles):
         if role is Role.OPEN:

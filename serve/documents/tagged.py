@@ -151,7 +151,7 @@ class _TagReader:
     def _read_text(self, start: int, end: int) -> Iterator[Item]:
         """Yields the text and the placeholders of a part without tags."""
         text = self._text[start:end]
-        kept = [(each.start, each.end) for each in _PLACEHOLDERS.find(text)]
+        kept = [(placeholder.start, placeholder.end) for placeholder in _PLACEHOLDERS.find(text)]
         if self._is_message:
             kept = sorted(kept + [found.span() for found in _QUOTED.finditer(text)])
         position = 0

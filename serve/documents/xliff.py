@@ -191,7 +191,7 @@ class _UnitReader:
                 return Item(ItemKind.KEPT, raw, document.plain(index, last)), last
             return Item(ItemKind.OPEN, document.raw(index, index), name), index
         if name in _STARTS | _ENDS:
-            key = next((attributes[each] for each in ("startRef", "rid", "id") if each in attributes), "")
+            key = next((attributes[text] for text in ("startRef", "rid", "id") if text in attributes), "")
             return Item(ItemKind.OPEN if name in _STARTS else ItemKind.CLOSE, raw, f"code {key}"), last
         return Item(ItemKind.POINT, raw), last
 

@@ -30,10 +30,10 @@ def create_documentation(options: type[Fields]) -> dict[str, Any]:
         {
             "name": name,
             "in": "query",
-            "schema": {key: value for key, value in each.items() if key != "description"},
-            "description": each.get("description", ""),
+            "schema": {key: value for key, value in field.items() if key != "description"},
+            "description": field.get("description", ""),
         }
-        for name, each in fields.items()
+        for name, field in fields.items()
     ]
     content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": _BINARY}}
     return {"requestBody": {"required": True, "content": content}, "parameters": [*query, TIMEOUT_PARAMETER]}

@@ -154,7 +154,7 @@ class HttpDocuments:
         jobs = self._enabled()
         name, data, parameters = await self._receive(request)
         fields = _fields(parameters)
-        source, target = (str(fields.pop(each, "")) for each in ("source_language", "target_language"))
+        source, target = (str(fields.pop(text, "")) for text in ("source_language", "target_language"))
         options = _options(fields)
         if not target:
             raise InvalidRequestError("target_language", "expected an ISO 639-1 code")

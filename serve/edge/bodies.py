@@ -287,7 +287,7 @@ def inlined_schema(body: type[Fields]) -> Any:
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
     """Replaces references in a schema by their definitions."""
     if isinstance(schema, list):
-        return [_inlined(each, definitions) for each in schema]
+        return [_inlined(item, definitions) for item in schema]
     if not isinstance(schema, dict):
         return schema
     referred = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}

@@ -55,14 +55,14 @@ def _pieces(value: object) -> Iterator[bytes]:
 def count_values(response: TranslationResponse | ScoreResponse | AttentionResponse) -> int:
     """Returns the number of token scores and weights of alignments."""
     if isinstance(response, AttentionResponse):
-        return sum(_weights_of(each.alignment) for each in response.attentions)
+        return sum(_weights_of(attention.alignment) for attention in response.attentions)
     if isinstance(response, ScoreResponse):
         return sum(len(score.tokens) for score in response.scores)
     values = 0
     for best in response.translations:
-        for each in (best, *best.alternatives):
-            if each.tokens is not None or each.alignments is not None:
-                values += _values_of(each)
+        for alternative in (best, *best.alternatives):
+            if alternative.tokens is not None or alternative.alignments is not None:
+                values += _values_of(alternative)
     return values
 
 

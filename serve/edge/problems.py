@@ -16,7 +16,7 @@ from dragoman.serve.observability.usage import Timings
 
 TIMINGS_HEADER = "server-timing"
 _TIMINGS_NAME = TIMINGS_HEADER.encode()
-_TIMINGS = ", ".join(f"{each.name.removesuffix('_seconds')};dur=%.3f" for each in fields(Timings))
+_TIMINGS = ", ".join(f"{field.name.removesuffix('_seconds')};dur=%.3f" for field in fields(Timings))
 
 
 def timings_header(timings: Timings) -> dict[str, str]:

@@ -161,11 +161,11 @@ class Engine:
 
     def _encode(self, batch: list[RunningSequence]) -> None:
         started_seconds = self._clock()
-        source_ids, source_lengths = pad([each.sequence.source_ids for each in batch], self._manifest.pad_id)
-        self._model.encode(source_ids, source_lengths, [each.rows for each in batch])
+        source_ids, source_lengths = pad([entry.sequence.source_ids for entry in batch], self._manifest.pad_id)
+        self._model.encode(source_ids, source_lengths, [entry.rows for entry in batch])
         encoded_seconds = self._clock()
-        for each in batch:
-            each.sequence.encoded_seconds = encoded_seconds
+        for entry in batch:
+            entry.sequence.encoded_seconds = encoded_seconds
         self._metrics.observe_step("encode", len(batch), encoded_seconds - started_seconds)
         self._metrics.observe_padding(source_ids.size - int(source_lengths.sum()))
 
@@ -200,15 +200,15 @@ class Engine:
     def _retire(self) -> None:
         """Finishes the sequences that are over or abandoned."""
         now_seconds = self._clock()
-        errors = [(each, each.sequence.abandonment(now_seconds)) for each in self._running]
-        leaving = [(each, error) for each, error in errors if error is not None or not each.live]
-        self._running = [each for each, error in errors if error is None and each.live]
-        for each, error in leaving:
-            self._finish(each.sequence, error)
+        errors = [(item, item.sequence.abandonment(now_seconds)) for item in self._running]
+        leaving = [(problem, error) for problem, error in errors if error is not None or not problem.live]
+        self._running = [problem for problem, error in errors if error is None and problem.live]
+        for item, error in leaving:
+            self._finish(item.sequence, error)
         self._failures = 0
 
     def _finish(self, sequence: DecodingSequence, error: ServiceError | None) -> None:
-        finite = [math.isfinite(each.score) for each in sequence.hypotheses]
+        finite = [math.isfinite(candidate.score) for candidate in sequence.hypotheses]
         if error is None and not (finite and all(finite)):
             log.error("invalid_probabilities", target_tokens=sequence.decoded_tokens)
             error = InternalError(FAILED)
@@ -225,5 +225,5 @@ class Engine:
     def _fail(self, error: ServiceError) -> None:
         """Ends all running sequences."""
         running, self._running = self._running, []
-        for each in running:
-            self._scheduler.finish(each.sequence, error)
+        for sequence in running:
+            self._scheduler.finish(sequence.sequence, error)

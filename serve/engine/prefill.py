@@ -24,7 +24,7 @@ def batches(starting: Iterable[RunningSequence]) -> list[list[RunningSequence]]:
     """Splits sequences into batches of at most `PADDING_TOKENS` tokens of padding, the longest sources first."""
     split: list[list[RunningSequence]] = []
     padding = 0
-    for running in sorted(starting, key=lambda each: -each.source_tokens):
+    for running in sorted(starting, key=lambda item: -item.source_tokens):
         if split:
             padding += split[-1][0].source_tokens - running.source_tokens
         if not split or padding > PADDING_TOKENS:

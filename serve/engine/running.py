@@ -61,20 +61,20 @@ class RunningSequence:
         for hypothesis, (tokens, attention) in zip(self.live, choices, strict=True):
             token = Token(eos_id, math.nan) if math.isnan(tokens[0].score) else tokens[0]
             longer.append(hypothesis.extended(token, attention))
-        self._finish([each for each in longer if each.tokens[-1].token_id == eos_id], eos_id)
-        self.live = [each for each in longer if each.tokens[-1].token_id != eos_id]
+        self._finish([item for item in longer if item.tokens[-1].token_id == eos_id], eos_id)
+        self.live = [item for item in longer if item.tokens[-1].token_id != eos_id]
         self._cut(eos_id)
 
     def _advance_beam(self, choices: list[Choice], eos_id: int) -> list[Branch]:
         options, size = self.sequence.options, self.sequence.options.beam_size
-        attention = {each.row: choice.attention for each, choice in zip(self.live, choices, strict=True)}
+        attention = {item.row: choice.attention for item, choice in zip(self.live, choices, strict=True)}
         if any(math.isnan(token.score) for choice in choices for token in choice.tokens):
             self._finish([self.live[0].extended(Token(eos_id, math.nan), choices[0].attention)], eos_id)
             self.live = []
             return []
         candidates = beam.expand(self.live, [choice.tokens for choice in choices], size)
         ended = beam.ended(candidates, size, eos_id)
-        self._finish([each.origin.extended(each.token, attention[each.origin.row]) for each in ended], eos_id)
+        self._finish([item.origin.extended(item.token, attention[item.origin.row]) for item in ended], eos_id)
         if len(self.sequence.hypotheses) >= enough_hypotheses(options.patience, size):
             self.live = []
             return []
@@ -95,4 +95,6 @@ class RunningSequence:
 
     def _finish(self, hypotheses: list[LiveHypothesis], eos_id: int) -> None:
         options = self.sequence.options
-        self.sequence.hypotheses += [each.finished(options, self.source_tokens, eos_id) for each in hypotheses]
+        self.sequence.hypotheses += [
+            hypothesis.finished(options, self.source_tokens, eos_id) for hypothesis in hypotheses
+        ]

@@ -71,9 +71,9 @@ class Step:
 
     def __post_init__(self) -> None:
         self.rows = [
-            Row(each, hypothesis, each.sequence.options.forced_id(len(hypothesis.tokens), self.eos_id))
-            for each in self.running
-            for hypothesis in each.live
+            Row(sequence, hypothesis, sequence.sequence.options.forced_id(len(hypothesis.tokens), self.eos_id))
+            for sequence in self.running
+            for hypothesis in sequence.live
         ]
 
     @property
@@ -121,9 +121,9 @@ class Step:
         """
         tokens = self._tokens(scores)
         branches = []
-        for each in self.running:
-            choices = [Choice(tokens[live.row], attention_of(each, live.row, alignments)) for live in each.live]
-            branches += each.advance(choices, self.eos_id)
+        for sequence in self.running:
+            choices = [Choice(tokens[live.row], attention_of(sequence, live.row, alignments)) for live in sequence.live]
+            branches += sequence.advance(choices, self.eos_id)
         return branches
 
     def _tokens(self, scores: Scores) -> dict[int, list[Token]]:

@@ -14,9 +14,11 @@ def read_file(file: Path, source_language: str, target_language: str) -> tuple[E
         FileError: if it is invalid.
         OSError: if it cannot be read.
     """
-    entries_format = next((each for each in FORMATS if file.suffix.lower() == f".{each}"), None)
+    entries_format = next((known_format for known_format in FORMATS if file.suffix.lower() == f".{known_format}"), None)
     if entries_format is None:
-        raise FileError(f"{file}: expected a name that ends in {', '.join(f'.{each}' for each in FORMATS)}")
+        raise FileError(
+            f"{file}: expected a name that ends in {', '.join(f'.{known_format}' for known_format in FORMATS)}"
+        )
     try:
         return read_entries(file.read_text("utf-8"), entries_format, source_language, target_language)
     except (EntryError, UnicodeDecodeError) as error:

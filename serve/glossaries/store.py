@@ -213,10 +213,10 @@ class Glossaries:
         """
         with self._state.writing() as connection:
             self._touch(connection, glossary_id, name)
-            for each in dictionaries:
-                merged = {entry.source: entry for entry in self._stored(connection, glossary_id, each)}
-                merged.update({entry.source: entry for entry in check_entries(each.entries)})
-                _put(connection, glossary_id, each, tuple(merged.values()))
+            for dictionary in dictionaries:
+                merged = {entry.source: entry for entry in self._stored(connection, glossary_id, dictionary)}
+                merged.update({entry.source: entry for entry in check_entries(dictionary.entries)})
+                _put(connection, glossary_id, dictionary, tuple(merged.values()))
             return self._checked(connection, glossary_id)
 
     def put_dictionary(self, glossary_id: str, dictionary: Dictionary) -> Glossary:
@@ -320,7 +320,7 @@ def _check(name: str, dictionaries: Sequence[Dictionary]) -> None:
     _check_name(name)
     if not dictionaries:
         raise InvalidRequestError("dictionaries", "expected at least one")
-    pairs = [(each.source_language, each.target_language) for each in dictionaries]
+    pairs = [(dictionary.source_language, dictionary.target_language) for dictionary in dictionaries]
     _check_pairs(pairs)
 
 
@@ -377,8 +377,8 @@ def _no_dictionary(glossary_id: str, source_language: str, target_language: str)
 
 
 def _insert(connection: Connection, glossary_id: str, dictionaries: Iterable[Dictionary]) -> None:
-    for position, each in enumerate(dictionaries):
-        values = {"glossary_id": glossary_id, "position": position, **_pair(each), **_content(each.entries)}
+    for position, dictionary in enumerate(dictionaries):
+        values = {"glossary_id": glossary_id, "position": position, **_pair(dictionary), **_content(dictionary.entries)}
         connection.execute(insert(_DICTIONARIES).values(values))
 
 

@@ -115,8 +115,8 @@ class GrpcApi:
             security.authenticator,
             load_shedder,
             metrics,
-            METHODS | {path: label for each in further for path, label in each.methods.items()},
-            probes=frozenset().union(*(each.probes for each in further)),
+            METHODS | {path: label for item in further for path, label in item.methods.items()},
+            probes=frozenset().union(*(item.probes for item in further)),
             connections=self._connections,
             arrivals=self._arrivals,
         )
@@ -131,7 +131,7 @@ class GrpcApi:
         }
         services = {
             SERVICE: self._handlers,
-            **{each.name: each.handlers(self._handler) for each in further},
+            **{item.name: item.handlers(self._handler) for item in further},
             HEALTH_SERVICE: self._health.handlers(),
         }
         services[reflection.SERVICE_NAME] = Reflection((*services, reflection.SERVICE_NAME)).handlers()
@@ -172,7 +172,7 @@ class GrpcApi:
     async def set_serving(self, serving: bool, models: Mapping[str, bool]) -> None:
         """Publishes the health of the service, and of each model as SERVICE/NAME."""
         self._health.publish(
-            {"": serving, SERVICE: serving, **{f"{SERVICE}/{name}": each for name, each in models.items()}}
+            {"": serving, SERVICE: serving, **{f"{SERVICE}/{name}": model for name, model in models.items()}}
         )
 
     def drain(self) -> None:

@@ -203,13 +203,13 @@ class Connections:
 
     def _make_room(self, sockets: AcceptedSockets) -> int:
         """Closes idle connections beyond their number; returns how many."""
-        idle = {each: number for number, each in self._by_socket.items() if each.idle and not each.ignored}
+        idle = {item: number for number, item in self._by_socket.items() if item.idle and not item.ignored}
         excess = len(idle) - self._max_idle
         if excess <= 0:
             return 0
         closed = choose_idle(idle, excess)
-        _log.warning("grpc_connections_closed", count=excess, networks=len({each.network for each in closed}))
-        sockets.shut_down({idle[each] for each in closed})
+        _log.warning("grpc_connections_closed", count=excess, networks=len({item.network for item in closed}))
+        sockets.shut_down({idle[item] for item in closed})
         return excess
 
     def _look(self, sockets: AcceptedSockets, seconds: float) -> bool:
@@ -223,13 +223,13 @@ class Connections:
                 self._ignore(connection, accepted)
         self._by_socket = current
         # Calls may end after their connection.
-        used = (each for each in self._by_peer.values() if each.open_calls or each.unread_bytes)
-        self._by_peer = {each.peer: each for each in (*used, *current.values())}
+        used = (value for value in self._by_peer.values() if value.open_calls or value.unread_bytes)
+        self._by_peer = {item.peer: item for item in (*used, *current.values())}
         return self._ignored() != ignored
 
     def _ignored(self) -> set[int]:
         """Returns the numbers of the ignored sockets."""
-        return {number for number, each in self._by_socket.items() if each.ignored}
+        return {number for number, item in self._by_socket.items() if item.ignored}
 
     def _of_socket(self, peer: str) -> Connection:
         """Returns the connection of a socket that was not seen before."""
@@ -248,7 +248,7 @@ class Connections:
 def choose_idle(idle: Iterable[Connection], count: int) -> list[Connection]:
     """Returns connections to close: each from the network that has the most, the one that is idle the longest."""
     by_network = defaultdict[str, deque[Connection]](deque)
-    for connection in sorted(idle, key=lambda each: each.used_seconds):
+    for connection in sorted(idle, key=lambda item: item.used_seconds):
         by_network[connection.network].append(connection)
     largest = [(-len(connections), network) for network, connections in by_network.items()]
     heapq.heapify(largest)

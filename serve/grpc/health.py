@@ -36,8 +36,8 @@ class Health:
     def publish(self, serving: Mapping[str, bool]) -> None:
         """Replaces the health of all names."""
         statuses = {
-            name: HealthCheckResponse.SERVING if each else HealthCheckResponse.NOT_SERVING
-            for name, each in serving.items()
+            name: HealthCheckResponse.SERVING if server else HealthCheckResponse.NOT_SERVING
+            for name, server in serving.items()
         }
         if statuses != self._statuses:
             self._statuses = statuses

@@ -83,7 +83,7 @@ def _field_writer(field: Any) -> Convert | None:
 def _field_reader(field: Any, hint: Any) -> Convert | None:
     """Returns a function that reads an attribute of this type from a message; None: the field is the value."""
     name, optional = field.name, NoneType in get_args(hint)
-    inner = next(each for each in get_args(hint) if each is not NoneType) if optional else hint
+    inner = next(argument for argument in get_args(hint) if argument is not NoneType) if optional else hint
     if field.is_repeated:
         element = _element_reader(field, inner)
         empty = None if optional else ()  # an absent list and an empty one are the same message

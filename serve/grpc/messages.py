@@ -138,7 +138,7 @@ def _byte_strings(message: Message, strings: set[str], parent: str = "") -> Iter
     for field, value in message.ListFields():
         name = f"{parent}{field.name}"
         named = (
-            ((f"{name}[{index}]", each) for index, each in enumerate(value)) if field.is_repeated else [(name, value)]
+            ((f"{name}[{index}]", item) for index, item in enumerate(value)) if field.is_repeated else [(name, value)]
         )
         for path, element in named:
             if field.full_name in strings:
@@ -155,7 +155,7 @@ def read_translate_request(
     if "options" in fields:
         fields["options"] = SearchFields.parse(set_fields(message.options))
     if "terms" in fields:
-        fields["terms"] = [Entry.of(each.source, each.targets, match_case=each.match_case) for each in message.terms]
+        fields["terms"] = [Entry.of(term.source, term.targets, match_case=term.match_case) for term in message.terms]
     return TranslateRequest(**fields, deadline_seconds=deadline_seconds, fairness_key=fairness_key)
 
 

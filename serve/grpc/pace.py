@@ -34,7 +34,7 @@ class RefusalPace:
         """Counts a refusal; returns after how many seconds it may be sent."""
         now_seconds, at_once_seconds = self._clock(), REFUSALS_AT_ONCE / REFUSALS_PER_SECOND
         if len(self._free_seconds) >= MANY_CALLERS:
-            self._free_seconds = {each: free for each, free in self._free_seconds.items() if free > now_seconds}
+            self._free_seconds = {duration: free for duration, free in self._free_seconds.items() if free > now_seconds}
         free_seconds = max(now_seconds, self._free_seconds.get(caller, now_seconds)) + 1 / REFUSALS_PER_SECOND
         free_seconds = min(free_seconds, now_seconds + at_once_seconds + MAX_SECONDS)
         self._free_seconds[caller] = free_seconds

@@ -78,7 +78,7 @@ def write_config(settings: BaseModel, *, exclude: Collection[str]) -> str:
     """Returns settings as YAML that `ConfigFile.read` accepts; a secret becomes a comment with its name."""
     secrets = [name for name, value in settings if isinstance(value, SecretStr)]
     content = {
-        name: {key: each.model_dump(mode="json", exclude_unset=True) for key, each in value.items()}
+        name: {key: item.model_dump(mode="json", exclude_unset=True) for key, item in value.items()}
         if isinstance(value, dict)
         else settings.model_dump(mode="json", include={name})[name]
         for name, value in settings

@@ -155,7 +155,7 @@ def reserve_ports(*ports: int) -> Iterator[tuple[int, ...]]:
     """
     with ExitStack() as stack:
         reserved = [stack.enter_context(_reserve(port)) for port in ports]
-        numbers = tuple(each.getsockname()[1] for each in reserved)
+        numbers = tuple(item.getsockname()[1] for item in reserved)
         if sys.platform != "linux":
             stack.close()  # elsewhere a bound socket would keep the servers out
         yield numbers

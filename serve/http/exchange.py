@@ -27,7 +27,7 @@ ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A status without a phrase has a line too.
 STATUS_LINES = {status: b"HTTP/1.1 %d \r\n" % status for status in range(100, 600)}
-STATUS_LINES |= {int(each): b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
+STATUS_LINES |= {int(item): b"HTTP/1.1 %d %b\r\n" % (item, item.phrase.encode()) for item in HTTPStatus}
 WITHOUT_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 _INVALID_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FAILURE = (

@@ -199,9 +199,9 @@ class Account:
         """Drops the leases of past periods whose requests have ended and are written."""
         current = self._current()
         self.leases = {
-            start: each
-            for start, each in self.leases.items()
-            if each is current or each.running or each.free or each.changed
+            start: lease
+            for start, lease in self.leases.items()
+            if lease is current or lease.running or lease.free or lease.changed
         }
 
     async def _take_slot(self) -> None:

@@ -96,12 +96,12 @@ class KeyMetrics(Collector):
         characters = CounterMetricFamily(
             "dragoman_key_characters", "Counted source characters by name of the API key.", labels=("key",)
         )
-        accounts = sorted(self._accounts, key=lambda each: each.key.name)
+        accounts = sorted(self._accounts, key=lambda item: item.key.name)
         by_name: dict[str, tuple[dict[str, int], int]] = {}
         for number, account in enumerate(accounts):
             name = account.key.name if account.key.name and number < MAX_NAMES else OTHER_KEYS
             counts, total = by_name.get(name, ({}, 0))
-            summed = {each: counts.get(each, 0) + count for each, count in account.requests.items()}
+            summed = {request: counts.get(request, 0) + count for request, count in account.requests.items()}
             by_name[name] = summed, total + account.characters
         for name, (counts, total) in by_name.items():
             characters.add_metric((name,), total)

@@ -81,7 +81,7 @@ class KeyRing:
     def find_id(self, key_id: str) -> Account | None:
         """Returns the account of the key with an id; None: it is not accepted any more."""
         keys = self._given if self._file is None else self._file.value
-        key = self._stored.get(key_id) or next((each for each in keys if each.id == key_id), None)
+        key = self._stored.get(key_id) or next((label for label in keys if label.id == key_id), None)
         return None if key is None else self._accounts.of(key)
 
 
@@ -104,7 +104,7 @@ def read_keys(path: Path, *, counting: bool) -> tuple[Key, ...]:
             continue
         location = f"{FILE}: {path}: line {number}"
         check_form(text, location)
-        key = _read_line(text, [each.decode(errors="replace") for each in settings], location)
+        key = _read_line(text, [setting.decode(errors="replace") for setting in settings], location)
         if key.limits.needs_count and not counting:
             raise FileError(f"--{location}: characters and requests_per_minute are counted with --state-dir only")
         if key.name and key.id in keys:
@@ -117,8 +117,8 @@ def read_keys(path: Path, *, counting: bool) -> tuple[Key, ...]:
 
 def _read_line(text: bytes, settings: Iterable[str], location: str) -> Key:
     values: dict[str, str | list[str]] = {}
-    for each in settings:
-        setting, separator, value = each.partition("=")
+    for item in settings:
+        setting, separator, value = item.partition("=")
         if not separator or setting not in ("name", *KeyLimits.model_fields):
             # The text may be a part of the key.
             raise FileError(f"--{location}: expected SETTING=VALUE after the key, SETTING being name or a limit")

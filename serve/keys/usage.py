@@ -140,11 +140,11 @@ class UsageStore:
         with self._state.writing() as connection:
             now_seconds = time.time()
             connection.execute(delete(_SLOTS).where(_SLOTS.c.process == self._process))
-            for each in rows:
-                own = _row(each, self._process)
+            for row in rows:
+                own = _row(row, self._process)
                 # The row of a repeated call is gone.
-                if connection.execute(delete(_USAGE).where(own)).rowcount and each.used:
-                    self._add_to_ended(connection, each, now_seconds)
+                if connection.execute(delete(_USAGE).where(own)).rowcount and row.used:
+                    self._add_to_ended(connection, row, now_seconds)
 
     def used(self, key_id: str, period_start_seconds: int, own_used: int | None = None) -> int:
         """Returns the characters that a key has used in a period.
@@ -159,8 +159,8 @@ class UsageStore:
                     _USAGE.c.key_id == key_id, _USAGE.c.period_start_seconds == period_start_seconds
                 )
             ).all()
-        counted = [each for each in rows if own_used is None or each.process != self._process]
-        return (own_used or 0) + sum(int(each.used + (each.held if each.lost else 0)) for each in counted)
+        counted = [row for row in rows if own_used is None or row.process != self._process]
+        return (own_used or 0) + sum(int(item.used + (item.held if item.lost else 0)) for item in counted)
 
     def count_requests(self, key_id: str, minute: int, wanted: int, limit: int) -> int:
         """Leases requests of a minute for this process, and returns their number; 0: none are left."""

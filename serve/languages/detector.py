@@ -49,7 +49,7 @@ def detect_language(text: str, candidates: Iterable[str]) -> list[tuple[str, flo
     if ranked[0][1] == ranked[-1][1]:  # none of the text's bytes is a feature of the model
         return []
     found = [(codes[label], probability) for label, probability in ranked if label != _NO_LANGUAGE]
-    return [each for each in found if each[1] >= MIN_CONFIDENCE]
+    return [result for result in found if result[1] >= MIN_CONFIDENCE]
 
 
 @cache
@@ -66,7 +66,7 @@ def _restrict(candidates: tuple[str, ...]) -> tuple[dict[str, str], Any]:
     known = frozenset(model.labels)
     codes: dict[str, str] = {}
     # A candidate with the label's own name comes first.
-    for code in sorted(candidates, key=lambda each: each in _LABELS):
+    for code in sorted(candidates, key=lambda candidate: candidate in _LABELS):
         label = _LABELS.get(code, code)
         if label in known:
             codes.setdefault(label, code)

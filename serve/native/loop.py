@@ -79,7 +79,7 @@ class _Tensors(ctypes.Structure):
     @classmethod
     def of(cls, tensors: Sequence["TensorSpec"]) -> "_Tensors":
         """Returns the structure, which keeps its records alive."""
-        return cls((_Tensor * len(tensors))(*(each.structure() for each in tensors)), len(tensors))
+        return cls((_Tensor * len(tensors))(*(tensor.structure() for tensor in tensors)), len(tensors))
 
 
 class _ModelConfig(ctypes.Structure):
@@ -426,7 +426,7 @@ class Loop:
             )
             for first in (0, size)
         ]
-        search, rest = (each / 1e9 for each in values[2 * size :])
+        search, rest = (value / 1e9 for value in values[2 * size :])
         return phases[0], phases[1], search, rest
 
     def _checked(self, status: int, library: ctypes.CDLL | None = None) -> bool:

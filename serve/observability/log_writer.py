@@ -145,13 +145,13 @@ class LogWriter(Collector):
 
     def _write_batch(self, batch: list[str | threading.Event]) -> bool:
         """Writes the lines of a batch; returns whether all of them are written."""
-        text = "".join(each for each in batch if isinstance(each, str))
+        text = "".join(entry for entry in batch if isinstance(entry, str))
         written = self._write_to_descriptor(text)
         with self._lock:
             self._characters -= len(text)
-        for each in batch:
-            if isinstance(each, threading.Event):
-                each.set()
+        for entry in batch:
+            if isinstance(entry, threading.Event):
+                entry.set()
         return written
 
     def _write_to_descriptor(self, text: str) -> bool:

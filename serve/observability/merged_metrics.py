@@ -36,8 +36,8 @@ MAX_FAMILIES = frozenset(
 def snapshot(metrics: Collector) -> list[Family]:
     """Returns the current values of all metrics."""
     return [
-        (each.name, each.type, each.documentation, [(name, labels, value) for name, labels, value, *_ in each.samples])
-        for each in metrics.collect()
+        (item.name, item.type, item.documentation, [(name, labels, value) for name, labels, value, *_ in item.samples])
+        for item in metrics.collect()
     ]
 
 

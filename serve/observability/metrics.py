@@ -231,7 +231,7 @@ class Metrics:
         for reason, count in Tally(reasons).items():
             self._finished[reason].inc(count)
         self._first_token.observe_all(first_tokens)
-        self._further_token.observe_all([each for each in paces if each is not None])
+        self._further_token.observe_all([pace for pace in paces if pace is not None])
         self._phases["encode"].observe_all(encodes)
         self._phases["decode"].observe_all(decodes)
 
@@ -302,15 +302,15 @@ class Metrics:
         self._responses.add(usage)
 
     def _count_responses(self, usages: Sequence[RequestUsage]) -> None:
-        source_tokens = [each.source_tokens for each in usages]
-        target_tokens = [each.target_tokens for each in usages]
-        self._texts.observe_all([each.texts for each in usages])
+        source_tokens = [usage.source_tokens for usage in usages]
+        target_tokens = [usage.target_tokens for usage in usages]
+        self._texts.observe_all([usage.texts for usage in usages])
         self._source_tokens.inc(sum(source_tokens))
         self._target_tokens.inc(sum(target_tokens))
         self._request_tokens["source"].observe_all(source_tokens)
         self._request_tokens["target"].observe_all(target_tokens)
-        self._tokenize.observe_all([each.timings.tokenize_seconds for each in usages])
-        self._inference.observe_all([each.timings.inference_seconds for each in usages])
+        self._tokenize.observe_all([usage.timings.tokenize_seconds for usage in usages])
+        self._inference.observe_all([usage.timings.inference_seconds for usage in usages])
 
     def _counter(self, name: str, description: str, *labels: str) -> Counter:
         return Counter(f"dragoman_{name}", description, ("model", *labels), registry=self.registry)

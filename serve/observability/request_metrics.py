@@ -98,5 +98,5 @@ class RequestMetrics:
         durations = defaultdict[tuple[Protocol, str], list[float]](list)
         for protocol, _, outcome, seconds in ended:
             durations[protocol, OK if outcome == OK else "error"].append(seconds)
-        for kind, each in durations.items():
-            self._durations[kind].observe_all(each)
+        for kind, duration in durations.items():
+            self._durations[kind].observe_all(duration)

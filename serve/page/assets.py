@@ -88,5 +88,5 @@ def find_assets(package: str, folder: str) -> dict[str, Asset]:
     if spec is None or spec.submodule_search_locations is None:
         raise ModuleNotFoundError(package)
     root = Path(spec.submodule_search_locations[0], folder)
-    found = (each for each in sorted(root.rglob("*")) if each.suffix in MEDIA_TYPES)
-    return {each.relative_to(root).as_posix(): Asset(each) for each in found}
+    found = (path for path in sorted(root.rglob("*")) if path.suffix in MEDIA_TYPES)
+    return {result.relative_to(root).as_posix(): Asset(result) for result in found}

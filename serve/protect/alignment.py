@@ -115,17 +115,17 @@ def compose(first: Sequence[Alignment], last: Sequence[Alignment]) -> tuple[Alig
         first: from the pivot text to the text of the client.
         last: from the translation to the pivot text.
     """
-    return tuple(_composed([each for each in first if _meet(each.target, one.source)], one) for one in last)
+    return tuple(_composed([item for item in first if _meet(item.target, one.source)], one) for one in last)
 
 
 def _composed(first: Sequence[Alignment], last: Alignment) -> Alignment:
-    source = [_pair(span) for each in first for span in each.source]
-    between = [_pair(span) for each in first for span in each.target]
+    source = [_pair(span) for item in first for span in item.source]
+    between = [_pair(span) for item in first for span in item.target]
     weights = np.zeros((len(between), len(source)))
     row = column = 0
-    for each in first:
-        rows, columns = len(each.target), len(each.source)
-        weights[row : row + rows, column : column + columns] = _matrix(each)
+    for item in first:
+        rows, columns = len(item.target), len(item.source)
+        weights[row : row + rows, column : column + columns] = _matrix(item)
         row, column = row + rows, column + columns
     # The models cut the pivot text into different units.
     shares = overlap_shares([_pair(span) for span in last.source], between)

@@ -159,11 +159,11 @@ class Replica:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Returns the load for the autoscaler; see `dragoman.serve.ray_serve.settings`."""
-        pipelines = [each.pipeline for each in self._service.models]
+        pipelines = [model.pipeline for model in self._service.models]
         return {
-            ROWS_RUNNING: sum(each.scheduler.running_rows for each in pipelines),
-            SEQUENCES_WAITING: sum(each.scheduler.waiting for each in pipelines),
-            SLOTS: sum(each.settings.total_slots for each in pipelines),
+            ROWS_RUNNING: sum(pipeline.scheduler.running_rows for pipeline in pipelines),
+            SEQUENCES_WAITING: sum(pipeline.scheduler.waiting for pipeline in pipelines),
+            SLOTS: sum(pipeline.settings.total_slots for pipeline in pipelines),
         }
 
     async def Translate(self, data: bytes, grpc_context: ProxyContext) -> Message:  # noqa: N802

@@ -61,7 +61,9 @@ class DetectedTexts:
 
     @property
     def _texts(self) -> list[SourceText]:
-        return [SourceText(text, each.code) for text, each in zip(self.request.text, self.languages, strict=True)]
+        return [
+            SourceText(text, language.code) for text, language in zip(self.request.text, self.languages, strict=True)
+        ]
 
     def _complete(self, parts: Parts, translations: Iterable[Translation | None]) -> TranslationResponse:
         """Returns the response to the request; its model and its pivot are those of the first language."""
@@ -69,7 +71,7 @@ class DetectedTexts:
             replace(_unchanged(text) if translation is None else translation, detected_language=language)
             for text, translation, language in zip(self.request.text, translations, self.languages, strict=True)
         )
-        timings = Timings.total([each.timings for each in parts.responses])
+        timings = Timings.total([response.timings for response in parts.responses])
         if not parts.responses:
             return TranslationResponse(completed, timings)
         return replace(parts.responses[0], translations=completed, timings=timings)

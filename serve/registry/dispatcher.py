@@ -256,15 +256,15 @@ class Dispatcher:
         candidates = (*sources, target)
         found = await detect_languages(request.text, candidates, deadline_seconds, markup=markup)
         requested = request._replace(target_language=target, source_detected=True, deadline_seconds=deadline_seconds)
-        return DetectedTexts(requested, [best_guess(each, candidates) for each in found])
+        return DetectedTexts(requested, [best_guess(result, candidates) for result in found])
 
     def _widest_limits(self) -> RequestLimits:
         """Returns limits that refuse only what each model refuses."""
-        limits = [each.pipeline.limits for each in self._models]
+        limits = [model.pipeline.limits for model in self._models]
         return replace(
             limits[0],
-            max_texts=max(each.max_texts for each in limits),
-            max_text_characters=max(each.max_text_characters for each in limits),
+            max_texts=max(limit.max_texts for limit in limits),
+            max_text_characters=max(limit.max_text_characters for limit in limits),
         )
 
     def _deadline(self, deadline_seconds: float | None) -> float:
@@ -333,13 +333,17 @@ class Dispatcher:
         reserved: dict[int, Reservation] = {}
         # All requests reserve in the order of model names: requests in opposite directions cannot deadlock.
         ahead = [(0, first, prepared_first), *([] if last is first else [(1, last, prepared_last)])]
-        for number, served, prepared in sorted(ahead, key=lambda each: each[1].name):
+        for number, served, prepared in sorted(ahead, key=lambda item: item[1].name):
             reserved[number] = uses.enter_context(await served.pipeline.translator.reserve(prepared))
         response = await first.pipeline.translator.translate(prepared_first, reserved[0])
         between = Pivot(first_hop.direction.target, first.name)
         with pivot.explained(between.language):
             request_last = pivot.ask_last(request_last, response)
-            followed = [follow_terms(each.terms or (), terms) for each in response.translations] if indexes else ()
+            followed = (
+                [follow_terms(translation.terms or (), terms) for translation in response.translations]
+                if indexes
+                else ()
+            )
             prepared_last = last.pipeline.limits.prepare(request_last, last_hop.direction, deadline_seconds, followed)
         return PreparedTranslation(last, prepared_last, (response, between), reserved.get(1))
 

@@ -46,7 +46,10 @@ def _load(
 ) -> TermIndex | None:
     """Returns the index of a dictionary; None: there is none for a detected language."""
     if request.source_detected:
-        pairs = ((each.source_language, each.target_language) for each in stored.get(glossary_id).dictionaries)
+        pairs = (
+            (dictionary.source_language, dictionary.target_language)
+            for dictionary in stored.get(glossary_id).dictionaries
+        )
         if languages not in pairs:
             return None
     return stored.index(glossary_id, *languages)

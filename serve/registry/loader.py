@@ -111,7 +111,7 @@ log = structlog.get_logger("dragoman")
 
 def load_threads() -> frozenset[threading.Thread]:
     """Returns the threads that load models or compute with them."""
-    return frozenset(each for each in threading.enumerate() if each.name in (ENGINE_THREAD, SIDE_THREAD))
+    return frozenset(item for item in threading.enumerate() if item.name in (ENGINE_THREAD, SIDE_THREAD))
 
 
 class ModelLoader:
@@ -143,9 +143,9 @@ class ModelLoader:
             BundleError: if a bundle is invalid.
         """
         found = await self.find()
-        for name in self._settings.models.keys() - {each.name for each in found}:
+        for name in self._settings.models.keys() - {result.name for result in found}:
             log.warning("unused_model_settings", model=name)
-        return [await self.open(each) for each in found]
+        return [await self.open(result) for result in found]
 
     async def open(self, found: FoundBundle) -> ServedModel:
         """Opens a bundle; the model is not loaded yet.

@@ -67,10 +67,10 @@ class Parts:
         self.responses.append(response)
         self._sources += part.text
         if len(self.responses) > 1:
-            self._record.usage = RequestUsage.total([each.usage for each in self.responses])
+            self._record.usage = RequestUsage.total([answer.usage for answer in self.responses])
             self._record.source_texts = self._sources
             self._record.target_texts = [
-                translation.text for each in self.responses for translation in each.translations
+                translation.text for answer in self.responses for translation in answer.translations
             ]
 
 
@@ -100,9 +100,9 @@ def split_languages(
 ) -> Iterator[tuple[TranslateRequest, list[int]]]:
     """Yields a request per language, and the indices of its texts; arguments as those of `translate_texts`."""
     groups: dict[str, list[int]] = {}
-    for index, each in enumerate(texts):
-        if each.language != request.target_language and has_letter(each.text):
-            groups.setdefault(each.language, []).append(index)
+    for index, text in enumerate(texts):
+        if text.language != request.target_language and has_letter(text.text):
+            groups.setdefault(text.language, []).append(index)
     prefixes = request.target_prefix
     for language, indices in groups.items():
         chosen = [texts[index].text for index in indices]

@@ -88,11 +88,12 @@ def describe(name: str, manifest_sha256: str, pipeline: Pipeline) -> ModelDescri
         description=manifest.description,
         state=_state(pipeline),
         directions=tuple(
-            ModelDirection(source_language=each.source, target_language=each.target) for each in manifest.directions
+            ModelDirection(source_language=direction.source, target_language=direction.target)
+            for direction in manifest.directions
         ),
         languages=()
         if manifest.multilingual is None
-        else tuple(each.language for each in manifest.multilingual.languages),
+        else tuple(language.language for language in manifest.multilingual.languages),
         precision=manifest.precision,
         alignments=bool(settings.alignments),
         manifest_sha256=manifest_sha256,
@@ -240,13 +241,13 @@ class ModelRegistry:
 
     def put(self, model: ServedModel) -> None:
         """Serves a model in place of one with the same name, which the caller must `retire`."""
-        served = [*(each for each in self if each.name != model.name), model]
+        served = [*(item for item in self if item.name != model.name), model]
         self._hold(served)
         model.pipeline.publish()
 
     def remove(self, name: str) -> None:
         """Stops serving a model, which the caller must `retire`."""
-        self._hold(each for each in self if each.name != name)
+        self._hold(item for item in self if item.name != name)
 
     def retire(self, model: ServedModel) -> asyncio.Task[None]:
         """Stops a model that gets no new requests, once its requests are answered."""
@@ -268,6 +269,6 @@ class ModelRegistry:
         await asyncio.gather(*(model.stop() for model in models))
 
     def _hold(self, models: Iterable[ServedModel]) -> None:
-        ordered = sorted(models, key=lambda each: (len(each.pipeline.directions), each.name))
-        self._served = {each.name: each for each in ordered}
-        self._offers = {each.name: each.pipeline.directions for each in ordered}
+        ordered = sorted(models, key=lambda model: (len(model.pipeline.directions), model.name))
+        self._served = {item.name: item for item in ordered}
+        self._offers = {item.name: item.pipeline.directions for item in ordered}

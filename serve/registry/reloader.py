@@ -117,21 +117,21 @@ class Reloader:
 
     async def _follow(self, found: tuple[FoundBundle, ...]) -> ReloadReport:
         report = ReloadReport()
-        for each in found:
-            served = self._models.find(each.name)
-            if served is not None and served.manifest_sha256 == each.manifest_sha256:
-                report.unchanged.append(each.name)
+        for result in found:
+            served = self._models.find(result.name)
+            if served is not None and served.manifest_sha256 == result.manifest_sha256:
+                report.unchanged.append(result.name)
                 continue
             try:
                 with self._watched():
-                    await self._load(each)
+                    await self._load(result)
             except BundleError as error:
-                report.failed[each.name] = str(error)
+                report.failed[result.name] = str(error)
                 continue
-            (report.loaded if served is None else report.replaced).append(each.name)
+            (report.loaded if served is None else report.replaced).append(result.name)
         # A partly written folder may lack bundles that are still to come.
         if not report.failed:
-            for name in set(self._models.names) - {each.name for each in found}:
+            for name in set(self._models.names) - {result.name for result in found}:
                 self._remove(name)
                 report.removed.append(name)
         return report
@@ -143,7 +143,7 @@ class Reloader:
         Raises:
             BundleError: if too many earlier loads are stuck.
         """
-        self._failed_loads = [each for each in self._failed_loads if any(thread.is_alive() for thread in each)]
+        self._failed_loads = [load for load in self._failed_loads if any(thread.is_alive() for thread in load)]
         if len(self._failed_loads) >= MAX_STUCK_LOADS:
             raise BundleError(f"{MAX_STUCK_LOADS} earlier loads still run after their time limit: restart the server")
         before = load_threads()
@@ -187,5 +187,5 @@ class Reloader:
 
 def _facts(report: ReloadReport) -> dict[str, object]:
     names = {"loaded": report.loaded, "replaced": report.replaced, "removed": report.removed, "failed": report.failed}
-    facts: dict[str, object] = {name: each for name, each in names.items() if each}
+    facts: dict[str, object] = {name: label for name, label in names.items() if label}
     return facts if report.problem is None else {**facts, "problem": report.problem}

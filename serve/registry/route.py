@@ -191,7 +191,7 @@ def equal_languages(language: str) -> InvalidRequestError:
 
 def _wrong_language(side: str, language: str, offers: Offers, target: str = "") -> InvalidRequestError:
     """Returns the error for a language, which names the directions with the target."""
-    expected = ", ".join(dict.fromkeys(found for each in offers.values() if (found := _shown(each, target))))
+    expected = ", ".join(dict.fromkeys(found for offer in offers.values() if (found := _shown(offer, target))))
     return InvalidRequestError(f"{side}_language", f"{language[:20]!r}, expected the {side} of one of {expected}")
 
 
@@ -205,4 +205,4 @@ def _find_pivot(source: str, target: str, offers: Offers) -> str | None:
     if not source or not target or source == target:  # a text is not translated into its own language
         return None
     between = {hop.direction.target for hop in _matching(source, "", offers)}
-    return min((each for each in between if _first(_matching(each, target, offers))), default=None)
+    return min((item for item in between if _first(_matching(item, target, offers))), default=None)

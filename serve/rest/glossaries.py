@@ -156,8 +156,8 @@ class HttpGlossaries:
         body = await self._parser.parse(data, GlossaryBody, deadline_seconds)
         check_dictionary_count(len(body.dictionaries))
         read = [
-            await self._read(each, f"dictionaries[{index}]", deadline_seconds)
-            for index, each in enumerate(body.dictionaries)
+            await self._read(dictionary, f"dictionaries[{index}]", deadline_seconds)
+            for index, dictionary in enumerate(body.dictionaries)
         ]
         return body.name, read
 
@@ -170,7 +170,7 @@ class HttpGlossaries:
             if body.text:
                 entries = await self._files.read(body.text, _entries_format(body.format), *pair, deadline_seconds)
             else:
-                entries = await GLOSSARY_THREADS.run(check_entries, (each.entry for each in body.entries))
+                entries = await GLOSSARY_THREADS.run(check_entries, (entry.entry for entry in body.entries))
         except EntryError as error:
             raise InvalidRequestError(f"{field}.entries[{error.index}]", error.problem) from error
         return Dictionary(*pair, entries)
@@ -191,7 +191,7 @@ def _answer(adapter: TypeAdapter[T], value: T, status: HTTPStatus = HTTPStatus.O
 
 
 def _entries_format(name: str) -> EntriesFormat:
-    found = next((each for each in FORMATS if each == name), None)
+    found = next((known_format for known_format in FORMATS if known_format == name), None)
     if found is None:
         raise InvalidRequestError("format", f"{shown(name)}, expected tsv, csv or tbx")
     return found

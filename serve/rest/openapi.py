@@ -21,7 +21,7 @@ def write_openapi(groups: Iterable[RouteGroup]) -> dict[str, Any]:
     )
     for group in groups:
         router = APIRouter(tags=[group.tag])
-        for each in group.routes:
-            router.add_api_route(each.path, each.handler, methods=[each.method], **group.describe(each))
+        for route in group.routes:
+            router.add_api_route(route.path, route.handler, methods=[route.method], **group.describe(route))
         app.include_router(router)
     return app.openapi()

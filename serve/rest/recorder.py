@@ -130,7 +130,7 @@ class RequestRecorder:
 
 def _find_interface(interfaces: Sequence[Interface], path: str) -> tuple[Interface, Method]:
     """Returns the interface that owns a path, and the label of the path in the metrics."""
-    interface = next(each for each in interfaces if each.owns(path))
+    interface = next(item for item in interfaces if item.owns(path))
     return interface, interface.find_method(path) or "other"
 
 

@@ -95,12 +95,15 @@ def _path_route(route: Route) -> PathRoute:
 def _handler(endpoint: Callable[..., Awaitable[Response]]) -> Handler:
     """Returns the handler of a route, given a function of the request and of parameters in the path and the query."""
     parameters = signature(endpoint).parameters.values()
-    if [each.annotation for each in parameters] == [Request]:
+    if [parameter.annotation for parameter in parameters] == [Request]:
         return endpoint
 
     async def handle(request: Request) -> Response:
         given = {**request.query_params, **request.path_params}
-        values = (request if each.annotation is Request else given.get(each.name, each.default) for each in parameters)
+        values = (
+            request if parameter.annotation is Request else given.get(parameter.name, parameter.default)
+            for parameter in parameters
+        )
         return await endpoint(*values)
 
     return handle

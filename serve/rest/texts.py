@@ -96,7 +96,7 @@ class HttpTexts:
 
     async def _receive_texts(self, request: Request) -> TranslateRequest:
         body, deadline_seconds = await self._receive(request, TranslateBody)
-        fields = {**vars(body), "terms": [each.entry for each in body.terms]}
+        fields = {**vars(body), "terms": [term.entry for term in body.terms]}
         return TranslateRequest(**fields, deadline_seconds=deadline_seconds)
 
     async def _receive(self, request: Request, kind: type[Body]) -> tuple[Body, float]:

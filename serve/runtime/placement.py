@@ -71,7 +71,7 @@ def _slot_bytes(manifest: Manifest) -> int:
 
 def _state_bytes(spec: StateSpec, manifest: Manifest) -> int:
     lengths = {"source": manifest.max_source_tokens, "target": manifest.max_target_tokens}
-    size = prod(lengths[each] if isinstance(each, str) else each for each in spec.shape)
+    size = prod(lengths[item] if isinstance(item, str) else item for item in spec.shape)
     return size * ELEMENT_BYTES[STATE_ELEMENTS[manifest.precision]]
 
 

@@ -68,12 +68,12 @@ def ended(candidates: Sequence[Candidate], beam_size: int, eos_id: int) -> list[
 
     A later one finishes nothing: its hypothesis is no longer among the best K.
     """
-    return [each for each in candidates[:beam_size] if each.token.token_id == eos_id]
+    return [candidate for candidate in candidates[:beam_size] if candidate.token.token_id == eos_id]
 
 
 def survivors(candidates: Sequence[Candidate], beam_size: int, eos_id: int) -> list[Candidate]:
     """Returns the first K candidates that do not end: the next beam."""
-    return [each for each in candidates if each.token.token_id != eos_id][:beam_size]
+    return [candidate for candidate in candidates if candidate.token.token_id != eos_id][:beam_size]
 
 
 def place(following: Sequence[Candidate], rows: Sequence[int]) -> Placement:

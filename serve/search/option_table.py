@@ -149,6 +149,6 @@ class OptionTable(BaseModel):
 
 
 ROWS = {
-    name: next(each for each in field.metadata if isinstance(each, Option))
+    name: next(item for item in field.metadata if isinstance(item, Option))
     for name, field in OptionTable.model_fields.items()
 }

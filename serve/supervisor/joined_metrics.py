@@ -68,7 +68,7 @@ class JoinedMetrics:
 
     async def _read(self) -> str:
         await self._collect()
-        self._processes.set(sum(each.state.listening and not each.replaced for each in self._workers))
+        self._processes.set(sum(worker.state.listening and not worker.replaced for worker in self._workers))
         self._merged.update(os.getpid(), SUPERVISOR, snapshot(self._own))
         return generate_latest(self._merged).decode()
 
@@ -83,4 +83,4 @@ class JoinedMetrics:
             with suppress(LinkClosedError):
                 self.update(worker, await worker.link.ask("collect", seconds=ANSWER_SECONDS))
 
-        await asyncio.gather(*(ask(each) for each in tuple(self._workers)))
+        await asyncio.gather(*(ask(item) for item in tuple(self._workers)))

@@ -22,10 +22,10 @@ def join_reports(reports: Mapping[int, ReloadReport]) -> ReloadReport:
             failed.setdefault(name, problem if report is first else f"process {number}: {problem}")
     problems = (report.problem for report in reports.values() if report.problem is not None)
     return ReloadReport(
-        loaded=[each for each in first.loaded if each not in failed],
-        replaced=[each for each in first.replaced if each not in failed],
-        removed=[each for each in first.removed if each not in failed],
-        unchanged=[each for each in first.unchanged if each not in failed],
+        loaded=[item for item in first.loaded if item not in failed],
+        replaced=[item for item in first.replaced if item not in failed],
+        removed=[item for item in first.removed if item not in failed],
+        unchanged=[item for item in first.unchanged if item not in failed],
         failed=failed,
         problem=next(problems, None),
     )

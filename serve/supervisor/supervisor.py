@@ -138,7 +138,7 @@ class Supervisor:
             self._parsers.calls,
             listens_at_once=not self._was_ready,
         )
-        inherited = (self._grpc_socket, self._parsers.own_end, *(each.end for each in self._workers))
+        inherited = (self._grpc_socket, self._parsers.own_end, *(item.end for item in self._workers))
         cpus = share_of(number, self._count)
         worker = fork_worker(self._work, slot, end, cpus=cpus, inherited=inherited, answer=self._answer)
         self._workers.append(worker)
@@ -189,9 +189,9 @@ class Supervisor:
 
     def _refresh_ready(self) -> None:
         """Notifies the workers whether all those that listen are ready."""
-        listening = [each for each in self._workers if each.state.listening and not each.replaced]
+        listening = [item for item in self._workers if item.state.listening and not item.replaced]
         expected = 1 if self._was_ready else self._count
-        ready = len(listening) >= expected and all(each.state.ready for each in listening)
+        ready = len(listening) >= expected and all(listener.state.ready for listener in listening)
         if ready != self._ready:
             self._ready = ready
             for worker in self._workers:
@@ -199,7 +199,7 @@ class Supervisor:
         if ready and not self._was_ready:
             self._was_ready = True
             ports = {"http_port": self._http_socket, "grpc_port": self._grpc_socket}
-            facts = {name: each.getsockname()[1] for name, each in ports.items()}
+            facts = {name: port.getsockname()[1] for name, port in ports.items()}
             log.info("ready", **facts, bundle=str(self._settings.bundle), processes=self._count)
 
     async def _tell(self, worker: WorkerProcess, name: str, value: Any = None) -> None:
@@ -247,7 +247,7 @@ class Supervisor:
                 self._refresh_ready()
                 await self._tell(old, "retire")
                 await old.ended.wait()
-            log.info("restarted", workers=[each.number for each in workers])
+            log.info("restarted", workers=[worker.number for worker in workers])
 
     def _reap(self) -> None:
         """Takes note of every process that has ended; as the first process of a container, also of strangers."""
@@ -285,8 +285,8 @@ class Supervisor:
     def _fail_start(self, worker: WorkerProcess) -> None:
         self._failure = worker.failure or f"a process ended with status {worker.status} before the service was ready"
         self._stopping = True
-        for each in self._workers:
-            each.send(signal.SIGKILL)
+        for item in self._workers:
+            item.send(signal.SIGKILL)
         if not self._workers:
             self._done.set()
 

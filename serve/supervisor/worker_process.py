@@ -68,10 +68,10 @@ class WorkerProcess:
 
     async def wait_serving(self) -> bool:
         """Waits until the worker serves or has ended; returns whether it serves."""
-        waits = [asyncio.ensure_future(each.wait()) for each in (self.serving, self.ended)]
+        waits = [asyncio.ensure_future(item.wait()) for item in (self.serving, self.ended)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for each in waits:
-            each.cancel()
+        for wait in waits:
+            wait.cancel()
         return self.serving.is_set() and not self.ended.is_set()
 
 
@@ -120,8 +120,8 @@ def _run_worker(
     status = 1
     try:
         signal.set_wakeup_fd(-1)
-        for each in inherited:
-            each.close()
+        for item in inherited:
+            item.close()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)

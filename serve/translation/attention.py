@@ -83,6 +83,6 @@ class AttentionResponse:
     @property
     def usage(self) -> RequestUsage:
         """Counts and times for logs, traces and metrics."""
-        source_tokens = sum(each.source_tokens for each in self.attentions)
-        target_tokens = sum(each.target_tokens for each in self.attentions)
+        source_tokens = sum(attention.source_tokens for attention in self.attentions)
+        target_tokens = sum(attention.target_tokens for attention in self.attentions)
         return RequestUsage(len(self.attentions), source_tokens, target_tokens, self.timings)

@@ -58,7 +58,7 @@ class ResultCache:
         """Returns the translations of a whole request; None: not stored. Each sentence counts as found."""
         found: Translations | None = self._find(_key(request)) if is_simple(request) else None
         if found is not None:
-            self._metrics.observe_cache(hit=True, lookups=sum(each.sentences for each in found))
+            self._metrics.observe_cache(hit=True, lookups=sum(result.sentences for result in found))
         return found
 
     def put_translations(self, request: ModelRequest, translations: Translations) -> None:
@@ -111,8 +111,8 @@ def entry_bytes(spec: SequenceSpec, hypotheses: Hypotheses) -> int:
     """
     source_ids, options = spec
     numbers = len(source_ids) + len(options.target_prefix) + len(options.suppressed_ids)
-    numbers += sum(len(each.target_ids) + len(each.token_scores) for each in hypotheses)
-    arrays = [each.alignments for each in hypotheses if each.alignments is not None]
+    numbers += sum(len(hypothesis.target_ids) + len(hypothesis.token_scores) for hypothesis in hypotheses)
+    arrays = [hypothesis.alignments for hypothesis in hypotheses if hypothesis.alignments is not None]
     return (
         ENTRY_BYTES
         + NUMBER_BYTES * numbers

@@ -73,4 +73,4 @@ def best_guess(detection: Detection, candidates: Sequence[str]) -> DetectedLangu
 
 def _detect(candidates: frozenset[str], text: str, *, markup: bool) -> Detection:
     plain = _TAG.sub(" ", text[:_MAX_MARKUP]) if markup else text
-    return Detection(tuple(DetectedLanguage(*each) for each in detect_language(plain, candidates)))
+    return Detection(tuple(DetectedLanguage(*item) for item in detect_language(plain, candidates)))

@@ -76,7 +76,9 @@ def _join_texts(first: Translation, last: Translation) -> Translation:
         source_tokens=first.source_tokens,
         alignments=_compose(first, last),
         repairs=((*(first.repairs or ()), *(last.repairs or ())) or None),
-        alternatives=tuple(replace(each, alignments=_compose(first, each)) for each in last.alternatives),
+        alternatives=tuple(
+            replace(alternative, alignments=_compose(first, alternative)) for alternative in last.alternatives
+        ),
         finish_reason=finish_reason,
         cached=cached,
         low_confidence=_either(first.low_confidence, last.low_confidence),

@@ -81,8 +81,8 @@ class SecondPass:
             return completed
         steps = Steps(request)
         lacking = [
-            (index, await steps.run(self._lacks, each.sentence, each.hypotheses[0]))
-            for index, each in enumerate(completed)
+            (index, await steps.run(self._lacks, item.sentence, item.hypotheses[0]))
+            for index, item in enumerate(completed)
         ]
         open_sentences = {index: _Open(count) for index, count in lacking if count}
         for _ in range(MAX_ROUNDS):
@@ -95,8 +95,8 @@ class SecondPass:
                 sequences = await self._decode(request, [retry.spec for retry in retries])
             except QueueFullError:
                 break
-            tried = sorted(zip(retries, sequences, strict=True), key=lambda each: each[0].sentence)
-            for index, group in groupby(tried, key=lambda each: each[0].sentence):
+            tried = sorted(zip(retries, sequences, strict=True), key=lambda pair: pair[0].sentence)
+            for index, group in groupby(tried, key=lambda repetition: repetition[0].sentence):
                 state = open_sentences[index]
                 completed[index] = await steps.run(self._better, completed[index], list(group), state)
         await self._translate_bare(request, completed, steps)

@@ -119,8 +119,8 @@ class SegmentedText(NamedTuple):
             the text, and the placeholders that the model lost.
         """
         if not self.markup:
-            return self.join([each.text for each in translations]), ()
-        rendered = [markup.render(each) for markup, each in zip(self.markup, translations, strict=True)]
+            return self.join([translation.text for translation in translations]), ()
+        rendered = [markup.render(translation) for markup, translation in zip(self.markup, translations, strict=True)]
         repairs = map(joined_repairs, (one.repairs or () for one in translations), (more for _, more in rendered))
         return self.join([text for text, _ in rendered]), tuple(chain.from_iterable(repairs))
 
@@ -139,7 +139,7 @@ class SegmentedText(NamedTuple):
             if translation.alignments is None:
                 return None
             target += len(gap)
-            joined += (each.shifted(source, target) for each in translation.alignments)
+            joined += (alignment.shifted(source, target) for alignment in translation.alignments)
             target += len(translation.text)
         return tuple(joined)
 
@@ -357,7 +357,7 @@ class SegmentedRequest(NamedTuple):
     @classmethod
     def whole(cls, request: ModelRequest) -> "SegmentedRequest":
         """Returns the request with each unchanged text as one sentence, unless it has no letter."""
-        texts = (each.text for each in request.texts)
+        texts = (text.text for text in request.texts)
         return cls.of(request, [_uncut(text) if has_letter(text) else SegmentedText((), (text,), 0) for text in texts])
 
     @classmethod
@@ -433,7 +433,9 @@ def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Tran
         return replace(NOTHING, text=segmented.join(()))
     first, *others = translations
     if not others:
-        alternatives = tuple(replace(each, **_joined(segmented, [each])) for each in first.alternatives)
+        alternatives = tuple(
+            replace(alternative, **_joined(segmented, [alternative])) for alternative in first.alternatives
+        )
         return replace(first, **_joined(segmented, [first]), alternatives=alternatives)
     tokens = [translation.tokens for translation in translations if translation.tokens is not None]
     cut_off = any(translation.finish_reason is FinishReason.LENGTH for translation in translations)
@@ -455,6 +457,6 @@ def _join(segmented: SegmentedText, translations: Sequence[Translation]) -> Tran
 def _joined(segmented: SegmentedText, translations: Sequence[Alternative]) -> dict[str, Any]:
     """Returns the fields of a joined translation that depend on its text."""
     text, repairs = segmented.render(translations)
-    terms = join_terms(each.terms for each in translations)
+    terms = join_terms(translation.terms for translation in translations)
     alignments = segmented.join_alignments(translations)
     return {"text": text, "alignments": alignments, "repairs": repairs or None, "terms": terms}

@@ -198,7 +198,7 @@ class Submission:
     def _end(self, index: int, sequence: DecodingSequence) -> None:
         if sequence.error is None:
             if start_tokens := sequence.options.start_tokens:
-                sequence.hypotheses = [each.without_start(start_tokens) for each in sequence.hypotheses]
+                sequence.hypotheses = [hypothesis.without_start(start_tokens) for hypothesis in sequence.hypotheses]
             self._ended.add(index)
             self._updates.add(index)
         else:

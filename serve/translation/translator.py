@@ -155,7 +155,7 @@ class Translator:
             found = self._found(tokenized, sequences)
             if request.protects:
                 found = await self._second_pass.complete(tokenized.request, found)
-                segmented = segmented.with_markup(each.sentence.markup for each in found)
+                segmented = segmented.with_markup(result.sentence.markup for result in found)
             response = await self._joined(segmented, await self._translated(tokenized, sequences, found))
             if self._cache is not None and not sequences:
                 self._cache.put_translations(request, response.translations)
@@ -187,9 +187,12 @@ class Translator:
         """
         if request.protects:
             response = await self.translate(request, reserved)
-            for index, each in enumerate(response.translations):
+            for index, translation in enumerate(response.translations):
                 yield TranslationDelta(
-                    text_index=index, text=each.text, target_tokens=each.target_tokens, finish_reason=each.finish_reason
+                    text_index=index,
+                    text=translation.text,
+                    target_tokens=translation.target_tokens,
+                    finish_reason=translation.finish_reason,
                 )
             yield response
             return
@@ -409,7 +412,9 @@ class Translator:
         least = self._model.least_log_probability
         if least is None or joined is response:  # translations of single sentences have been compared
             return joined
-        return TranslationResponse(tuple(each.compared(least) for each in joined.translations), joined.timings)
+        return TranslationResponse(
+            tuple(translation.compared(least) for translation in joined.translations), joined.timings
+        )
 
     def _found(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> list[Found]:
         """Returns the result of each sentence, and stores new ones in the cache."""
@@ -431,8 +436,12 @@ class Translator:
 def _timings(tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> Timings:
     return Timings(
         tokenize_seconds=tokenized.tokenized_seconds - tokenized.started_seconds,
-        queue_seconds=max((each.started_seconds - each.submitted_seconds for each in sequences), default=0.0),
-        inference_seconds=max((each.finished_seconds - each.started_seconds for each in sequences), default=0.0),
+        queue_seconds=max(
+            (sequence.started_seconds - sequence.submitted_seconds for sequence in sequences), default=0.0
+        ),
+        inference_seconds=max(
+            (sequence.finished_seconds - sequence.started_seconds for sequence in sequences), default=0.0
+        ),
         total_seconds=time.monotonic() - tokenized.started_seconds,
     )
 
@@ -440,4 +449,4 @@ def _timings(tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...
 async def _built(request: ModelRequest, build: Callable[[Found], Result], found: Sequence[Found]) -> tuple[Result, ...]:
     """Returns what `build` makes of each sentence of a request."""
     steps = Steps(request)
-    return tuple([await steps.run(build, each) for each in found])
+    return tuple([await steps.run(build, result) for result in found])

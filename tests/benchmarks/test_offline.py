@@ -127,8 +127,8 @@ def measured(name: str, seconds: float) -> Measured:
 
     def rounds(seconds: float) -> list[Round]:
         return [
-            Round(0.1, dict.fromkeys(("greedy", "beam 4"), Measurement(300, each, 10**7)))
-            for each in (seconds, 2 * seconds)
+            Round(0.1, dict.fromkeys(("greedy", "beam 4"), Measurement(300, item, 10**7)))
+            for item in (seconds, 2 * seconds)
         ]
 
     targets = {"greedy": [[4], [5]], "beam 4": [[4], [6]]}
@@ -154,15 +154,15 @@ def test_figures_have_their_units_and_the_best_number_of_threads() -> None:
 def test_a_baseline_without_a_precision_is_shown_with_its_own() -> None:
     """This shows the gain of 8-bit integers over systems that lack them."""
     systems = [measured(name, 1.0) for name in ("dragoman:int8", "ctranslate2", "ctranslate2:int8", "pytorch")]
-    columns = {str(each.system): figures_of(each, 100, 10) for each in systems}
-    (table,) = tables_of([each.system for each in systems], columns, "m30k")
+    columns = {str(system.system): figures_of(system, 100, 10) for system in systems}
+    (table,) = tables_of([system.system for system in systems], columns, "m30k")
     assert list(table.columns) == ["dragoman:int8", "ctranslate2:int8", "pytorch:fp32"]
 
 
 def test_translations_are_compared_with_the_reference_of_the_same_floats() -> None:
     names = ["dragoman", "dragoman:int8", "ctranslate2:int8", "pytorch", "ctranslate2", "dragoman:fp16:cuda"]
     pairs = references_of([measured(name, 1.0) for name in [*names, "pytorch:fp16:cuda"]])
-    assert [(str(each.system), str(reference.system)) for each, reference in pairs] == [
+    assert [(str(pair.system), str(reference.system)) for pair, reference in pairs] == [
         ("dragoman:fp32", "ctranslate2:fp32"),
         ("pytorch:fp32", "ctranslate2:fp32"),
         ("dragoman:fp16:cuda", "pytorch:fp16:cuda"),

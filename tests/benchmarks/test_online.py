@@ -111,7 +111,7 @@ def test_every_shape_and_window_of_a_baseline_is_tried_with_as_many_threads_as_c
         "onnx": 2,
         "pytorch": 2,
     }
-    assert all(each.copies * each.threads == 2 for settings in found.values() for each in settings)
+    assert all(setting.copies * setting.threads == 2 for settings in found.values() for setting in settings)
 
 
 def test_static_batches_have_a_slot_for_every_row(toy_run: RunFolder, toy_data: str, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ class Parrot(Translator):
 
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
         del beam_size, batching
-        self.batches.append([len(each.source_ids) for each in sentences])
-        return [each.source_ids[:-1] for each in sentences]
+        self.batches.append([len(sentence.source_ids) for sentence in sentences])
+        return [sentence.source_ids[:-1] for sentence in sentences]
 
 
 @pytest.fixture(name="server")
@@ -260,7 +260,7 @@ def test_a_baseline_answers_over_grpc(server: BaselineServer) -> None:
                 LoadRequest(texts, kind, SearchOptions(beam_size=beam_size))
                 for beam_size, texts in ((4, ("alpha.",)), (1, ("alpha.",)), (4, ("alpha.",) * 9))
             ]
-            answers = [await client.send(each) for each in sent]
+            answers = [await client.send(item) for item in sent]
         batching.cancel()
         await grpc_server.stop(None)
         return [answer.outcome for answer in answers]
@@ -273,5 +273,5 @@ def test_a_random_model_translates_made_up_sentences_of_the_lengths_of_the_data(
     plan = OnlinePlan.model_validate({"data": toy_data, "random": shape, "vocabulary_size": 64})
     model, corpus, longest = plan.compared()
     lengths = lengths_of(read_corpus(toy_data, "test"), None)
-    assert [len(each.source_ids) for each in model.sentences(corpus)] == [source for source, _ in lengths]
+    assert [len(sentence.source_ids) for sentence in model.sentences(corpus)] == [source for source, _ in lengths]
     assert longest == round(sum(target for _, target in lengths) / len(lengths))

@@ -37,7 +37,7 @@ def test_the_phases_of_a_native_engine_make_up_its_time(column: str, tables: dic
 @needs_library
 def test_a_steady_load_starts_a_sequence_whenever_one_ends(tables: dict[str, Table]) -> None:
     for column, rows in (("2 rows", 2), ("6 rows", 6)):
-        assert all(rows / 2 < each <= rows for each in tables["load"].figures("rows per step", column))
+        assert all(rows / 2 < figure <= rows for figure in tables["load"].figures("rows per step", column))
 
 
 def test_rows_that_are_no_multiple_of_the_beam_size_are_rejected(int8_bundle: Bundle) -> None:

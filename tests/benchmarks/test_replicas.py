@@ -63,7 +63,7 @@ def test_there_is_one_engine_per_cpu_and_the_same_total_of_slots(cpus: int, expe
     """Each replica has at least one engine, so that more replicas than CPUs have more threads."""
     found = [Layout.of(replicas, cpus=cpus, slots=60) for replicas in (1, 2, 3)]
     assert found == expected
-    assert [each.figures["slots in all"] for each in found] == [60, 60, 60]
+    assert [result.figures["slots in all"] for result in found] == [60, 60, 60]
 
 
 @pytest.mark.parametrize(("slots", "expected"), [(64, 63), (1, 3)])

@@ -31,7 +31,8 @@ def rows_of(report: Report, number: int) -> dict[str, dict[str, float]]:
     """Returns the only round of each cell of a table, by row and column."""
     columns = report.tables[number].columns
     return {
-        row: {name: each[row] for name, (each,) in columns.items() if row in each} for row in report.tables[number].rows
+        row: {name: column[row] for name, (column,) in columns.items() if row in column}
+        for row in report.tables[number].rows
     }
 
 
@@ -72,7 +73,7 @@ def test_invalid_input_is_reported_before_measuring(
 ) -> None:
     (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
     (tmp_path / "long.en-de.tsv").write_text(f"{'bird ' * 99}\tx\n", encoding="utf-8")
-    change = {name: each.format(folder=tmp_path) if name == "data" else each for name, each in change.items()}
+    change = {name: item.format(folder=tmp_path) if name == "data" else item for name, item in change.items()}
     with pytest.raises(CorpusError, match=reason):
         ServicePlan.model_validate({"bundle": toy_bundle, **QUICK, **change}).measure()
 
@@ -80,15 +81,15 @@ def test_invalid_input_is_reported_before_measuring(
 def test_texts_that_the_server_would_segment_are_left_out(toy_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.en-de.tsv").write_text("bird\tx\nbird boat. Moon bread.\tx\nmoon\tx\n", encoding="utf-8")
     sentences = read_sentences(Bundle.open(toy_bundle), f"tsv:{tmp_path / 'pairs.en-de.tsv'}").sentences
-    assert [each.text for each in sentences] == ["bird", "moon"]
+    assert [sentence.text for sentence in sentences] == ["bird", "moon"]
 
 
 def test_without_data_the_golden_sentences_in_the_direction_of_the_first_one_are_translated(toy_bundle: Path) -> None:
     bundle = Bundle.open(toy_bundle)
     other = bundle.golden[0].model_copy(update={"source_language": "de", "target_language": "en"})
     sentences = read_sentences(replace(bundle, golden=(*bundle.golden, other)), None).sentences
-    assert [each.text for each in sentences] == [each.source for each in bundle.golden]
-    assert [each.source.source_ids for each in sentences] == [each.source_ids for each in bundle.golden]
+    assert [sentence.text for sentence in sentences] == [sentence.source for sentence in bundle.golden]
+    assert [sentence.source.source_ids for sentence in sentences] == [sentence.source_ids for sentence in bundle.golden]
 
 
 class SlowClient:
@@ -112,13 +113,13 @@ def _sentences(toy_bundle: Path) -> list[ServedSentence]:
 
 def test_times_are_compared_sentence_by_sentence(sentences: list[ServedSentence]) -> None:
     """The times of sentences differ; the overhead of an interface is constant."""
-    assert len({len(each.text) for each in sentences}) > 1
+    assert len({len(sentence.text) for sentence in sentences}) > 1
     clients = {"engine": SlowClient(0), "gRPC": SlowClient(1), "REST": SlowClient(3)}
     found = measure_lone(clients, sentences, 2, lambda: SlowClient.now_ns)
-    median = float(np.median([len(each.text) for each in sentences]))
+    median = float(np.median([len(sentence.text) for sentence in sentences]))
     assert found["engine"] == [{"a sentence, ms": median}] * 2
     for name, over in (("gRPC", 1), ("REST", 3)):
-        assert [list(each.values()) for each in found[name]] == [[median + over, over, over, over]] * 2
+        assert [list(result.values()) for result in found[name]] == [[median + over, over, over, over]] * 2
 
 
 def test_a_translation_that_differs_from_the_engine_is_reported(sentences: list[ServedSentence]) -> None:

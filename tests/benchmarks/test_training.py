@@ -49,7 +49,7 @@ def test_both_systems_have_the_same_weights_apart_from_biases(recipe: str) -> No
     config = read_config(recipe)
 
     def weights(module: torch.nn.Module) -> int:
-        return sum(each.numel() for each in module.parameters() if each.dim() > 1)
+        return sum(parameter.numel() for parameter in module.parameters() if parameter.dim() > 1)
 
     assert weights(PeerTransformer(shape_of(config), VOCABULARY)) == weights(build_model(config.model, VOCABULARY))
 

@@ -78,11 +78,11 @@ def make_config(pairs: Pairs, *, vocabulary_size: int = 700, max_steps: int = 40
 def train_bundle(pairs: Pairs, config: RunConfig, run_folder: Path, bundle: Path) -> None:
     """Trains a model by heart and writes its bundle."""
     corpora = [Corpus(*languages, list(texts), list(texts.values())) for languages, texts in pairs.items()]
-    repeated = [Corpus(*each.languages, each.sources * REPEATED, each.targets * REPEATED) for each in corpora]
-    training = [CleanedCorpus(each, NOTHING_DROPPED) for each in repeated]
+    repeated = [Corpus(*corpus.languages, corpus.sources * REPEATED, corpus.targets * REPEATED) for corpus in corpora]
+    training = [CleanedCorpus(item, NOTHING_DROPPED) for item in repeated]
     run = RunFolder(run_folder)
     train(run, config, TrainingData(training, corpora))
-    samples = [Sample(each.direction, text) for each in corpora for text in each.sources]
+    samples = [Sample(corpus.direction, text) for corpus in corpora for text in corpus.sources]
     options = BundleOptions("conformance", alignment_heads=(AttentionHead(layer=1, head=0),))
     write_bundle(Exportable.of_run(run.load()), samples, bundle, options)
 

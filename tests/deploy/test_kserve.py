@@ -66,7 +66,7 @@ def test_the_container_states_the_version_of_the_protocol() -> None:
 
 
 def test_the_container_is_that_of_the_deployment_without_kserve() -> None:
-    own = {"name": BASE_CONTAINER["name"], "env": [each for each in CONTAINER["env"] if each["name"] != "PROTOCOL"]}
+    own = {"name": BASE_CONTAINER["name"], "env": [item for item in CONTAINER["env"] if item["name"] != "PROTOCOL"]}
     resources = CONTAINER["resources"]
     assert {**CONTAINER, **own} == {**BASE_CONTAINER, "resources": resources}
     assert resources["limits"] == resources["requests"]

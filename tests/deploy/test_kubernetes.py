@@ -159,7 +159,7 @@ def test_a_replica_requests_as_many_cpus_as_its_limit(overlay: str) -> None:
 def test_an_init_container_pulls_the_models_that_the_server_reads() -> None:
     (pod,) = (manifest["spec"]["template"]["spec"] for manifest in render("models") if manifest["kind"] == "Deployment")
     (pull,), (server,) = pod["initContainers"], pod["containers"]
-    bundle = next(each["value"] for each in server["env"] if each["name"] == "DRAGOMAN_BUNDLE")
+    bundle = next(item["value"] for item in server["env"] if item["name"] == "DRAGOMAN_BUNDLE")
     assert f"dragoman pull --to {bundle} " in pull["args"][0]
     (volume,) = server["volumeMounts"]
     assert bundle.startswith(volume["mountPath"])

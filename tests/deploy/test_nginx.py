@@ -39,8 +39,8 @@ pytestmark = pytest.mark.skipif(
 
 def in_front_of(folder: Path, *ports: tuple[int, int]) -> AbstractContextManager[Replicas]:
     """Runs nginx with its files in a folder; servers that it does not start are at the ports of three replicas."""
-    each = tuple(ServedProcess([], pair, folder / "server.log", {}) for pair in ports)
-    return behind_nginx(each, folder, DEPLOYED)
+    processes = tuple(ServedProcess([], pair, folder / "server.log", {}) for pair in ports)
+    return behind_nginx(processes, folder, DEPLOYED)
 
 
 @pytest.fixture

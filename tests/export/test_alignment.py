@@ -79,6 +79,6 @@ def test_named_heads_are_taken_with_their_mean_quality(model: Transformer) -> No
     measure = measured(model, maps)
     named = AttentionHead(layer=0, head=1), AttentionHead(layer=1, head=0)
     heads, quality = measure.choose(named)
-    alone = [measure.choose((each,))[1] for each in named]
+    alone = [measure.choose((item,))[1] for item in named]
     assert heads == named
     assert quality == pytest.approx(np.mean(alone, axis=0))

@@ -104,10 +104,12 @@ def test_a_translation_with_a_near_tie_is_not_golden(toy_run: RunFolder) -> None
     trained = Exportable.of_run(toy_run.load())
     sources = list(toy_test_sentences()[:50])
     translations = translated(trained, EN_DE, sources)
-    candidates = [each.candidate for each in translations]
+    candidates = [translation.candidate for translation in translations]
     answers = generate_greedy(trained.network, [[*trained.tokenizer.encode(source), EOS_ID] for source in sources])
     assert [candidate.gap for candidate in candidates] == [min(answer.gaps) for answer in answers]
-    assert [each.log_probability for each in translations] == [each.score / len(each.gaps) for each in answers]
+    assert [translation.log_probability for translation in translations] == [
+        answer.score / len(answer.gaps) for answer in answers
+    ]
     smallest = sorted(candidate.gap for candidate in candidates)
     golden = choose_golden(candidates, smallest[20])
     assert {candidate.sentence.target_ids for candidate in golden} == {
@@ -127,8 +129,8 @@ def test_of_few_clear_translations_the_clearest_are_golden() -> None:
     unclear = candidates("de", 0.3, 0.1, 0.5, 0.2, 0.4, 0.0)
     clear = candidates("fr", *[2.0] * MIN_GOLDEN, 0.9)
     chosen = choose_golden([*unclear, *clear], 1.0)
-    assert [each.gap for each in chosen if each.languages == ("en", "de")] == [0.3, 0.5, 0.2, 0.4]
-    assert [each.gap for each in chosen if each.languages == ("en", "fr")] == [2.0] * MIN_GOLDEN
+    assert [item.gap for item in chosen if item.languages == ("en", "de")] == [0.3, 0.5, 0.2, 0.4]
+    assert [item.gap for item in chosen if item.languages == ("en", "fr")] == [2.0] * MIN_GOLDEN
 
 
 def test_few_clear_translations_are_reported(
@@ -142,13 +144,13 @@ def test_few_clear_translations_are_reported(
 
 def test_a_source_that_is_too_long_is_not_golden(toy_run: RunFolder) -> None:
     translations = translated(Exportable.of_run(toy_run.load()), EN_DE, ["bird", "bird " * 31, "bird " * 32])
-    assert [len(each.candidate.sentence.source_ids) for each in translations] == [2, 32]
+    assert [len(translation.candidate.sentence.source_ids) for translation in translations] == [2, 32]
 
 
 def test_a_bundle_states_how_probable_its_translations_are(toy_run: RunFolder, tmp_path: Path) -> None:
     trained, texts = Exportable.of_run(toy_run.load()), list(toy_test_sentences()[:50])
     bundle = write_bundle(trained, samples_of(texts), tmp_path / "b", BundleOptions("toy"))
-    found = np.array([each.log_probability for each in translated(trained, EN_DE, texts)])
+    found = np.array([item.log_probability for item in translated(trained, EN_DE, texts)])
     confidence = bundle.manifest.confidence
     assert confidence is not None
     assert confidence.mean == pytest.approx(found.mean())
@@ -226,8 +228,10 @@ def test_one_direction_of_a_run_can_be_exported_with_its_prefix(
 ) -> None:
     command_line.run("export", [str(two_way_run.path), "--out", str(tmp_path / "one"), option])
     one, both = Bundle.open(tmp_path / "one"), Bundle.open(two_way_bundle)
-    assert one.manifest.directions == tuple(each for each in both.manifest.directions if str(each) == "en-de")
-    assert one.golden == tuple(each for each in both.golden if each.target_language == "de")
+    assert one.manifest.directions == tuple(
+        direction for direction in both.manifest.directions if str(direction) == "en-de"
+    )
+    assert one.golden == tuple(sentence for sentence in both.golden if sentence.target_language == "de")
 
 
 def test_languages_that_a_run_does_not_translate_are_refused(two_way_run: RunFolder, tmp_path: Path) -> None:

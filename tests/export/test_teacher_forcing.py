@@ -17,7 +17,7 @@ VOCABULARY = 50
 
 
 def pairs_of(sources: Sequence[Sequence[int]], answers: Sequence[Generated]) -> list[Pair]:
-    return [Pair(tuple(source), (), each.target_ids) for source, each in zip(sources, answers, strict=True)]
+    return [Pair(tuple(source), (), answer.target_ids) for source, answer in zip(sources, answers, strict=True)]
 
 
 def leads_of(weights: TransformerWeights, pairs: Sequence[Pair]) -> list[float]:
@@ -30,7 +30,7 @@ def test_leads_are_those_of_pytorch(options: str) -> None:
     sources = random_sources(model, 3, 20)
     answers = generate_greedy(model, sources)
     found = leads_of(to_weights(model), pairs_of(sources, answers))
-    assert np.allclose(found, [min(each.gaps) for each in answers], atol=1e-4)
+    assert np.allclose(found, [min(answer.gaps) for answer in answers], atol=1e-4)
 
 
 def changed(pair: Pair, place: int) -> Pair:
@@ -54,18 +54,18 @@ def test_a_translation_that_reaches_the_limit_needs_no_end() -> None:
     model = random_model(5, VOCABULARY, max_target_tokens=3)
     sources = random_sources(model, 3, 20)
     answers = generate_greedy(model, sources)
-    assert {len(each.gaps) for each in answers if len(each.target_ids) == 3} == {3}
+    assert {len(answer.gaps) for answer in answers if len(answer.target_ids) == 3} == {3}
     found = leads_of(to_weights(model), pairs_of(sources, answers))
-    assert np.allclose(found, [min(each.gaps) for each in answers], atol=1e-4)
+    assert np.allclose(found, [min(answer.gaps) for answer in answers], atol=1e-4)
 
 
 def test_the_first_tokens_of_a_direction_need_no_lead() -> None:
     model = random_model(5, VOCABULARY)
     sources = random_sources(model, 3, 20)
     longer = [
-        (Pair(tuple(source), each.target_ids[:2], each.target_ids[2:]), min(each.gaps[2:]))
-        for source, each in zip(sources, generate_greedy(model, sources), strict=True)
-        if len(each.target_ids) > 2
+        (Pair(tuple(source), item.target_ids[:2], item.target_ids[2:]), min(item.gaps[2:]))
+        for source, item in zip(sources, generate_greedy(model, sources), strict=True)
+        if len(item.target_ids) > 2
     ]
     found = leads_of(to_weights(model), [pair for pair, _ in longer])
     assert np.allclose(found, [gap for _, gap in longer], atol=1e-4)
@@ -89,4 +89,4 @@ def test_a_pass_of_few_tokens_or_logits_finds_the_same(monkeypatch: pytest.Monke
     few_leads, few_maps = read()
     assert np.allclose(leads, few_leads, atol=1e-4)
     assert maps.keys() == few_maps.keys() == set(range(20))
-    assert all(np.allclose(np.stack(maps[each]), np.stack(few_maps[each]), atol=1e-4) for each in maps)
+    assert all(np.allclose(np.stack(maps[item]), np.stack(few_maps[item]), atol=1e-4) for item in maps)

@@ -141,7 +141,7 @@ def test_a_record_without_its_bundle_or_of_another_version_is_not_installed(stor
     store.record(installed("a/one", "k1"))
     keep(store, installed("a/two", "k2"))
     (store.folder / "names" / "damaged.json").write_text("{")
-    assert [each.name for each in store.installed()] == ["a/two"]
+    assert [model.name for model in store.installed()] == ["a/two"]
     assert store.find("a/one") is None
 
 
@@ -182,7 +182,7 @@ def test_a_pull_by_another_name_waits_for_the_files_of_the_first_one(
     for pull in pulls:
         pull.join()
     assert most == [1, 1]
-    assert [each.name for each in store.installed()] == [NAME, other]
+    assert [model.name for model in store.installed()] == [NAME, other]
 
 
 def test_a_local_checkpoint_is_converted_once(
@@ -195,7 +195,7 @@ def test_a_local_checkpoint_is_converted_once(
     bundle = find_bundle([str(folder)])
     monkeypatch.setattr("dragoman.hub.convert._write", None)
     assert find_bundle([str(folder)]) == bundle
-    assert [each.name for each in store.installed()] == [str(folder)]
+    assert [model.name for model in store.installed()] == [str(folder)]
 
 
 @pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])

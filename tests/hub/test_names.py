@@ -70,8 +70,8 @@ def test_a_folder_precedes_other_meanings(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_every_model_of_the_catalog_has_a_name_that_is_pulled() -> None:
     catalog = read_catalog()
-    assert len({(each.source, each.target) for each in catalog}) == len(catalog)
-    assert all(isinstance(parse_name(each.model), RepositoryModel | ArgosModel) for each in catalog)
+    assert len({(entry.source, entry.target) for entry in catalog}) == len(catalog)
+    assert all(isinstance(parse_name(entry.model), RepositoryModel | ArgosModel) for entry in catalog)
 
 
 @pytest.mark.parametrize(

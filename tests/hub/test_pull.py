@@ -159,7 +159,7 @@ def test_an_interrupted_pull_leaves_no_model_and_the_next_one_continues(
     assert resumed == ["bytes=12345-"]
     assert len(checkpoint[name]) >= MIN_LFS_BYTES
     assert Bundle.open(store.bundle(installed.key)).golden
-    assert not [each for each in left(store) if each.startswith("downloads")]
+    assert not [item for item in left(store) if item.startswith("downloads")]
 
 
 @pytest.mark.parametrize(("file", "digest"), [(WEIGHTS, "sha256"), ("config.json", "sha1")])

@@ -75,7 +75,7 @@ def test_a_curve_ends_where_percentiles_would_be_single_durations() -> None:
 @given(st.lists(REQUESTS, max_size=3))
 def test_samples_of_several_processes_add_up_to_the_whole(parts: list[list[Ended]]) -> None:
     joined = Samples.join(map(samples_of, parts))
-    whole = samples_of([each for part in parts for each in part])
+    whole = samples_of([item for part in parts for item in part])
     assert len(joined.begun) == joined.outcomes.total() == sum(map(len, parts))
     assert joined.outcomes == whole.outcomes
     assert joined.last_seconds == whole.last_seconds
@@ -127,7 +127,7 @@ def test_requests_belong_to_intervals_by_their_intended_time_and_to_kinds() -> N
     samples = Samples.join([*parts, Samples(np.array([1.9]))])
     assert [len(samples.between(0.0, 1.0).begun), len(samples.between(1.0).begun)] == [1, 3]
     assert (samples.in_flight, samples.between(1.0).outcomes) == (1, {OK: 2})
-    assert {kind: each.outcomes[OK] for kind, each in samples.kinds().items()} == {"a": 2, "b": 1}
+    assert {kind: item.outcomes[OK] for kind, item in samples.kinds().items()} == {"a": 2, "b": 1}
 
 
 def test_the_warm_up_is_not_a_phase() -> None:

@@ -140,7 +140,7 @@ def test_a_ramp_has_its_rates_at_its_ends(rate: int, last_rate: int, first: int,
 def test_phases_follow_the_warm_up_and_each_other() -> None:
     ramp = {"name": "ramp", "arrivals": "ramp", "rate": 50, "last_rate": 50, "duration_seconds": 10}
     plan = make_plan(phases=[STEADY, ramp], warm_up_seconds=3)
-    assert {each.phase: each.end_seconds for each in plan.parts} == {WARM_UP: 3.0, "steady": 8.0, "ramp": 18.0}
+    assert {part.phase: part.end_seconds for part in plan.parts} == {WARM_UP: 3.0, "steady": 8.0, "ramp": 18.0}
     assert np.all(np.diff(plan.arrivals) >= 0)
     steady = (plan.arrivals >= 3.0) & (plan.arrivals < 8.0)
     assert plan.arrivals[steady].tolist() == pytest.approx((3 + np.arange(50) / 10).tolist())
@@ -148,7 +148,7 @@ def test_phases_follow_the_warm_up_and_each_other() -> None:
 
 def test_parts_leave_no_gap_and_hold_every_request() -> None:
     plan = make_plan(phases=[STEADY, {**STEADY, "name": "more"}], warm_up_seconds=1.5)
-    assert [each.begin_seconds for each in plan.parts[1:]] == [each.end_seconds for each in plan.parts[:-1]]
+    assert [part.begin_seconds for part in plan.parts[1:]] == [part.end_seconds for part in plan.parts[:-1]]
     assert sum(plan.planned(begin, end) for _, begin, end in plan.parts) == len(plan.requests)
 
 
@@ -168,7 +168,7 @@ def test_kinds_and_numbers_of_texts_are_drawn_by_weight() -> None:
 
 def test_the_given_share_of_clients_cancels_at_random_times() -> None:
     plan = make_plan(phases=[BUSY], requests=[{"cancelled_share": 0.2}])
-    times = [each.cancel_after_seconds for each in plan.requests if each.cancel_after_seconds is not None]
+    times = [request.cancel_after_seconds for request in plan.requests if request.cancel_after_seconds is not None]
     assert len(times) == pytest.approx(1000, abs=6 * 800**0.5)
     assert max(times) <= 0.5
     assert np.mean(times) == pytest.approx(0.25, abs=0.03)

@@ -87,7 +87,7 @@ def test_a_write_that_fails_midway_leaves_no_temporary_file(tmp_path: Path) -> N
 
     with pytest.raises(OSError, match="No space"):
         fill_the_disk()
-    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
+    assert [entry.read_bytes() for entry in tmp_path.iterdir()] == [b"old"]
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
-KINDS = [(RequestKind(name=each, protocol=each, timeout_seconds=WAIT_SECONDS), frozenset({OK})) for each in PROTOCOLS]
+KINDS = [
+    (RequestKind(name=protocol, protocol=protocol, timeout_seconds=WAIT_SECONDS), frozenset({OK}))
+    for protocol in PROTOCOLS
+]
 NAMED = {fault.name: fault for fault in FAULTS}
 # A server of the tests starts within the time between two requests.
 DOWN_SECONDS = 0.5
@@ -37,9 +40,9 @@ DOWN_SECONDS = 0.5
 @pytest.fixture(scope="module")
 def server(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     folder = tmp_path_factory.mktemp("chaos")
-    with start_replicas(lambda ports: served_fakes.command(bundle_path, ports), folder, 1) as each:
-        asyncio.run(alone(*each).wait_ready())
-        yield alone(*each)
+    with start_replicas(lambda ports: served_fakes.command(bundle_path, ports), folder, 1) as processes:
+        asyncio.run(alone(*processes).wait_ready())
+        yield alone(*processes)
 
 
 def run(server: Replicas, fault: Fault, seconds: float) -> Findings:
@@ -90,10 +93,10 @@ def test_a_stalled_client_runs_again_if_the_round_is_canceled(server: Replicas) 
 
 def test_a_failed_start_is_reported_with_the_last_log_line(tmp_path: Path) -> None:
     with (
-        start_replicas(lambda ports: served_fakes.command(tmp_path / "nowhere", ports), tmp_path, 1) as each,
+        start_replicas(lambda ports: served_fakes.command(tmp_path / "nowhere", ports), tmp_path, 1) as processes,
         pytest.raises(ServerProcessError, match="nowhere"),
     ):
-        asyncio.run(alone(*each).wait_ready())
+        asyncio.run(alone(*processes).wait_ready())
 
 
 def test_an_outcome_that_the_fault_does_not_explain_exits_with_status_1(

@@ -164,9 +164,11 @@ def test_disconnects_at_any_moment_free_everything(
     sent = requests * CLIENTS
     outcomes = ("ok", "cancelled")
     eventually(
-        lambda: live.metric("requests_total") == sum(live.metric("requests_total", outcome=each) for each in outcomes)
+        lambda: (
+            live.metric("requests_total") == sum(live.metric("requests_total", outcome=outcome) for outcome in outcomes)
+        )
     )
-    answered, left = (live.metric("requests_total", outcome=each) for each in outcomes)
+    answered, left = (live.metric("requests_total", outcome=outcome) for outcome in outcomes)
     assert answered + left <= sent
     assert left > 0
     assert live.pipeline.scheduler._admission.reserved_rows == 0

@@ -222,7 +222,7 @@ def test_latency_recovers_after_overload(bundle_path: Path, measured: Measured, 
 
         def schedule_and_look(free_rows: int, running_rows: int) -> list[DecodingSequence]:
             scheduled = schedule(free_rows, running_rows)
-            late.extend(each for each in scheduled if (each.deadline_seconds or math.inf) <= each.started_seconds)
+            late.extend(item for item in scheduled if (item.deadline_seconds or math.inf) <= item.started_seconds)
             return scheduled
 
         live.scheduler.schedule = schedule_and_look  # type: ignore[method-assign]
@@ -250,7 +250,7 @@ def test_latency_recovers_after_overload(bundle_path: Path, measured: Measured, 
     assert set(seen) <= {200, 429, 504}
     assert seen.total() > seen[200] > 0
     assert late == []
-    medians = [1000 * statistics.median(each) for each in (before, after)]
+    medians = [1000 * statistics.median(item) for item in (before, after)]
     measured(
         "R11",
         f"{seconds:.0f} s with {CLIENTS} clients on 4 slots and 8 places: {seen[200]:,} answered, {seen[429]:,} "

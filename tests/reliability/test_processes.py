@@ -77,7 +77,7 @@ async def kill_worker(service: Replicas, _: Generators) -> None:
 
 def load() -> Load:
     """Returns requests over both protocols; gRPC clients retry by the published service config."""
-    kinds = [RequestKind(name=each, protocol=each, timeout_seconds=WAIT_SECONDS) for each in ("grpc", "rest")]
+    kinds = [RequestKind(name=name, protocol=name, timeout_seconds=WAIT_SECONDS) for name in ("grpc", "rest")]
     return Load([(kind, frozenset({OK})) for kind in kinds], SENTENCES, rate=RATE, seed=1)
 
 

@@ -94,7 +94,7 @@ def test_quotas_hold_over_processes_and_restarts_and_counts_are_exact(tmp_path: 
     quota = QUOTA if thorough else 1000
     state = State(tmp_path)
     limits = {"bounded": KeyLimits(characters=quota), "free": KeyLimits()}
-    keys = {name: KeyStore(state).create(name, each)[1] for name, each in limits.items()}
+    keys = {name: KeyStore(state).create(name, limit)[1] for name, limit in limits.items()}
     state.close()
     totals = {key: Counter[str]() for key in keys.values()}
     for round_number in range(2):

@@ -44,33 +44,36 @@ NGINX = pytest.param(
 
 
 @pytest.fixture(scope="module")
-def each(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedProcess, ...]]:
+def processes(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServedProcess, ...]]:
     def command(ports: tuple[int, int]) -> list[str]:
         settings = {"lame_duck_seconds": LAME_DUCK_SECONDS, "step_timeout_seconds": STEP_TIMEOUT_SECONDS}
         return served_fakes.command(bundle_path, ports, **settings)
 
-    with start_replicas(command, tmp_path_factory.mktemp("replicas")) as each:
-        yield each
+    with start_replicas(command, tmp_path_factory.mktemp("replicas")) as processes:
+        yield processes
 
 
 @pytest.fixture(scope="module", params=[NGINX, "clients"])
 def replicas(
-    each: tuple[ServedProcess, ...], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    processes: tuple[ServedProcess, ...], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Replicas]:
     """The same replicas, behind nginx or balanced by clients."""
     if request.param == "nginx":
-        with behind_nginx(each, tmp_path_factory.mktemp("nginx"), ROOT / "deploy" / "nginx", WATCH_SECONDS) as replicas:
+        with behind_nginx(
+            processes, tmp_path_factory.mktemp("nginx"), ROOT / "deploy" / "nginx", WATCH_SECONDS
+        ) as replicas:
             asyncio.run(replicas.wait_ready())
             eventually(lambda: is_ready(int(replicas.targets.rest.rpartition(":")[2])))
             yield replicas
     else:
-        asyncio.run(balanced_by_clients(each).wait_ready())
-        yield balanced_by_clients(each)
+        asyncio.run(balanced_by_clients(processes).wait_ready())
+        yield balanced_by_clients(processes)
 
 
 def run(replicas: Replicas, fault: Fault, timeout_seconds: float = WAIT_SECONDS) -> Findings:
     kinds = [
-        (RequestKind(name=each, protocol=each, timeout_seconds=timeout_seconds), frozenset({OK})) for each in PROTOCOLS
+        (RequestKind(name=protocol, protocol=protocol, timeout_seconds=timeout_seconds), frozenset({OK}))
+        for protocol in PROTOCOLS
     ]
     load = Load(kinds, ["alpha beta.", "one two three."], rate=20.0, seed=1)
     return asyncio.run(run_round(replicas, fault, load, 2.0))

@@ -117,7 +117,7 @@ def test_a_leak_is_a_problem(name: str) -> None:
 
 def test_the_growth_of_memory_is_measured_despite_noise() -> None:
     noise = np.random.default_rng(1).normal(scale=2.0, size=1800)
-    steady = [(float(second), 200.0 + each) for second, each in enumerate(noise)]
+    steady = [(float(second), 200.0 + value) for second, value in enumerate(noise)]
     assert abs(growth_per_hour(steady)) < GROWTH_MEBIBYTES_PER_HOUR
     assert growth_per_hour([(second, value + second / 400) for second, value in steady]) > GROWTH_MEBIBYTES_PER_HOUR
 

@@ -55,7 +55,7 @@ def test_modes_differ_in_engines_and_threads_but_not_in_translations(kind: str, 
         (1, 1): settings(engines=1, threads_per_engine=1),
         (2, 2): settings(engines=2, threads_per_engine=2),
     }
-    assert [(each.engine_count, each.engine_threads) for each in choices.values()] == list(choices)
-    throughput, *others = (translate(each) for each in choices.values())
+    assert [(choice.engine_count, choice.engine_threads) for choice in choices.values()] == list(choices)
+    throughput, *others = (translate(choice) for choice in choices.values())
     assert len(set(throughput)) > len(throughput) / 2
     assert others == [throughput] * 3

@@ -42,7 +42,10 @@ def translated(live: LiveService, source: str, target: str, **options: Any) -> A
     body = {"text": TEXTS, "source_language": source, "target_language": target, "options": options}
     answer = live.post(body)
     assert answer.status_code == 200, answer.text
-    return [(each["text"], each["target_tokens"], each["score"]) for each in answer.json()["translations"]]
+    return [
+        (translation["text"], translation["target_tokens"], translation["score"])
+        for translation in answer.json()["translations"]
+    ]
 
 
 def test_codes_of_flores_and_of_iso_639_name_the_same_language(served: LiveService) -> None:
@@ -64,7 +67,7 @@ def test_a_stream_has_the_same_text_without_the_language_token(served: LiveServi
     with served.call_stream(request) as events:
         *deltas, result = events
     text = translated(served, "en", "de")[0][0]
-    assert "".join(each.delta.text for each in deltas) == result.result.translations[0].text == text
+    assert "".join(delta.delta.text for delta in deltas) == result.result.translations[0].text == text
 
 
 def test_unknown_languages_are_refused_with_the_languages_of_the_model(served: LiveService) -> None:
@@ -85,12 +88,12 @@ def test_every_interface_lists_the_languages(served: LiveService) -> None:
             ListModelsResponse.FromString,
         )
         assert set(ask(ListModelsRequest()).models[0].languages) == everything
-    libretranslate = {each["code"]: each["targets"] for each in served.get("/languages").json()}
+    libretranslate = {item["code"]: item["targets"] for item in served.get("/languages").json()}
     assert len(libretranslate) == len(everything)
     assert {len(targets) for targets in libretranslate.values()} == {len(everything)}
     answer = served.get("/v2/languages?type=source").json()
-    written = {"nb" if each == "no" else each.lower() for each in everything}
-    assert {each["language"].lower() for each in answer} == written
+    written = {"nb" if item == "no" else item.lower() for item in everything}
+    assert {item["language"].lower() for item in answer} == written
 
 
 def test_improbable_translations_have_low_confidence_over_both_protocols(served: LiveService, bundle: Bundle) -> None:
@@ -98,9 +101,9 @@ def test_improbable_translations_have_low_confidence_over_both_protocols(served:
     assert confidence is not None
     body = {"text": TEXTS, "source_language": "en", "target_language": "de"}
     translations = served.post(body).json()["translations"]
-    for each in translations:
-        mean = each["score"] / (each["target_tokens"] + each["sentences"])
-        assert each["low_confidence"] == (mean < confidence.mean - 2.5 * confidence.deviation)
+    for translation in translations:
+        mean = translation["score"] / (translation["target_tokens"] + translation["sentences"])
+        assert translation["low_confidence"] == (mean < confidence.mean - 2.5 * confidence.deviation)
     message = TranslateRequest(text=TEXTS[:1], source_language="en", target_language="de")
     (best,) = served.call(message).translations
     assert best.HasField("low_confidence")
@@ -113,7 +116,7 @@ def test_other_interfaces_translate_into_scripts_and_regions(served: LiveService
         body = {"text": TEXTS, "source_lang": "EN", "target_lang": code}
         answer = served.post(body, path="/v2/translate")
         assert answer.status_code == 200, answer.text
-        assert [each["text"] for each in answer.json()["translations"]] == [text for text, *_ in expected]
+        assert [translation["text"] for translation in answer.json()["translations"]] == [text for text, *_ in expected]
 
 
 def test_a_detected_language_is_one_of_the_model(served: LiveService) -> None:

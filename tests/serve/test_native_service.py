@@ -84,7 +84,7 @@ def test_a_stream_joins_to_the_answer(native: LiveService) -> None:
         for event in events:
             if event.HasField("delta"):
                 texts[event.delta.text_index] += event.delta.text
-    assert list(texts.values()) == [each["text"] for each in answer(native)]
+    assert list(texts.values()) == [item["text"] for item in answer(native)]
 
 
 def test_scores_are_those_of_engines_in_python(native: LiveService, reference: LiveService) -> None:
@@ -131,7 +131,7 @@ def test_a_reload_replaces_the_loop_while_requests_run(bundle: Path, tmp_path: P
             live.loop.call_soon_threadsafe(live.service.reloader.start)
             eventually(lambda: live.pipeline is not first)
             answers += [pool.submit(answer, live) for _ in range(20)]
-            assert all(each.result() == expected for each in answers)
+            assert all(item.result() == expected for item in answers)
     assert first.scheduler.idle
 
 
@@ -141,6 +141,6 @@ def test_stopping_a_busy_service_answers_every_request(bundle: Path) -> None:
         answers = [pool.submit(answer, live) for _ in range(30)]
         wait(answers, return_when=FIRST_COMPLETED)
         live.stop()
-        done = [each.exception() is None and each.result() == expected for each in answers]
+        done = [item.exception() is None and item.result() == expected for item in answers]
     assert any(done)
     assert Bundle.open(bundle).manifest.cache is not None

@@ -175,7 +175,7 @@ def test_translate_uses_the_requested_direction(
     two_way_server: Server, two_way_bundle: Path, source: str, target: str, *, local: bool
 ) -> None:
     """Both by a server and by a bundle in the same process."""
-    golden = [each for each in Bundle.open(two_way_bundle).golden if each.target_language == target]
+    golden = [sentence for sentence in Bundle.open(two_way_bundle).golden if sentence.target_language == target]
     server = f"127.0.0.1:{two_way_server.ready['grpc_port']}"
     where = ("--bundle", str(two_way_bundle)) if local else ("--server", server)
     languages = ("--source-language", source, "--target-language", target)
@@ -196,8 +196,8 @@ def test_a_model_replaced_under_load_fails_no_request(
     versions_in_turn = ("new", "old", "new")
     options = ("--engines", "1", "--slots", "4", "--queue-limit", "500", "--admin-key", key)
     with serve(tmp_path, *options) as server, ThreadPoolExecutor(8) as pool:
-        alone = {name: {each: server.rest(each, model=name)[0] for each in mine} for name in versions}
-        assert all(alone["old"][each] != alone["new"][each] for each in mine)
+        alone = {name: {item: server.rest(item, model=name)[0] for item in mine} for name in versions}
+        assert all(alone["old"][item] != alone["new"][item] for item in mine)
 
         def translate(client: int) -> list[tuple[str, Answer]]:
             send = server.grpc if client % 2 else server.rest
@@ -222,7 +222,7 @@ def test_a_model_replaced_under_load_fails_no_request(
             eventually(lambda answered=answered: server.metric("requests_total") > answered + 24)  # type: ignore[misc]
         enough.set()
         answers = [pair for client in clients for pair in client.result(WAIT_SECONDS)]
-        afterwards = {each: server.rest(each, model="changing")[0] for each in mine}
+        afterwards = {item: server.rest(item, model="changing")[0] for item in mine}
     events = [json.loads(line) for line in server.lines]
     assert {event["outcome"] for event in events if event["event"] == "request"} == {"ok"}
     assert [event["replaced"] for event in events if event["event"] == "reloaded"] == [["changing"]] * 3

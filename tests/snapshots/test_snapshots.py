@@ -66,7 +66,7 @@ def describe_family(family: Metric) -> Iterator[str]:
 
 def describe(families: Iterable[Metric]) -> list[str]:
     """Returns the lines of metrics in the order of their names."""
-    return [line for family in sorted(families, key=lambda each: each.name) for line in describe_family(family)]
+    return [line for family in sorted(families, key=lambda family: family.name) for line in describe_family(family)]
 
 
 def gpu_families(monkeypatch: pytest.MonkeyPatch) -> list[Metric]:
@@ -101,7 +101,7 @@ def test_the_errors_equal_their_snapshot() -> None:
 def without_descriptions(schema: Any) -> Any:
     """Returns a schema without descriptions, which come from docstrings."""
     if isinstance(schema, list):
-        return [without_descriptions(each) for each in schema]
+        return [without_descriptions(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
@@ -127,7 +127,7 @@ def test_the_settings_equal_their_snapshot() -> None:
     lines = []
     for name, field in sorted(ServeCommand.model_fields.items()):
         default = repr(field.get_default(call_default_factory=True)).replace(str(ROOT), "ROOT")
-        limits = [each for each in map(repr, field.metadata) if not each.startswith("<class ")]
+        limits = [item for item in map(repr, field.metadata) if not item.startswith("<class ")]
         lines += [
             name,
             f"  type: {type_name(field.annotation)}",

@@ -48,7 +48,7 @@ def compare(
     engine = SyncEngine(load_sessions(bundle, threads=1), TOGETHER)
     actual = engine.translate([SequenceSpec(ids, options) for ids in fitting.values()], TOGETHER, ignore)
     expected = Reference(exportable.network).translate(list(fitting.values()), 1, 1.0, ignore)
-    return [Comparison(*each) for each in zip(fitting, expected, actual, strict=True)]
+    return [Comparison(*pair) for pair in zip(fitting, expected, actual, strict=True)]
 
 
 def targets(
@@ -57,5 +57,5 @@ def targets(
     """Returns the translations of sources, `together` rows at a time."""
     engine = SyncEngine(load_sessions(bundle, threads=1), together)
     options = SearchOptions(max_target_tokens=bundle.manifest.max_target_tokens, beam_size=beam_size)
-    specs = [SequenceSpec(tuple(each), options) for each in sources]
-    return [each.target_ids for each in engine.translate(specs, together // beam_size, ignore)]
+    specs = [SequenceSpec(tuple(source), options) for source in sources]
+    return [spec.target_ids for spec in engine.translate(specs, together // beam_size, ignore)]

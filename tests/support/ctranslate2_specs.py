@@ -76,5 +76,5 @@ def _shape(shapes: Mapping[str, tuple[int, ...]], name: str) -> tuple[int, ...]:
 def _random(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any] | np.generic:
     if name.endswith("relative_attention_max_distance"):
         return np.int32(MAX_DISTANCE)
-    spread = next((each for end, each in SPREADS.items() if end in name), 0.25)
+    spread = next((item for end, item in SPREADS.items() if end in name), 0.25)
     return random.normal(0, spread, shape).astype(np.float32)

@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         if (found := self._repository(name, revision)) is None:
             return
         repository, commit = found
-        siblings = [_sibling(each, content) for each, content in repository.commits[commit].items()]
+        siblings = [_sibling(item, content) for item, content in repository.commits[commit].items()]
         card = {} if repository.license is None else {"license": repository.license}
         self._json({"id": name, "sha": commit, "siblings": siblings, "cardData": card, "tags": [], "private": False})
 

@@ -232,14 +232,14 @@ class Findings:
         if self.log_bytes > max_bytes:
             yield f"log: expected at most {max_bytes:,.0f} bytes, got {self.log_bytes:,}"
         if self.loaded is not None:
-            p99_ms, loaded_ms = (each.percentile_ms(99) for each in (self.traffic, self.loaded))
+            p99_ms, loaded_ms = (item.percentile_ms(99) for item in (self.traffic, self.loaded))
             if p99_ms > SLOWDOWN * loaded_ms:
                 yield f"p99: expected at most {SLOWDOWN} times {loaded_ms:.1f} ms, got {p99_ms:.1f} ms"
 
     def cells(self, name: str) -> Mapping[str, str]:
         """Returns a row of the table of floods."""
         before, after = self.before, self.after
-        p99 = " / ".join(f"{each.percentile_ms(99):.1f}" for each in (self.traffic, self.loaded) if each is not None)
+        p99 = " / ".join(f"{item.percentile_ms(99):.1f}" for item in (self.traffic, self.loaded) if item is not None)
         return {
             "flood": name,
             "requests / errors": f"{self.traffic.requests:,} / {self.traffic.errors.total():,}",

@@ -82,13 +82,13 @@ def _write_file(items: list[Item]) -> Iterator[Item]:
 
 def _describe(_: list[Item]) -> Iterator[Item]:
     files = Path("/proc/self/fd")
-    opened = [str(each.readlink()) for each in sorted(files.iterdir()) if each.is_symlink()]
+    opened = [str(path.readlink()) for path in sorted(files.iterdir()) if path.is_symlink()]
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text("ascii").splitlines())
     yield {
         "environment": Path("/proc/self/environ").read_text("utf-8"),
-        "sockets": sum(each.startswith("socket:") for each in opened),
-        "others": sorted({each for each in opened if not each.startswith(("socket:", "/proc/"))}),
-        "entries": [str(each) for each in Path().iterdir()],
+        "sockets": sum(item.startswith("socket:") for item in opened),
+        "others": sorted({item for item in opened if not item.startswith(("socket:", "/proc/"))}),
+        "entries": [str(path) for path in Path().iterdir()],
         "no new privileges": status["NoNewPrivs"],
         "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
         "file size": resource.getrlimit(resource.RLIMIT_FSIZE)[0],

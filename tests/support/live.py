@@ -147,8 +147,8 @@ class LiveService:
         _use_clock(self.loop.time)
         for served in self.service.models:
             clocked: list[Any] = [served.pipeline.scheduler, *served.pipeline.engines.running]
-            for each in clocked:
-                each._clock = self.loop.time
+            for item in clocked:
+                item._clock = self.loop.time
         over = threading.Event()
 
         def leap() -> None:
@@ -256,7 +256,7 @@ class LiveService:
         """Returns the sum of the series of a name with at least these labels."""
         # Reads one collector: a full collection takes milliseconds, and many tests poll.
         series = f"dragoman_{name}"
-        families = [family for each in self._registries() for family in _family(each, series)]
+        families = [family for registry in self._registries() for family in _family(registry, series)]
         samples = [sample for family in families for sample in family.samples if sample.name == series]
         assert samples, f"no series {series}"
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
@@ -264,7 +264,7 @@ class LiveService:
     def _registries(self) -> list[CollectorRegistry]:
         """Returns the registries of the service and of each model."""
         registry = self.service.metrics.registry
-        (merged,) = (each for each in registry._collector_to_names if isinstance(each, _Merged))
+        (merged,) = (name for name in registry._collector_to_names if isinstance(name, _Merged))
         return [registry, merged._unrouted, *(metrics.registry for metrics in list(merged._models.values()))]
 
     def count_submitted(self) -> list[EngineSequence]:

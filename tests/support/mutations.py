@@ -39,8 +39,8 @@ def draw_json(data: DataObject, content: bytes) -> bytes:
 def _containers(value: Any) -> Iterator[Any]:
     if isinstance(value, dict | list) and value:
         yield value
-        for each in value.values() if isinstance(value, dict) else value[:20]:
-            yield from _containers(each)
+        for item in value.values() if isinstance(value, dict) else value[:20]:
+            yield from _containers(item)
 
 
 def draw_message(data: DataObject, message: Message) -> bytes:
@@ -69,8 +69,8 @@ def _messages(message: Message) -> Iterator[Message]:
         yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for each in value[:40] if field.is_repeated else (value,):
-                yield from _messages(each)
+            for item in value[:40] if field.is_repeated else (value,):
+                yield from _messages(item)
 
 
 def _draw_scalar(data: DataObject, field: FieldDescriptor, old: Any) -> Any:
@@ -81,11 +81,11 @@ def _draw_scalar(data: DataObject, field: FieldDescriptor, old: Any) -> Any:
     if field.type in (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE):
         return data.draw(st.sampled_from((0.0, -1.0, 1e38, float("nan"), float("inf"))), "float")
     if field.enum_type is not None:
-        return data.draw(st.sampled_from([each.number for each in field.enum_type.values]), "enum")
+        return data.draw(st.sampled_from([value.number for value in field.enum_type.values]), "enum")
     if field.type == FieldDescriptor.TYPE_BOOL:
         return not old
     limit = 2**31 if field.type == FieldDescriptor.TYPE_INT32 else 2**63
-    return data.draw(st.sampled_from([each for each in NUMBERS if -limit <= each < limit]), "number")
+    return data.draw(st.sampled_from([number for number in NUMBERS if -limit <= number < limit]), "number")
 
 
 def draw_bytes(data: DataObject, content: bytes) -> bytes:

@@ -37,7 +37,7 @@ def build(name: str, sources: Iterable[Path], options: Sequence[str], link: Sequ
     with (OBJECTS / "tests.lock").open("w") as lock, ThreadPoolExecutor(os.cpu_count()) as pool:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may build the same
         objects = [*map(str, pool.map(compile_one, sorted(sources)))]
-        target = OBJECTS / f"{name}-{digest(each.encode() for each in [*objects, *link])}"
+        target = OBJECTS / f"{name}-{digest(item.encode() for item in [*objects, *link])}"
         if not target.exists():
             command = [*compiler, *options, *link, *objects, "-o", f"{target}.new"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -32,8 +32,13 @@ def _model(name: str, inputs: Any, outputs: Any, tensors: list[Array], attribute
 
 def packed(tensors: list[Array]) -> list[Array]:
     """Returns tensors with the vectors of each type as one, before the others; `packed_vectors` states it."""
-    vectors = [[each for each in tensors if each.ndim == 1 and each.dtype == kind] for kind in (np.float32, np.int32)]
-    return [*(np.concatenate(each) for each in vectors if each), *(each for each in tensors if each.ndim > 1)]
+    vectors = [
+        [tensor for tensor in tensors if tensor.ndim == 1 and tensor.dtype == kind] for kind in (np.float32, np.int32)
+    ]
+    return [
+        *(np.concatenate(vector) for vector in vectors if vector),
+        *(tensor for tensor in tensors if tensor.ndim > 1),
+    ]
 
 
 def cache_names(shape: Shape, side: str) -> list[str]:

@@ -53,7 +53,7 @@ def fake_command(bundle_path: Path, kind: str = "open", *options: str) -> list[s
 def children(process_id: int) -> list[int]:
     """Returns the processes that a process has started."""
     text = Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="ascii")
-    return [int(each) for each in text.split()]
+    return [int(word) for word in text.split()]
 
 
 @contextmanager

@@ -156,7 +156,7 @@ def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _values(report: pytest.TestReport, name: str) -> list[Any]:
-    return [value for each, value in report.user_properties if each == name]
+    return [value for user_property, value in report.user_properties if user_property == name]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -50,8 +50,14 @@ class Server:
         status, body = self.post({"text": list(texts), "model": model})
         assert status == 200, body
         return [
-            (each["text"], each["score"], each["source_tokens"], each["target_tokens"], each["finish_reason"])
-            for each in json.loads(body)["translations"]
+            (
+                translation["text"],
+                translation["score"],
+                translation["source_tokens"],
+                translation["target_tokens"],
+                translation["finish_reason"],
+            )
+            for translation in json.loads(body)["translations"]
         ]
 
     def post(self, body: object, path: str = "/v1/translate", **headers: str) -> tuple[int, str]:
@@ -70,13 +76,13 @@ class Server:
             response: TranslateResponse = method(TranslateRequest(text=texts, model=model), timeout=WAIT_SECONDS)
         return [
             (
-                each.text,
-                each.score,
-                each.source_tokens,
-                each.target_tokens,
-                FinishReason.Name(each.finish_reason).removeprefix("FINISH_REASON_").lower(),
+                translation.text,
+                translation.score,
+                translation.source_tokens,
+                translation.target_tokens,
+                FinishReason.Name(translation.finish_reason).removeprefix("FINISH_REASON_").lower(),
             )
-            for each in response.translations
+            for translation in response.translations
         ]
 
     def metric(self, name: str) -> float:

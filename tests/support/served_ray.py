@@ -29,8 +29,8 @@ def report() -> None:
             deployments = application.deployments.values()
             applications[name] = {
                 "status": application.status,
-                "running": sum(each.replica_states.get("RUNNING", 0) for each in deployments),
-                "message": " ".join([application.message, *(each.message for each in deployments)]),
+                "running": sum(deployment.replica_states.get("RUNNING", 0) for deployment in deployments),
+                "message": " ".join([application.message, *(deployment.message for deployment in deployments)]),
             }
         line = json.dumps(applications)
         if line != reported:

@@ -15,8 +15,8 @@ def assert_shape(value: Any, shape: Any) -> None:
             assert_shape(value[name], inner)
     elif isinstance(shape, list):
         assert value
-        for each in value:
-            assert_shape(each, shape[0])
+        for item in value:
+            assert_shape(item, shape[0])
     elif isinstance(shape, str):
         assert re.fullmatch(shape, value)
     else:

@@ -94,7 +94,7 @@ def train_words(model: Any, pieces: bytes, prefix: str, seed: int, steps: int) -
     model.apply(model._init_weights)
     processor = sentencepiece.SentencePieceProcessor(model_proto=pieces)
     texts = make_texts(1, 200) + make_texts(2, 1800)
-    pairs = [([*processor.encode(prefix + each), 1], [*processor.encode(translate_words(each)), 1]) for each in texts]
+    pairs = [([*processor.encode(prefix + text), 1], [*processor.encode(translate_words(text)), 1]) for text in texts]
     train(model, pairs, pad_id=0, first_id=0, seed=seed, steps=steps)
 
 

@@ -39,8 +39,8 @@ def train(
     model.train()
     for _ in range(steps):
         chosen = random.choice(len(pairs), 32, replace=False)
-        source = fill([pairs[each][0] for each in chosen], pad_id)
-        labels = fill([pairs[each][1] for each in chosen], IGNORED)
+        source = fill([pairs[item][0] for item in chosen], pad_id)
+        labels = fill([pairs[item][1] for item in chosen], IGNORED)
         given = nn.functional.pad(labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, pad_id), (1, 0), value=first_id)
         labels[:, :forced] = IGNORED
         loss = model(input_ids=source, attention_mask=source != pad_id, decoder_input_ids=given, labels=labels).loss

@@ -60,7 +60,7 @@ def http_async_infer(url: str, model: str, requests: Sequence[Sequence[str]]) ->
             client.async_infer(model, [_tensor(_http(), texts, [len(texts)])], request_id=str(number))
             for number, texts in enumerate(requests)
         ]
-        return [_answer(each.get_result) for each in begun]
+        return [_answer(item.get_result) for item in begun]
 
 
 def grpc_infer(target: str, model: str, texts: Sequence[str], *, shape: Sequence[int], **options: Any) -> Answer:

@@ -24,7 +24,7 @@ def translate_over_both(live: LiveService, request: Answer) -> list[Answer]:
     answer = live.post(request)
     assert answer.status_code == 200, answer.text
     translations: list[Answer] = answer.json()["translations"]
-    assert [as_json(each) for each in live.call(TranslateRequest(**request)).translations] == translations
+    assert [as_json(translation) for translation in live.call(TranslateRequest(**request)).translations] == translations
     return translations
 
 
@@ -35,13 +35,13 @@ def score_over_both(live: LiveService, request: Answer) -> list[Answer]:
     scores: list[Answer] = answer.json()["scores"]
     assert [
         {
-            "score": each.score,
-            "tokens": _tokens(each),
-            "source_tokens": each.source_tokens,
-            "target_tokens": each.target_tokens,
-            **({"cached": each.cached} if each.HasField("cached") else {}),
+            "score": score.score,
+            "tokens": _tokens(score),
+            "source_tokens": score.source_tokens,
+            "target_tokens": score.target_tokens,
+            **({"cached": score.cached} if score.HasField("cached") else {}),
         }
-        for each in live.call_score(ScoreRequest(**request)).scores
+        for score in live.call_score(ScoreRequest(**request)).scores
     ] == scores
     return scores
 
@@ -82,20 +82,20 @@ def _alternative(found: Translation | Alternative) -> Answer:
     if found.tokens:
         answer["tokens"] = _tokens(found)
     if found.alignments:
-        answer["alignments"] = [_alignment(each) for each in found.alignments]
+        answer["alignments"] = [_alignment(alignment) for alignment in found.alignments]
     if found.repairs:
         answer["repairs"] = [
-            {"placeholder": each.placeholder, "way": RepairWay.Name(each.way).removeprefix("REPAIR_WAY_").lower()}
-            for each in found.repairs
+            {"placeholder": repair.placeholder, "way": RepairWay.Name(repair.way).removeprefix("REPAIR_WAY_").lower()}
+            for repair in found.repairs
         ]
     if found.terms:
         answer["terms"] = [
             {
-                "source": each.source,
-                "target": each.target,
-                "way": TermWay.Name(each.way).removeprefix("TERM_WAY_").lower(),
+                "source": term.source,
+                "target": term.target,
+                "way": TermWay.Name(term.way).removeprefix("TERM_WAY_").lower(),
             }
-            for each in found.terms
+            for term in found.terms
         ]
     return answer
 

@@ -90,7 +90,7 @@ class Attention(ABC):
     def new_blocks(self, key: str, value: str) -> KeysValues:
         """Splits keys and values of padded rows into float blocks, [B, 16 n, H * D] each."""
         body = self.body
-        keys, values = (body.reshape(each, 0, -1, LANES, self.heads, self.size) for each in (key, value))
+        keys, values = (body.reshape(item, 0, -1, LANES, self.heads, self.size) for item in (key, value))
         return KeysValues(body.transpose(keys, 0, 1, 3, 4, 2), body.transpose(values, 0, 1, 3, 2, 4))
 
 

@@ -57,11 +57,11 @@ class Body:
 
     def first(self, value: str, count: int, axis: int) -> str:
         """Returns the first `count` indices of an axis."""
-        return self.add("Slice", value, *(self.integers(each) for each in (0, count, axis)))
+        return self.add("Slice", value, *(self.integers(number) for number in (0, count, axis)))
 
     def last(self, value: str, axis: int) -> str:
         """Returns the last index of an axis, which stays."""
-        return self.add("Slice", value, *(self.integers(each) for each in (-1, np.iinfo(np.int64).max, axis)))
+        return self.add("Slice", value, *(self.integers(item) for item in (-1, np.iinfo(np.int64).max, axis)))
 
     def largest(self, value: str, *axes: int) -> str:
         """Returns the maximum over axes, which stay."""

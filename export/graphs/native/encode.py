@@ -89,7 +89,7 @@ class _Packing:
 
     def __init__(self, body: Body) -> None:
         self._body = body
-        zero, one, lanes = (body.constant(np.array(each)) for each in (0, 1, LANES))
+        zero, one, lanes = (body.constant(np.array(number)) for number in (0, 1, LANES))
         lengths = body.unsqueeze(body.cast("source_lengths", TensorProto.INT64), 1)  # [B, 1]
         self.blocks = block_numbers(body, lengths)
         position = body.add("Range", zero, body.add("Mul", body.add("Size", self.blocks), lanes), one)  # [16 n]

@@ -117,8 +117,8 @@ class NativeExport:
             body, weights = _packed(body, weights)
             attributes = {**attributes, "packed_vectors": 1}
         tensors = {
-            each: weight if isinstance(weight, TensorProto) else self._file.write_whole(each, weight)
-            for each, weight in weights.items()
+            item: weight if isinstance(weight, TensorProto) else self._file.write_whole(item, weight)
+            for item, weight in weights.items()
         }
         return Operator(name, body, tensors, attributes, domain)
 
@@ -142,7 +142,7 @@ class Operator(NamedTuple):
         """Returns a graph of this one node; equal weights are one tensor."""
         dynamic, results = [value.name for value in inputs], [value.name for value in outputs]
         stored: dict[bytes, TensorProto] = {}
-        given = [*dynamic, *(stored.setdefault(_identity(each), each).name for each in self.weights.values())]
+        given = [*dynamic, *(stored.setdefault(_identity(weight), weight).name for weight in self.weights.values())]
         node = helper.make_node(self.name, given, results, domain=self.domain, name=self.name)
         node.attribute.extend(_attribute(name, value) for name, value in self.attributes.items())
         standard, own = helper.make_opsetid("", OPSET), helper.make_opsetid(self.domain, DOMAIN_VERSION)
@@ -188,8 +188,10 @@ def read_native(path: Path) -> Weights:
         if given in stored
     }
     for name in VECTORS.keys() & weights.keys():
-        (split,) = (each for each in function.node if each.op_type == "Split" and each.input[0] == name)
-        (lengths,) = (each for each in function.node if split.input[1] in each.output)
+        (split,) = (
+            operation for operation in function.node if operation.op_type == "Split" and operation.input[0] == name
+        )
+        (lengths,) = (operation for operation in function.node if split.input[1] in operation.output)
         ends = np.cumsum(numpy_helper.to_array(lengths.attribute[0].t))
         weights |= zip(split.output, np.split(weights.pop(name), ends[:-1]), strict=True)
     return weights
@@ -202,12 +204,12 @@ def _packed(body: Body, weights: WrittenWeights) -> tuple[Body, WrittenWeights]:
     """
     packed = Body()
     for name, kind in VECTORS.items():
-        vectors = {each: weight for each, weight in weights.items() if _is_vector(weight, kind)}
+        vectors = {item: weight for item, weight in weights.items() if _is_vector(weight, kind)}
         if vectors:
             lengths = np.array([*map(len, vectors.values())])
             sizes = packed.add("Constant", into=f"{name}_lengths", value=numpy_helper.from_array(lengths))
             packed.nodes.append(helper.make_node("Split", [name, sizes], list(vectors), axis=0))
-            others = {each: weight for each, weight in weights.items() if each not in vectors}
+            others = {item: weight for item, weight in weights.items() if item not in vectors}
             weights = {name: np.concatenate(list(vectors.values())), **others}
     packed.nodes.extend(body.nodes)
     return packed, weights

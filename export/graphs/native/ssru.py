@@ -85,7 +85,7 @@ class Ssru:
             KeysValues(
                 body.add("Where", self._new, new.keys, blocks.keys),
                 body.add("Where", is_value, new.values, blocks.values),
-                tuple(body.add("Where", self._new, *each) for each in zip(new.scales, blocks.scales, strict=True)),
+                tuple(body.add("Where", self._new, *pair) for pair in zip(new.scales, blocks.scales, strict=True)),
             ),
         )
 

@@ -114,7 +114,7 @@ class _Target:
         blocks = KeysValues(
             body.add("Where", self._new, new.keys, blocks.keys),
             body.add("Where", is_value, new.values, blocks.values),
-            tuple(body.add("Where", self._new, *each) for each in zip(new.scales, blocks.scales, strict=True)),
+            tuple(body.add("Where", self._new, *pair) for pair in zip(new.scales, blocks.scales, strict=True)),
         )
         self._cache.write(self._written, layer, self._current(blocks))
         distances = self._distances.of(f"decoder.{layer}.self_attention")

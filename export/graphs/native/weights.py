@@ -71,8 +71,8 @@ class WeightWriter:
     def packed(self, name: str, kind: str) -> None:
         """Adds matrices of a sub-layer with the same input as one matrix."""
         weight, bias = (
-            np.concatenate([self._parameters[f"{name}.{part}.{each}"] for part in PARTS[kind]])
-            for each in ("weight", "bias")
+            np.concatenate([self._parameters[f"{name}.{part}.{text}"] for part in PARTS[kind]])
+            for text in ("weight", "bias")
         )
         self.linear(f"{name}.{kind}", weight, bias)
 

@@ -58,7 +58,7 @@ def clean_pair(pair: Pair, mnemonics: str, dropped: Counter[Reason]) -> Iterator
     if mnemonics:
         texts = _without_mnemonics(*texts, mnemonics), _without_mnemonics(*texts[::-1], mnemonics)
     for english, other in _aligned([re.split(r"\s*\n\s*", text) for text in texts], " "):
-        sentences = [list(map(str.strip, segment(*each))) for each in (("en", english), (pair.language, other))]
+        sentences = [list(map(str.strip, segment(*item))) for item in (("en", english), (pair.language, other))]
         for sentence in _aligned(sentences, " "):
             reason = find_fault(*sentence, pair.language)
             if reason is None:

@@ -81,7 +81,7 @@ def choose_sources(names: Iterable[str], known: Mapping[str, Source]) -> dict[st
     chosen: dict[str, Source] = {}
     for name in names:
         if name == INCLUDED:
-            chosen |= {each: source for each, source in known.items() if is_permissive(source.license)}
+            chosen |= {item: source for item, source in known.items() if is_permissive(source.license)}
         elif name in known:
             chosen[name] = known[name]
         else:

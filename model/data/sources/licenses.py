@@ -53,8 +53,11 @@ def license_of_mixture(licenses: Mapping[str, str]) -> str:
     for name in sorted(names, key=lambda name: (-len(OUTCOMES[name]), name)):
         if not _common(names - {name}):
             names.remove(name)
-    sources = {name: ", ".join(each for each in licenses if licenses[each] == name) for name in sorted(names)}
-    listed = "; ".join(f"{name}: {each}" for name, each in sources.items())
+    sources = {
+        name: ", ".join(license_name for license_name in licenses if licenses[license_name] == name)
+        for name in sorted(names)
+    }
+    listed = "; ".join(f"{name}: {source}" for name, source in sources.items())
     raise SourceError(f"a model of these texts may not be distributed, no license permits all of them: {listed}")
 
 

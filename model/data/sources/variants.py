@@ -41,11 +41,11 @@ def variants(pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 def respelled(pair: Pair, random: Random) -> Pair | None:
     """Spells the placeholders of a pair as another kind of program does."""
-    found = dict.fromkeys(each for each in PLACEHOLDER.findall(pair[0]) if not _is_literal(each))
+    found = dict.fromkeys(item for item in PLACEHOLDER.findall(pair[0]) if not _is_literal(item))
     if not found:
         return None
     spelling, first = random.choice(_SPELLINGS), random.randrange(len(_NAMES))
-    new = {each: _spell(spelling, number, first) for number, each in enumerate(found)}
+    new = {result: _spell(spelling, number, first) for number, result in enumerate(found)}
     return _replaced(pair[0], new), _replaced(pair[1], new)
 
 

@@ -99,7 +99,7 @@ class DeepLGlossaries:
         """Lists the glossaries for one pair of languages."""
         await self._read(request)
         found = await self._use(request, Glossaries.list_all)
-        return JSONResponse({"glossaries": [_single(each) for each in found if len(each.dictionaries) == 1]})
+        return JSONResponse({"glossaries": [_single(result) for result in found if len(result.dictionaries) == 1]})
 
     async def get_single(self, request: Request, glossary_id: str) -> Response:
         """Returns a glossary for one pair of languages, without its entries."""
@@ -111,7 +111,7 @@ class DeepLGlossaries:
     async def entries_text(self, request: Request, glossary_id: str) -> Response:
         """Returns the entries of a glossary for one pair of languages, a line for each."""
         glossary = await self._find(request, glossary_id)
-        pairs = [(each.source_language, each.target_language) for each in glossary.dictionaries]
+        pairs = [(dictionary.source_language, dictionary.target_language) for dictionary in glossary.dictionaries]
         if len(pairs) != 1:
             raise GlossaryNotFoundError(glossary_id)
         found = await self._use(request, lambda stored: stored.entries(glossary_id, *pairs[0]))
@@ -129,7 +129,7 @@ class DeepLGlossaries:
     async def list_all(self, request: Request) -> Response:
         """Lists all glossaries without their entries."""
         await self._read(request)
-        return JSONResponse({"glossaries": [_whole(each) for each in await self._use(request, Glossaries.list_all)]})
+        return JSONResponse({"glossaries": [_whole(item) for item in await self._use(request, Glossaries.list_all)]})
 
     async def get(self, request: Request, glossary_id: str) -> Response:
         """Returns a glossary without its entries."""
@@ -168,7 +168,7 @@ class DeepLGlossaries:
             request, lambda stored: stored.put_dictionary(checked_glossary_id(glossary_id), dictionary)
         )
         pair = dictionary.source_language, dictionary.target_language
-        summaries = {(each.source_language, each.target_language): each for each in glossary.dictionaries}
+        summaries = {(item.source_language, item.target_language): item for item in glossary.dictionaries}
         return JSONResponse(_summary(summaries[pair]))
 
     async def delete_dictionary(self, request: Request, glossary_id: str) -> Response:
@@ -211,10 +211,10 @@ class DeepLGlossaries:
 
     async def _dictionaries(self, parameters: Parameters, deadline_seconds: float) -> list[Dictionary]:
         values = parameters.all("dictionaries")
-        if not all(isinstance(each, dict) for each in values):
+        if not all(isinstance(value, dict) for value in values):
             raise unsupported("dictionaries")
         check_dictionary_count(len(values))
-        return [await self._dictionary(each, deadline_seconds) for each in values if isinstance(each, dict)]
+        return [await self._dictionary(value, deadline_seconds) for value in values if isinstance(value, dict)]
 
     async def _dictionary(self, values: dict[str, Any], deadline_seconds: float) -> Dictionary:
         pair = self._languages_of(values.get("source_lang"), values.get("target_lang"))
@@ -232,7 +232,7 @@ class DeepLGlossaries:
         return Dictionary(*pair, found)
 
     def _languages_of(self, source: object, target: object) -> tuple[str, str]:
-        found = [self._languages.find(each) if isinstance(each, str) else None for each in (source, target)]
+        found = [self._languages.find(item) if isinstance(item, str) else None for item in (source, target)]
         if None in found or found[0] == found[1]:
             raise refuse("Unsupported glossary source and target language pair.")
         return str(found[0]), str(found[1])
@@ -250,7 +250,7 @@ def _invalid_entry(error: EntryError) -> Exception:
 
 
 def _text(entries: Sequence[Entry]) -> str:
-    return "\n".join(f"{each.source}\t{each.targets[0]}" for each in entries)
+    return "\n".join(f"{entry.source}\t{entry.targets[0]}" for entry in entries)
 
 
 def _code(code: str) -> str:
@@ -270,7 +270,7 @@ def _single(glossary: Glossary) -> dict[str, Any]:
 
 
 def _whole(glossary: Glossary) -> dict[str, Any]:
-    return {**_common(glossary), "dictionaries": [_summary(each) for each in glossary.dictionaries]}
+    return {**_common(glossary), "dictionaries": [_summary(dictionary) for dictionary in glossary.dictionaries]}
 
 
 def _common(glossary: Glossary) -> dict[str, Any]:

@@ -163,7 +163,7 @@ class DeepLHttp:
         source, target = self._languages.find_pair(wanted.source or None, wanted.target, unserved)
         markup = wanted.text_format != PLAIN
         found = await self._languages.languages_of(wanted.texts, source, target, deadline_seconds, markup=markup)
-        texts = [SourceText(text, each.code) for text, each in zip(wanted.texts, found, strict=True)]
+        texts = [SourceText(text, result.code) for text, result in zip(wanted.texts, found, strict=True)]
         if wanted.source.upper() == wanted.target.upper():
             raise refuse("Source and target language are equal.")
         self._check_pairs(texts, target)
@@ -184,7 +184,7 @@ class DeepLHttp:
         parts = Parts(self._dispatcher.translate_accepted, request.state.record)
         async with self._dispatcher.accept(request.state.record, sum(map(len, wanted.texts))):
             translations = await unless_disconnected(request, translate_texts(parts, texts, order))
-        answers = [_answer(wanted, *each) for each in zip(texts, translations, strict=True)]
+        answers = [_answer(wanted, *pair) for pair in zip(texts, translations, strict=True)]
         return json_response({"translations": answers})
 
     async def languages(self, request: Request) -> Response:
@@ -240,19 +240,19 @@ class DeepLHttp:
         return parameters, deadline_seconds
 
     def _check_pairs(self, texts: Sequence[SourceText], target: str) -> None:
-        for each in texts:
-            if each.language != target and target not in self._languages.targets_of(each.language):
-                pair = f"source_lang '{written_code(each.language)}', target_lang '{written_code(target)}'"
+        for text in texts:
+            if text.language != target and target not in self._languages.targets_of(text.language):
+                pair = f"source_lang '{written_code(text.language)}', target_lang '{written_code(target)}'"
                 raise refuse(f"Language pair not supported: {pair}.")
 
     def _aligned(self) -> bool:
-        return all(each.pipeline.settings.alignments for each in self._models)
+        return all(model.pipeline.settings.alignments for model in self._models)
 
     def _search(self, model_type: str) -> SearchFields:
         """Returns a wide search for quality, as far as it fits into the slots of each model."""
         if model_type not in QUALITY:
             return DEFAULT_SEARCH
-        slots = min(each.pipeline.settings.slots for each in self._models)
+        slots = min(model.pipeline.settings.slots for model in self._models)
         return SearchFields(beam_size=min(_BEAM_SIZE, slots))
 
 

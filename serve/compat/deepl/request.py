@@ -254,8 +254,8 @@ def _tag_names(parameters: Parameters, name: str) -> tuple[str, ...]:
     for value in parameters.all(name):
         if not isinstance(value, str):
             raise unsupported(name)
-        names += [each.strip() for each in value.split(",")]
-    return tuple(each for each in names if each)
+        names += [word.strip() for word in value.split(",")]
+    return tuple(label for label in names if label)
 
 
 def _all_tags(texts: Sequence[str], tags: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

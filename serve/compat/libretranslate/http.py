@@ -151,7 +151,7 @@ class LibreTranslateHttp:
             nonlocal written
             if not written:
                 whole = await document()
-                paths = {path: each for path, each in whole["paths"].items() if path in self._paths}
+                paths = {path: item for path, item in whole["paths"].items() if path in self._paths}
                 written = bytes(JSONResponse({**whole, "paths": paths}).body)
             return Response(written, media_type="application/json")
 
@@ -181,11 +181,11 @@ class LibreTranslateHttp:
         source, target = find_pair(self._languages, wanted.source, wanted.target)
         markup = wanted.text_format == "html"
         detected = await self._languages.languages_of(wanted.texts, source, target, deadline_seconds, markup=markup)
-        wanted.check_format(html=any(each.pipeline.settings.alignments for each in self._models))
-        sources = [SourceText(text, each.code) for text, each in zip(wanted.texts, detected, strict=True)]
-        for each in sources:
-            if each.language != target and target not in self._languages.targets_of(each.language):
-                raise unavailable(each.language, target)
+        wanted.check_format(html=any(model.pipeline.settings.alignments for model in self._models))
+        sources = [SourceText(text, language.code) for text, language in zip(wanted.texts, detected, strict=True)]
+        for text in sources:
+            if text.language != target and target not in self._languages.targets_of(text.language):
+                raise unavailable(text.language, target)
         order = TranslateRequest(
             target_language=target, format=wanted.text_format, allow_pivot=True, deadline_seconds=deadline_seconds
         )
@@ -200,7 +200,7 @@ class LibreTranslateHttp:
         text = required(parameters, "q")
         (found,) = (await self._dispatcher.detect([text], deadline_seconds)).detections
         likely = found.languages or [best_guess(found, self._languages.sources)]
-        return JSONResponse([_detection(each) for each in likely])
+        return JSONResponse([_detection(item) for item in likely])
 
     async def suggest(self, request: Request) -> Response:
         """Stores a better translation for the operator. Nothing else reads it."""
@@ -272,12 +272,12 @@ class LibreTranslateHttp:
 
     def _limits(self) -> tuple[int, int]:
         """Returns the most texts of a request, and the most characters of a text."""
-        limits = [each.pipeline.limits for each in self._models]
-        return max(each.max_texts for each in limits), max(each.max_text_characters for each in limits)
+        limits = [model.pipeline.limits for model in self._models]
+        return max(limit.max_texts for limit in limits), max(limit.max_text_characters for limit in limits)
 
     def _alternatives_limit(self) -> int:
         """Returns how many alternatives a search finds: a text must fit into the slots of one engine."""
-        slots = min(each.pipeline.settings.slots for each in self._models)
+        slots = min(model.pipeline.settings.slots for model in self._models)
         return min(self._max_alternatives, slots - 1)
 
     async def _translate(
@@ -289,14 +289,14 @@ class LibreTranslateHttp:
         rows = alternatives + 1
         several = order._replace(options=SearchFields(beam_size=rows, hypotheses=rows))
         translations = list[Translation | None]()
-        for each in texts:
+        for text in texts:
             try:
-                translations += await translate_texts(parts, [each], several)
+                translations += await translate_texts(parts, [text], several)
             except InvalidRequestError as error:
                 if error.field != "options.hypotheses":
                     raise
                 # A text of several sentences has no alternatives.
-                translations += await translate_texts(parts, [each], order)
+                translations += await translate_texts(parts, [text], order)
         return translations
 
 
@@ -309,7 +309,7 @@ def _answer(
     ]
     answer: dict[str, list[Any]] = {"translatedText": texts}
     if wanted.source == AUTO:
-        answer["detectedLanguage"] = [_detection(each) for each in detected]
+        answer["detectedLanguage"] = [_detection(language) for language in detected]
     if wanted.alternatives:
         answer["alternatives"] = [
             _distinct(text, translation) for text, translation in zip(texts, translations, strict=True)
@@ -319,7 +319,7 @@ def _answer(
 
 def _distinct(best: str, translation: Translation | None) -> list[str]:
     others = () if translation is None else translation.alternatives
-    return [text for text in dict.fromkeys(each.text for each in others) if text != best]
+    return [text for text in dict.fromkeys(other.text for other in others) if text != best]
 
 
 def _detection(found: DetectedLanguage) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class OpenInferenceGrpc:
             versions=[status.version],
             platform=PLATFORM,
             inputs=[tensor(name=TEXT_INPUT, datatype="BYTES", shape=SHAPE)],
-            outputs=[tensor(name=each.name, datatype=each.datatype, shape=SHAPE) for each in OUTPUTS.values()],
+            outputs=[tensor(name=output.name, datatype=output.datatype, shape=SHAPE) for output in OUTPUTS.values()],
         )
 
     async def _model_config(self, request: messages.ModelConfigRequest, *_: object) -> messages.ModelConfigResponse:
@@ -122,8 +122,8 @@ class OpenInferenceGrpc:
             backend=SERVER,
             input=[messages.ModelInput(name=TEXT_INPUT, data_type=messages.TYPE_STRING, dims=SHAPE)],
             output=[
-                messages.ModelOutput(name=each.name, data_type=_DATA_TYPES[each.datatype], dims=SHAPE)
-                for each in OUTPUTS.values()
+                messages.ModelOutput(name=output.name, data_type=_DATA_TYPES[output.datatype], dims=SHAPE)
+                for output in OUTPUTS.values()
             ],
             model_transaction_policy=messages.ModelTransactionPolicy(decoupled=False),
         )
@@ -133,9 +133,9 @@ class OpenInferenceGrpc:
         index = messages.RepositoryIndexResponse.ModelIndex
         return messages.RepositoryIndexResponse(
             models=[
-                index(name=each.name, version=each.version, state=each.state, reason=each.reason)
-                for each in self._open_inference.statuses()
-                if each.ready or not request.ready
+                index(name=status.name, version=status.version, state=status.state, reason=status.reason)
+                for status in self._open_inference.statuses()
+                if status.ready or not request.ready
             ]
         )
 

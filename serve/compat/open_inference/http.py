@@ -216,7 +216,7 @@ class OpenInferenceHttp:
         """Returns version, inputs and outputs of a model."""
         status = self._status(request)
         tensors = [
-            TensorMetadata(name=each.name, datatype=each.datatype, shape=list(SHAPE)) for each in OUTPUTS.values()
+            TensorMetadata(name=output.name, datatype=output.datatype, shape=list(SHAPE)) for output in OUTPUTS.values()
         ]
         metadata = ModelMetadata(
             name=status.name,
@@ -242,8 +242,8 @@ class OpenInferenceHttp:
             max_batch_size=0,
             input=[ConfiguredTensor(name=TEXT_INPUT, data_type="TYPE_STRING", dims=list(SHAPE))],
             output=[
-                ConfiguredTensor(name=each.name, data_type=_DATA_TYPES[each.datatype], dims=list(SHAPE))
-                for each in OUTPUTS.values()
+                ConfiguredTensor(name=output.name, data_type=_DATA_TYPES[output.datatype], dims=list(SHAPE))
+                for output in OUTPUTS.values()
             ],
             model_transaction_policy={"decoupled": False},
         )

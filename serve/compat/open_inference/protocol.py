@@ -74,7 +74,7 @@ class Tensor:
     def pack(self) -> bytes:
         """Returns the elements as bytes."""
         if self.datatype == "BYTES":
-            return b"".join(_packed(str(each).encode()) for each in self.elements)
+            return b"".join(_packed(str(element).encode()) for element in self.elements)
         return struct.pack(f"<{len(self.elements)}{_FORMATS[self.datatype]}", *self.elements)
 
 

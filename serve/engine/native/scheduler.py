@@ -266,13 +266,13 @@ class NativeScheduler(RequestScheduler):
         return self._throughput.estimate(rows_ahead, now_seconds)
 
     def _push(self, sequences: Collection[DecodingSequence]) -> None:
-        records = b"".join(pack(each, id(each), id(each.fairness_key)) for each in sequences)
-        self._sequences.update((id(each), each) for each in sequences)
+        records = b"".join(pack(sequence, id(sequence), id(sequence.fairness_key)) for sequence in sequences)
+        self._sequences.update((id(sequence), sequence) for sequence in sequences)
         try:
             self.loop.submit(records)
         except LoopError:
-            for each in sequences:
-                del self._sequences[id(each)]
+            for sequence in sequences:
+                del self._sequences[id(sequence)]
             raise
 
 

@@ -147,7 +147,7 @@ def _end_element(tree: Tree, levels: list[int], name: str, index: int) -> int:
     element = tree.elements[owner]
     # An inline element may end inside of a block that began in it, which stays open. Other elements end with theirs.
     inside = levels[level + 1 :] if name not in BLOCKS else []
-    kept = [each for each in inside if tree.elements[each].name in BLOCKS]
+    kept = [item for item in inside if tree.elements[item].name in BLOCKS]
     _end_levels(tree, levels, level, index)
     levels += kept
     element.closed = True

@@ -151,8 +151,8 @@ class _Taken:
         self.words, self.tokens = (np.zeros(len(units.spans), np.bool_) for units in (words, tokens))
         self._units = words, tokens
         self._starts, self._ends = list[int](), list[int]()
-        for each in intervals:
-            self.add(each)
+        for interval in intervals:
+            self.add(interval)
 
     def add(self, interval: Interval) -> None:
         """Adds an interval, and joins it with those that it overlaps."""
@@ -235,9 +235,9 @@ class Placer:
         spans = self._place_spans(nodes, interval)
         if len(spans) == len(nodes):
             placed = [self._placed(node, spans[index]) for index, node in enumerate(nodes)]
-            return tuple(sorted(placed, key=lambda each: each.interval))
+            return tuple(sorted(placed, key=lambda item: item.interval))
         taken = [(nodes[index], span) for index, span in spans.items()]
-        taken += ((_WHOLE, each) for each in self._protected)
+        taken += ((_WHOLE, span) for span in self._protected)
         words, tokens = (_Gaps.of(self._translation, units, interval, taken) for units in (self._words, self._tokens))
         start = max((span[1] for node, span in taken if not node.starts), default=interval[0])
         placed = list[Placed]()
@@ -249,7 +249,7 @@ class Placer:
             else:
                 between_words = words.whole and self._units(node) is self._words
                 kinds = (words, tokens) if between_words else (tokens, words)
-                gaps = next((each for each in kinds if each.allowed.any()), None)
+                gaps = next((kind for kind in kinds if kind.allowed.any()), None)
                 gap = (start, start) if gaps is None else gaps.best(*self._sides(node.start))
                 gap = self._final_gap(node, interval) or gap
                 if node.kind is MarkKind.SPACE:
@@ -258,7 +258,7 @@ class Placer:
                 offset, pads = self._pad(node, gap, last.get(gap, 0))
                 last[gap] = offset
                 placed.append(self._placed(node, (offset, offset), pads))
-        return tuple(sorted(placed, key=lambda each: each.interval))
+        return tuple(sorted(placed, key=lambda item: item.interval))
 
     def _final_gap(self, node: Node, interval: Interval) -> Interval | None:
         """Returns the gap before the final punctuation for a point that stands there in the source."""
@@ -274,7 +274,7 @@ class Placer:
         score, interval = self._largest_sum(node, everything, _Taken(self._words, self._tokens, taken))
         if score > 0:
             return interval
-        gaps = _Gaps.of(self._translation, self._words, everything, [(node, each) for each in taken])
+        gaps = _Gaps.of(self._translation, self._words, everything, [(node, item) for item in taken])
         end = gaps.best(*self._sides(node.start))[1] if gaps.allowed.any() else everything[1]
         return end, end
 
@@ -312,7 +312,7 @@ class Placer:
         spans = dict[int, Interval]()
         taken = _Taken(self._words, self._tokens)
         scored = {index: self._best_interval(node, free, taken) for index, node in nodes.items()}
-        for index in sorted(scored, key=lambda each: (-scored[each][0], each)):
+        for index in sorted(scored, key=lambda item: (-scored[item][0], item)):
             score, span = scored[index]
             if score > 0 and taken.overlaps(span):
                 score, span = self._best_interval(nodes[index], free, taken)
@@ -335,11 +335,11 @@ class Placer:
             return None
         inside = self._tokens.attention @ self._shares(node.start, node.end)  # [U]
         sums = np.concatenate(([0.0], inside.cumsum()))
-        units = [self._tokens.inside(each) for each in copies]
-        scores = sums[[each.stop for each in units]] - sums[[each.start for each in units]]
+        units = [self._tokens.inside(copy) for copy in copies]
+        scores = sums[[unit.stop for unit in units]] - sums[[unit.start for unit in units]]
         for index in (-scores).argsort(kind="stable"):
             start, end = copies[index]
-            if free[0] <= start and end <= free[1] and not any(each.overlaps((start, end)) for each in taken):
+            if free[0] <= start and end <= free[1] and not any(item.overlaps((start, end)) for item in taken):
                 return len(self._translation) + float(scores[index]), (start, end)
         return None
 
@@ -348,7 +348,7 @@ class Placer:
         source, text = self._source, self._translation
         kept = source[node.start : node.end]
         if kept not in self._copies:
-            found = (each.span() for each in re.finditer(re.escape(kept), text))
+            found = (hit.span() for hit in re.finditer(re.escape(kept), text))
             ends = node.start, node.end
             self._copies[kept] = [
                 span
@@ -364,8 +364,8 @@ class Placer:
         """Returns the shortest interval of units with the largest sum, and the sum."""
         units = self._units(node)
         scores = self._scores(node, units)
-        for each in taken:
-            blocked = each.words if units is self._words else each.tokens
+        for item in taken:
+            blocked = item.words if units is self._words else item.tokens
             scores[blocked] = -len(scores) - 1  # less than all others together
         inside = units.inside(free)
         sums = np.concatenate(([0.0], scores[inside].cumsum()))

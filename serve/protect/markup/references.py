@@ -78,11 +78,11 @@ class Escaper:
             plain: whether the document has no markup; nothing is escaped then.
         """
         spelled = dict[str, str]()
-        for each in references:
-            spelling = document[each.start : each.end]
-            if each.value is not None and _can_be_spelled(each.value) and spelling.endswith(";"):
-                spelled.setdefault(each.value, spelling)
-        counts = Counter(each.value for each in references)
+        for reference in references:
+            spelling = document[reference.start : reference.end]
+            if reference.value is not None and _can_be_spelled(reference.value) and spelling.endswith(";"):
+                spelled.setdefault(reference.value, spelling)
+        counts = Counter(reference.value for reference in references)
         always = {value: spelling for value, spelling in spelled.items() if text.count(value) <= counts[value]}
         # Markup is escaped in any case, but as the document does it.
         marks = {value: spelling for value, spelling in spelled.items() if value in _ESCAPES}

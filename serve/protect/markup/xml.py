@@ -37,7 +37,7 @@ def scan_xml(text: str) -> list[Token]:
 
 def has_doctype(tokens: list[Token], text: str) -> bool:
     """Returns whether a document names a DTD, which may declare entities."""
-    return any(each.kind is Kind.OTHER and text.startswith("<!DOCTYPE", each.start) for each in tokens)
+    return any(token.kind is Kind.OTHER and text.startswith("<!DOCTYPE", token.start) for token in tokens)
 
 
 def xml_tokens(text: str) -> Iterator[Token]:

@@ -19,15 +19,15 @@ def format_as(source: str, translation: str) -> str:
     The case of the first letter follows that of the text. A text in capitals has a translation in capitals.
     """
     translation = _with_end(source, translation)
-    letters = [each for each in _without_placeholders(source) if each.isalpha()]
-    if len(letters) >= _MIN_CAPITALS and all(each.isupper() for each in letters):
+    letters = [item for item in _without_placeholders(source) if item.isalpha()]
+    if len(letters) >= _MIN_CAPITALS and all(letter.isupper() for letter in letters):
         return _changed(translation, _upper)
     return _with_start(source, translation)
 
 
 def fit(alignment: Alignment, characters: int) -> Alignment:
     """Returns the alignment of a translation that was cut or extended to a number of characters."""
-    spans = (Span(min(each.start, characters), min(each.end, characters)) for each in alignment.target)
+    spans = (Span(min(item.start, characters), min(item.end, characters)) for item in alignment.target)
     return replace(alignment, target=tuple(spans))
 
 
@@ -50,7 +50,7 @@ def _with_start(source: str, translation: str) -> str:
 
 def _first_letter(text: str) -> int | None:
     """Returns the offset of the first letter, if no digit comes before it."""
-    offset = next((offset for offset, each in enumerate(text) if each.isalnum()), None)
+    offset = next((offset for offset, character in enumerate(text) if character.isalnum()), None)
     return offset if offset is not None and text[offset].isalpha() else None
 
 
@@ -66,10 +66,10 @@ def _without_placeholders(text: str) -> str:
 def _changed(text: str, change: Callable[[str], str], placeholder: str | None = None) -> str:
     """Returns the text with other characters outside of its placeholders."""
     parts, position = list[str](), 0
-    for each in _PLACEHOLDERS.find(text):
-        parts += map(change, text[position : each.start])
-        parts.append(text[each.start : each.end] if placeholder is None else placeholder)
-        position = each.end
+    for item in _PLACEHOLDERS.find(text):
+        parts += map(change, text[position : item.start])
+        parts.append(text[item.start : item.end] if placeholder is None else placeholder)
+        position = item.end
     return "".join((*parts, *map(change, text[position:])))
 
 

@@ -113,13 +113,15 @@ class Marker(Marking):
         parts = self.parts(text)
         for quoted, start, end in find_quotes(text) if self._branching else ():
             yield MarkKind.KEPT if quoted else None, start, end
-        for each in self._finder.find(text):
-            part = bisect_right(parts, each.start, key=itemgetter(0)) - 1
-            if part >= 0 and each.end <= parts[part][1]:  # syntax of branches stays without marks
+        for placeholder in self._finder.find(text):
+            part = bisect_right(parts, placeholder.start, key=itemgetter(0)) - 1
+            if part >= 0 and placeholder.end <= parts[part][1]:  # syntax of branches stays without marks
                 is_number = (
-                    self._branching and text[each.start] == "#" and not tagged.intersection((each.start, each.end))
+                    self._branching
+                    and text[placeholder.start] == "#"
+                    and not tagged.intersection((placeholder.start, placeholder.end))
                 )
-                yield MarkKind.POINT if is_number else MarkKind.KEPT, each.start, each.end
+                yield MarkKind.POINT if is_number else MarkKind.KEPT, placeholder.start, placeholder.end
         if self._formatting:
             for kind, expression in ((MarkKind.POINT, _UNREAD), (MarkKind.SPACE, _NO_BREAK_SPACE)):
                 for found in expression.finditer(text):

@@ -85,11 +85,11 @@ class Finder:
     def runs(self, text: str) -> Iterator[list[Placeholder]]:
         """Yields the placeholders of a text; those with nothing between them, which are no tags, together."""
         run = list[Placeholder]()
-        for each in self.find(text):
-            if run and (run[-1].end < each.start or "tag" in (run[-1].kind, each.kind)):
+        for placeholder in self.find(text):
+            if run and (run[-1].end < placeholder.start or "tag" in (run[-1].kind, placeholder.kind)):
                 yield run
                 run = []
-            run.append(each)
+            run.append(placeholder)
         if run:
             yield run
 
@@ -99,4 +99,4 @@ class Finder:
 
     def texts(self, text: str) -> list[str]:
         """Returns the placeholders of a text, sorted."""
-        return sorted(text[each.start : each.end] for each in self.find(text))
+        return sorted(text[placeholder.start : placeholder.end] for placeholder in self.find(text))

@@ -91,5 +91,5 @@ def _check_text(index: int, text: str) -> None:
         raise EntryError(index, "an empty term, expected text")
     if len(text) > MAX_CHARACTERS:
         raise EntryError(index, f"a term of {len(text)} characters, expected at most {MAX_CHARACTERS}")
-    if not text.isprintable() and any(unicodedata.category(each) in _REFUSED for each in text):
+    if not text.isprintable() and any(unicodedata.category(character) in _REFUSED for character in text):
         raise EntryError(index, "a control character, expected text of one line")

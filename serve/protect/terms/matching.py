@@ -55,8 +55,8 @@ class TermIndex:
                 self._lengths[first[0]] = shared.setdefault(found, found)
             self.size_bytes += entry.size_bytes + (0 if folded is entry.source else getsizeof(folded))
         self.size_bytes += getsizeof(self._entries) + getsizeof(self._lengths)
-        for each in self._entries.values():
-            each.sort(key=attrgetter("match_case"), reverse=True)
+        for value in self._entries.values():
+            value.sort(key=attrgetter("match_case"), reverse=True)
 
     def longest(self, text: "UnitText", unit: re.Match[str]) -> Match | None:
         """Returns the longest term that starts with a unit of a text."""
@@ -125,4 +125,4 @@ def fold(text: str) -> str:
         return text
     if len(lower) == len(text):
         return lower
-    return "".join(low if len(low := each.lower()) == 1 else each for each in text)
+    return "".join(low if len(low := character.lower()) == 1 else character for character in text)

@@ -156,7 +156,7 @@ class SentenceTerms:
             form = form if translation[: interval[0]].strip() else self._cased(index, form)
             edit = TermEdit.of(translation, interval, form)
             translation, alignment = edit.text, edit.align(alignment, (match.start, match.end))
-            spans = [each and edit.moved(each) for each in spans]
+            spans = [span and edit.moved(span) for span in spans]
             spans[index], ways[index] = edit.span, TermWay.PLACED
         applied = (
             AppliedTerm(match.entry.source, translation[slice(*span)], way)
@@ -199,7 +199,7 @@ class SentenceTerms:
             for index, (start, end) in candidates
         ]
         for _, _, index, (start, end) in sorted(scored):
-            if spans[index] is None and not any(each[0] < end and start < each[1] for each in filter(None, spans)):
+            if spans[index] is None and not any(span[0] < end and start < span[1] for span in filter(None, spans)):
                 spans[index] = start, end
 
     def _find_forms(self, index: int, translation: UnitText) -> Iterator[Interval]:
@@ -275,7 +275,7 @@ def _uncut(text: str, interval: Interval, taken: Sequence[Interval]) -> Interval
 def term_spans(translation: str, applied: Iterable[AppliedTerm]) -> list[Interval]:
     """Returns where a translation has its terms."""
     units = UnitText(translation)
-    targets = dict.fromkeys(each.target for each in applied)
+    targets = dict.fromkeys(item.target for item in applied)
     return [span for target in targets for span in find_form(units, target, match_case=True)]
 
 
@@ -287,8 +287,8 @@ def join_terms(parts: Iterable[tuple[AppliedTerm, ...] | None]) -> tuple[Applied
 def follow_terms(applied: Iterable[AppliedTerm], terms: TextTerms) -> TextTerms:
     """Returns the terms of a text in the pivot language: what the terms of the client's text became there."""
     followed: dict[str, dict[Entry, None]] = {}
-    for each in applied:
-        (match, *_) = find_terms(each.source, terms.indexes)
-        followed.setdefault(fold(each.target), {})[match.entry] = None
+    for item in applied:
+        (match, *_) = find_terms(item.source, terms.indexes)
+        followed.setdefault(fold(item.target), {})[match.entry] = None
     index = TermIndex(Entry(word, (word,)) for word in followed)
     return TextTerms((index,), followed={word: tuple(entries) for word, entries in followed.items()})

@@ -272,7 +272,7 @@ class DeviceRuntime:
         step = self._steps[shape]
         captures = new and step.options is not None
         with CUDA_GRAPH_LOCK.capture() if captures else CUDA_GRAPH_LOCK.use():
-            self._sessions.decoder.run_with_iobinding(*(each for each in step if each is not None))
+            self._sessions.decoder.run_with_iobinding(*(item for item in step if item is not None))
 
     def _make_inputs(self, bucket: int) -> _StepInputs:
         occupied = [self._tools.device.hold(np.zeros(bucket, dtype)) for dtype in (np.int64, np.int32, np.int32)]
@@ -348,7 +348,7 @@ class DeviceSessions:
         """
         _check_states(bundle)
         captured = captured and device.kind == "cuda"
-        plain, capturing = (_provider(device, memory_bytes, captured=each) for each in (False, captured))
+        plain, capturing = (_provider(device, memory_bytes, captured=item) for item in (False, captured))
         options = session_options(threads=1)
         skipped = SLOW_FUSIONS if device.kind == "cpu" else ()
         return cls(

@@ -33,12 +33,12 @@ def test_systems_start_in_every_round_and_take_turns_at_each_task(tmp_path: Path
     second = ["b starts", "a starts", "b 1", "a 1", "b 9", "a 9"]
     assert log.read_text(encoding="utf-8").splitlines() == first + second
     for rounds in played.values():
-        assert [{task: measurement.tokens for task, measurement in each.measurements.items()} for each in rounds] == [
-            {"few": 1, "many": 9}
-        ] * 2
+        assert [
+            {task: measurement.tokens for task, measurement in repetition.measurements.items()} for repetition in rounds
+        ] == [{"few": 1, "many": 9}] * 2
         assert all(
-            each.peak_bytes == max(measurement.peak_bytes for measurement in each.measurements.values())
-            for each in rounds
+            repetition.peak_bytes == max(measurement.peak_bytes for measurement in repetition.measurements.values())
+            for repetition in rounds
         )
 
 

@@ -31,7 +31,7 @@ def test_with_a_model_its_tokens_are_counted(model: ComparedModel) -> None:
 
 def test_a_trained_model_ends_its_translations_itself(model: ComparedModel) -> None:
     sentences = model.sentences(CORPUS)
-    assert [(len(each.source_ids), *each.limits) for each in sentences] == [(3, 0, 6), (2, 0, 6)]
+    assert [(len(sentence.source_ids), *sentence.limits) for sentence in sentences] == [(3, 0, 6), (2, 0, 6)]
     assert sentences[0].source_ids == (*model.exportable.tokenizer.encode("aaab aaac"), model.model.eos_id)
 
 

@@ -57,15 +57,15 @@ def test_a_group_has_all_sentences_of_its_limits_in_their_order() -> None:
 def test_random_sentences_have_the_requested_lengths_end_in_eos_and_are_reproducible() -> None:
     lengths = [(4, 7), (1, 2), (9, 1)]
     sentences = draw_sentences(1, lengths, 50, EOS_ID)
-    assert [(len(each.source_ids), *each.limits) for each in sentences] == [(4, 7, 7), (1, 2, 2), (9, 1, 1)]
-    assert [each.source_ids[-1] for each in sentences] == [EOS_ID] * 3
-    assert all(4 <= token_id < 50 for each in sentences for token_id in each.source_ids[:-1])
+    assert [(len(sentence.source_ids), *sentence.limits) for sentence in sentences] == [(4, 7, 7), (1, 2, 2), (9, 1, 1)]
+    assert [sentence.source_ids[-1] for sentence in sentences] == [EOS_ID] * 3
+    assert all(4 <= token_id < 50 for sentence in sentences for token_id in sentence.source_ids[:-1])
     assert draw_sentences(1, lengths, 50, EOS_ID) == sentences != draw_sentences(2, lengths, 50, EOS_ID)
 
 
 def test_chosen_sentences_are_spread_over_all() -> None:
     sentences = [SourceSentence((number, 3), 0, 9) for number in range(10)]
-    assert [each.source_ids[0] for each in spread(sentences, 4)] == [0, 2, 5, 7]
+    assert [sentence.source_ids[0] for sentence in spread(sentences, 4)] == [0, 2, 5, 7]
     assert spread(sentences, 20) == sentences
 
 

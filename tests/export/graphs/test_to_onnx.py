@@ -131,7 +131,9 @@ def test_sequences_may_join_and_leave_at_any_step(
             continue
         assert_step(runtime, running)
         left = set(random.integers(SLOTS, size=leaving).tolist())
-        running = {row: each for row, each in running.items() if each.done < MAX_TARGET_TOKENS and row not in left}
+        running = {
+            row: sequence for row, sequence in running.items() if sequence.done < MAX_TARGET_TOKENS and row not in left
+        }
 
 
 def test_a_graph_may_lack_an_unused_input(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def test_an_argos_package_is_exported_and_served(packed: bool, toy_run: RunFolde
     with run_service(bundle.folder, [load_sessions(bundle, threads=1).runtime(slots=8)]) as live:
         answer = live.call(TranslateRequest(text=texts, source_language="en", target_language="de"))
     # Pieces joined as in Argos Translate.
-    assert [each.text for each in answer.translations] == ["".join(p).replace("▁", " ").strip() for p in expected]
+    assert [translation.text for translation in answer.translations] == [
+        "".join(p).replace("▁", " ").strip() for p in expected
+    ]
 
 
 @pytest.mark.parametrize(

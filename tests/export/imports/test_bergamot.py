@@ -83,8 +83,8 @@ def translate(folder: Path, texts: Sequence[str]) -> list[str]:
     bundle = write_bundle(exportable, samples, folder / "bundle", BundleOptions("student"))
     found = GraphDecoder(open_sessions(bundle, "cpu")).translate([tuple(encode(text)) for text in texts])
     return [
-        exportable.tokenizer.decode(each.target_ids[: 2 * len(encode(text))])
-        for each, text in zip(found, texts, strict=True)
+        exportable.tokenizer.decode(result.target_ids[: 2 * len(encode(text))])
+        for result, text in zip(found, texts, strict=True)
     ]
 
 
@@ -103,5 +103,5 @@ def test_a_trained_model_in_8_bits_agrees_with_firefox(tmp_path: Path, pytestcon
     folder = write_student(tmp_path / "m", train(Student(), TRAINING_STEPS), "bin")
     texts = make_texts(7, 200)
     ours, theirs = translate(folder, texts), translate_by_firefox(folder, "int8shiftAll", texts)
-    assert sum(mine == each for mine, each in zip(ours, theirs, strict=True)) >= 0.95 * len(texts)
+    assert sum(mine == their for mine, their in zip(ours, theirs, strict=True)) >= 0.95 * len(texts)
     assert sum(mine == translate_words(text) for mine, text in zip(ours, texts, strict=True)) >= 0.9 * len(texts)

@@ -320,4 +320,4 @@ def test_heads_that_the_file_names_give_the_alignments(
         assert refusal(path).endswith(expected)
     else:
         heads = import_ctranslate2(path, ASKED).alignment_heads
-        assert [(each.layer, each.head) for each in heads] == expected
+        assert [(head.layer, head.head) for head in heads] == expected

@@ -97,7 +97,7 @@ def check_same_as_transformers(model: Any, exportable: Exportable, count: int = 
 
 
 def samples(exportable: Exportable, count: int = 20) -> list[Sample]:
-    directions = [Direction(source=each.source, target=each.target) for each in exportable.directions]
+    directions = [Direction(source=direction.source, target=direction.target) for direction in exportable.directions]
     return [Sample(direction, text) for direction in directions for text in make_texts(9, count)]
 
 
@@ -211,12 +211,12 @@ def test_every_language_token_becomes_a_direction(tmp_path: Path) -> None:
     model = random_marian(len(vocabulary))
     folder = write_marian(tmp_path / "m", model, vocabulary, target_lang="mul")
     exportable = import_marian(folder, OPTIONS)
-    prefixes = {each.target: each.source_prefix for each in exportable.directions}
+    prefixes = {direction.target: direction.source_prefix for direction in exportable.directions}
     assert prefixes == {"fra": (vocabulary[">>fra<<"],), "spa": (vocabulary[">>spa<<"],)}
     bundle = write_bundle(exportable, samples(exportable), tmp_path / "bundle", BundleOptions("mul"))
     assert {sentence.target_language for sentence in bundle.golden} == {"fra", "spa"}
     only = import_marian(folder, ImportOptions(target_language="spa", max_target_tokens=LIMIT))
-    assert [each.target for each in only.directions] == ["spa"]
+    assert [direction.target for direction in only.directions] == ["spa"]
     assert refusal(folder, ImportOptions(target_language="fr")) == "target-language: fr: expected one of fra, spa"
 
 

@@ -167,5 +167,5 @@ def test_golden_sentences_are_those_of_the_graphs(student: Student, tmp_path: Pa
     """The search in NumPy makes them."""
     exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
     bundle = write(exportable, tmp_path / "bundle")
-    expected = [each.target_ids for each in bundle.golden]
-    assert targets(bundle, [each.source_ids for each in bundle.golden], 1) == expected
+    expected = [sentence.target_ids for sentence in bundle.golden]
+    assert targets(bundle, [sentence.source_ids for sentence in bundle.golden], 1) == expected

@@ -66,7 +66,7 @@ def test_products_take_matrices_as_the_file_has_them(precision: str, tmp_path: P
         (function,) = onnx.load(path, load_external_data=False).functions
         matrices = {name for name in function.input if name.endswith(".weight") and "norm" not in name}
         tables = {f"{name}.weight" for name in TABLES}
-        reordered = {each for node in function.node if node.op_type in ("Transpose", "Reshape") for each in node.input}
+        reordered = {name for node in function.node if node.op_type in ("Transpose", "Reshape") for name in node.input}
         products = {node.input[1] for node in function.node if node.op_type.startswith("MatMul")}
         assert reordered & matrices <= tables
         assert matrices - tables <= products
@@ -85,7 +85,7 @@ def test_every_token_of_a_trained_model_is_that_of_transformers(
     for beam_size in (1, 4):
         ours = targets(bundle, sources, beam_size)
         assert ours == generate(model, sources, beam_size, LIMIT, (), special=SPECIAL)
-        translations = [exportable.tokenizer.decode(each) for each in ours]
+        translations = [exportable.tokenizer.decode(our) for our in ours]
         assert sum(map(str.__eq__, translations, correct)) > len(texts) / 2, "otherwise it has learned nothing"
 
 
@@ -133,7 +133,7 @@ def test_madlad_translates_between_any_two_languages_and_texts_select_none(tmp_p
     write_t5(tmp_path, "madlad")
     exportable = import_checkpoint(tmp_path, ImportOptions())
     assert exportable.multilingual is not None
-    codes = {each.language for each in exportable.multilingual.languages}
+    codes = {language.language for language in exportable.multilingual.languages}
     assert codes == {"de", "en", "fr", "zh", "yue", "zh-Hant"}
     tokenizer = exportable.tokenizer
     token = tokenizer.source_pieces.index("<2de>")
@@ -144,7 +144,7 @@ def test_madlad_translates_between_any_two_languages_and_texts_select_none(tmp_p
 def test_tasks_of_t5_are_directions_with_an_instruction(tmp_path: Path) -> None:
     write_t5(tmp_path, "t5")
     exportable = import_checkpoint(tmp_path, ImportOptions())
-    assert [str(each) for each in exportable.directions] == ["en-de", "en-fr"]
+    assert [str(direction) for direction in exportable.directions] == ["en-de", "en-fr"]
     assert exportable.directions[0].source_prefix == tuple(exportable.tokenizer.encode(INSTRUCTION))
 
 
@@ -177,7 +177,7 @@ def test_unknown_and_missing_tensors_are_refused_by_name(tmp_path: Path) -> None
     name = "encoder.block.1.layer.0.SelfAttention.q.weight"
     for changed, expected in (
         ({**tensors, "adapter.weight": tensors[name]}, "adapter.weight: unsupported tensor"),
-        ({each: value for each, value in tensors.items() if each != name}, f"{name}: missing tensor"),
+        ({tensor: value for tensor, value in tensors.items() if tensor != name}, f"{name}: missing tensor"),
     ):
         save_file(changed, path)
         with pytest.raises(ImportedModelError, match=expected):

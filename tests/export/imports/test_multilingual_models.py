@@ -98,7 +98,7 @@ def answers(
     )
     engine = SyncEngine(load_sessions(bundle, threads), 200)
     found = engine.translate([SequenceSpec(source, options) for source in sources], 200 // beam_size, ignore)
-    return Answers([each.target_ids[starts:] for each in found], sources, direction)
+    return Answers([result.target_ids[starts:] for result in found], sources, direction)
 
 
 def write(exportable: Exportable, folder: Path, **options: Any) -> Bundle:
@@ -131,10 +131,10 @@ def test_every_token_of_a_trained_model_is_that_of_its_libraries(
         for beam_size in (1, 4):
             ours = answers(bundle, languages, texts, beam_size)
             assert ours.targets == generate(model, ours.sources, beam_size, LIMIT, ours.direction.start)
-            start, *given = [[pieces[token] for token in each] for each in (ours.direction.start, *ours.sources)]
+            start, *given = [[pieces[token] for token in source] for source in (ours.direction.start, *ours.sources)]
             expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, start)
             assert [[pieces[token] for token in target] for target in ours.targets] == expected
-            translations = [exportable.tokenizer.decode(each) for each in ours.targets]
+            translations = [exportable.tokenizer.decode(target) for target in ours.targets]
             right = sum(map(str.__eq__, translations, map(correct, texts)))
             assert right > len(texts) / 2, "otherwise it has not learned the language"
 
@@ -237,7 +237,7 @@ def test_the_languages_of_nllb_follow_its_pieces_in_the_order_of_its_library(tmp
 def test_options_select_directions(tmp_path: Path) -> None:
     write_m2m100(tmp_path)
     both = import_checkpoint(tmp_path, ImportOptions("en", "deu_Latn"))
-    assert ([str(each) for each in both.directions], both.multilingual) == (["en-de"], None)
+    assert ([str(direction) for direction in both.directions], both.multilingual) == (["en-de"], None)
     into = import_checkpoint(tmp_path, ImportOptions(target_language="de"))
     assert len(into.directions) == 99
     with pytest.raises(ImportedModelError, match="source-language: tlh: expected one of af, am"):

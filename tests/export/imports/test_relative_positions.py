@@ -99,8 +99,8 @@ def test_golden_sentences_are_those_of_the_graphs(
     spec = random_spec(tokenizer.source_pieces, seed=6, **STANDARD[kind])
     exportable = import_ctranslate2(write_model(tmp_path / "m", spec, tokenizer=tokenizer), OPTIONS)
     bundle = write(exportable, texts, tmp_path / "bundle")
-    expected = [each.target_ids for each in bundle.golden]
-    assert targets(bundle, [each.source_ids for each in bundle.golden], 1) == expected
+    expected = [sentence.target_ids for sentence in bundle.golden]
+    assert targets(bundle, [sentence.source_ids for sentence in bundle.golden], 1) == expected
 
 
 def test_a_translation_does_not_depend_on_its_batch(shaw: Exportable, texts: tuple[str, ...], tmp_path: Path) -> None:
@@ -133,10 +133,10 @@ def test_graphs_are_native_exactly_if_the_native_operators_compute_the_model(
 
 def test_the_server_runs_standard_graphs(shaw: Exportable, texts: tuple[str, ...], tmp_path: Path) -> None:
     bundle, texts = write(shaw, texts, tmp_path / "bundle"), texts[:MAX_TEXTS]
-    expected = [shaw.tokenizer.decode(ids) for ids in targets(bundle, [shaw.source_ids((), each) for each in texts], 1)]
+    expected = [shaw.tokenizer.decode(ids) for ids in targets(bundle, [shaw.source_ids((), text) for text in texts], 1)]
     with run_service(bundle.folder, [load_sessions(bundle, threads=1).runtime(slots=8)]) as live:
         answer = live.call(TranslateRequest(text=texts, source_language="en", target_language="de"))
-    assert [each.text for each in answer.translations] == expected
+    assert [translation.text for translation in answer.translations] == expected
 
 
 def test_other_variants_than_cpu_are_refused(shaw: Exportable, texts: tuple[str, ...], tmp_path: Path) -> None:

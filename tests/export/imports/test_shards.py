@@ -101,10 +101,10 @@ BIAS = "final_logits_bias"
     [
         (lambda folder: (folder / LAST).unlink(), f"{LAST}: cannot be read: "),
         (lambda folder: (folder / LAST).write_bytes((folder / LAST).read_bytes()[:-9]), f"{LAST}: cannot be read: "),
-        (lambda folder: change_tensors(folder, lambda each: each.pop(BIAS)), f"{FIRST}: {BIAS}: missing tensor"),
-        (lambda folder: change_places(folder, lambda each: each.pop(BIAS)), f"{FIRST}: {BIAS}: missing in the index"),
+        (lambda folder: change_tensors(folder, lambda item: item.pop(BIAS)), f"{FIRST}: {BIAS}: missing tensor"),
+        (lambda folder: change_places(folder, lambda item: item.pop(BIAS)), f"{FIRST}: {BIAS}: missing in the index"),
         (
-            lambda folder: change_places(folder, lambda each: each.update({BIAS: LAST})),
+            lambda folder: change_places(folder, lambda item: item.update({BIAS: LAST})),
             f"{FIRST}: {BIAS}: missing in the index",
         ),
         (lambda folder: (folder / INDEX).write_bytes(b"{"), f"{INDEX}: cannot be read: "),
@@ -157,9 +157,9 @@ INDEXES = [
 def test_any_index_names_files_next_to_it_or_is_refused(data: st.DataObject) -> None:
     content = data.draw(
         st.one_of(
-            st.sampled_from(INDEXES).map(lambda each: draw_json(data, each.encode())),
-            st.dictionaries(st.text(), st.text().map(lambda each: f"{each}.safetensors")).map(
-                lambda each: json.dumps({"weight_map": each}).encode()
+            st.sampled_from(INDEXES).map(lambda item: draw_json(data, item.encode())),
+            st.dictionaries(st.text(), st.text().map(lambda item: f"{item}.safetensors")).map(
+                lambda item: json.dumps({"weight_map": item}).encode()
             ),
             st.binary(max_size=50),
         )

@@ -54,8 +54,8 @@ def test_keys_and_values_in_8_bits_take_a_byte_and_a_scale_per_position(int8_bun
     assert manifest.cache is not None
     floats = manifest.model_copy(update={"cache": manifest.cache.model_copy(update={"element": "float"})})
     (integers, scales), (values,) = (
-        [state for state in measure_engine(each, SLOTS).states if state.name in ("target_cache_0", "target_scales_0")]
-        for each in (manifest, floats)
+        [state for state in measure_engine(item, SLOTS).states if state.name in ("target_cache_0", "target_scales_0")]
+        for item in (manifest, floats)
     )
     assert values.slot_bytes == 4 * integers.slot_bytes
     assert scales.slot_bytes == values.slot_bytes // manifest.cache.head_size

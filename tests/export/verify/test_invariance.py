@@ -29,7 +29,7 @@ def test_no_bit_depends_on_the_batch(
     manifest, tokenizer, chance = bundle.manifest, load_tokenizer(bundle), random.Random(1)
     texts = (" ".join(chance.choices(WORDS, k=chance.randint(1, 6))) for _ in count_up())
     read = (Sentence(text, (*tokenizer.encode(text), EOS_ID)) for text in texts)
-    sentences = list(islice((each for each in read if len(each.source_ids) <= manifest.max_source_tokens), count))
+    sentences = list(islice((item for item in read if len(item.source_ids) <= manifest.max_source_tokens), count))
     limit = manifest.max_target_tokens
     searches = {
         "greedy": SearchOptions(max_target_tokens=limit),

@@ -39,7 +39,7 @@ def test_attention_in_8_bits_rounds_every_factor_of_a_product() -> None:
     attention.output = nn.Identity()  # type: ignore[assignment]  # the result of the head itself
     queries, memory = torch.randn(1, 1, 8), attention.project(torch.randn(1, 5, 8))
     query = rounded_rows(attention.query(queries))[0, 0]
-    keys, values = (rounded_rows(each)[0, 0] for each in memory)
+    keys, values = (rounded_rows(item)[0, 0] for item in memory)
     weights = (keys @ query / 8**0.5).softmax(dim=0)
     scales = values.abs().amax(dim=1)
     levels = (weights * scales / (weights * scales).max() * 255).round()

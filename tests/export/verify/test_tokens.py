@@ -76,7 +76,7 @@ def test_the_engine_must_match_the_graph_decoder_bitwise() -> None:
 
 
 def test_a_golden_sentence_must_have_its_recorded_translation() -> None:
-    sources = [each.source_ids for each in GOLDEN]
+    sources = [item.source_ids for item in GOLDEN]
     assert check_golden(GOLDEN, sources, ANSWERS, gap).verdict == "pass"
     outcome = check_golden(GOLDEN, sources, with_last(Answer((5, 9), -1.0)), gap)
     assert outcome.verdict == "FAIL"
@@ -85,7 +85,7 @@ def test_a_golden_sentence_must_have_its_recorded_translation() -> None:
 
 
 def test_a_golden_sentence_must_have_its_recorded_source_ids() -> None:
-    outcome = check_golden(GOLDEN, [*(each.source_ids for each in GOLDEN[:-1]), (7, 7, 2)], ANSWERS, gap)
+    outcome = check_golden(GOLDEN, [*(item.source_ids for item in GOLDEN[:-1]), (7, 7, 2)], ANSWERS, gap)
     assert outcome.verdict == "FAIL"
     assert outcome.difference is not None
     assert outcome.difference.startswith("source ids ")

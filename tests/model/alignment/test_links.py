@@ -51,5 +51,5 @@ def test_the_error_rate_of_a_small_example() -> None:
 
 @given(links=st.lists(LINKS, max_size=3))
 def test_the_sure_links_themselves_have_no_error(links: list[frozenset[tuple[int, int]]]) -> None:
-    references = [ReferenceLinks(each, each | {(100, 100)}) for each in links]
+    references = [ReferenceLinks(link, link | {(100, 100)}) for link in links]
     assert astuple(alignment_quality(links, references)) == pytest.approx((0.0, 1.0, 1.0))

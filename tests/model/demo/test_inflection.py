@@ -26,7 +26,7 @@ def phrase(determiner: str, adjective: str, english: str) -> NounPhrase:
 
 
 def verb(english: str) -> Verb:
-    return next(each for verbs in VERBS.values() for each in verbs if each.english.split("/")[0] == english)
+    return next(item for verbs in VERBS.values() for item in verbs if item.english.split("/")[0] == english)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def slow_units(codes: str, word: str) -> list[str]:
     symbols = [word] if len(word) == 1 else ended(word, version)
     while known := [pair for pair in pairwise(symbols) if pair in ranks]:
         symbols = merged(symbols, max(known, key=ranks.__getitem__))
-    *parts, last = [symbol for symbol in (each.removesuffix("</w>") for each in symbols) if symbol]
+    *parts, last = [symbol for symbol in (symbol.removesuffix("</w>") for symbol in symbols) if symbol]
     return [*(f"{part}@@" for part in parts), last]
 
 

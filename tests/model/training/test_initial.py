@@ -85,15 +85,15 @@ def test_a_model_learns_new_translations(toy_run: RunFolder, train: Train, tmp_p
     def renamed(sentence: str) -> str:
         return translate_toy(sentence.replace("moon", "bird"))
 
-    sentences = [each for each in toy_sentences() if "moon" in each]
+    sentences = [toy_sentence for toy_sentence in toy_sentences() if "moon" in toy_sentence]
     learned, others = sentences[:300], sentences[-50:]
     data = write_pairs(tmp_path, "moon", learned, renamed)
     trained = train(data, "run", "--initial", str(toy_run.path), "--training.max-steps=150")
 
     def count_renamed(model: TrainedModel) -> int:
         answers = generate_greedy(model.model, model.source_ids(DIRECTION, others))
-        translations = [model.tokenizer.decode(each.target_ids) for each in answers]
-        return sum(ours == renamed(each) for ours, each in zip(translations, others, strict=True))
+        translations = [model.tokenizer.decode(answer.target_ids) for answer in answers]
+        return sum(ours == renamed(other) for ours, other in zip(translations, others, strict=True))
 
     assert count_renamed(toy_run.load()) == 0
     assert count_renamed(trained) >= 45
@@ -130,8 +130,8 @@ def test_directions_without_data_keep_the_samples_of_the_initial_model(
     options = ["--data", data, "--validation", data, "--recipe", str(tmp_path / "two.yaml"), *STILL]
     command_line.run("train", [*options, "--initial", str(initial), "--out", str(run.path)])
     samples = read_samples(run.samples, TWO_WAYS)
-    earlier = {each.text for each in read_samples(two_way_run.samples, TWO_WAYS)}
-    assert {each.text for each in samples if each.direction == TWO_WAYS[1]} <= earlier
+    earlier = {sample.text for sample in read_samples(two_way_run.samples, TWO_WAYS)}
+    assert {sample.text for sample in samples if sample.direction == TWO_WAYS[1]} <= earlier
     command_line.run("export", [str(run.path), "--out", str(tmp_path / "bundle")])
     assert len(Bundle.open(tmp_path / "bundle").manifest.directions) == len(TWO_WAYS)
 

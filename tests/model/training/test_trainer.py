@@ -40,8 +40,10 @@ def test_the_measure_that_is_named_picks_the_checkpoint_and_ends_the_run(
     selection: str, monitor: str, mode: str, tmp_path: Path
 ) -> None:
     callbacks = trainer_of(tmp_path, selection=selection, patience=3).callbacks
-    (best,) = [each for each in callbacks if isinstance(each, ModelCheckpoint) and each.filename == "best"]
-    (stopping,) = [each for each in callbacks if isinstance(each, EarlyStopping)]
+    (best,) = [
+        callback for callback in callbacks if isinstance(callback, ModelCheckpoint) and callback.filename == "best"
+    ]
+    (stopping,) = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
     assert (best.monitor, best.mode) == (monitor, mode)
     assert (stopping.monitor, stopping.mode, stopping.patience) == (monitor, mode, 3)
 
@@ -49,7 +51,9 @@ def test_the_measure_that_is_named_picks_the_checkpoint_and_ends_the_run(
 def test_checkpoints_keep_their_state_under_the_name_of_lightnings_own(tmp_path: Path) -> None:
     """So that runs of earlier versions resume."""
     callbacks = trainer_of(tmp_path).callbacks
-    (best,) = [each for each in callbacks if isinstance(each, ModelCheckpoint) and each.filename == "best"]
+    (best,) = [
+        callback for callback in callbacks if isinstance(callback, ModelCheckpoint) and callback.filename == "best"
+    ]
     assert best.state_key == ModelCheckpoint(tmp_path, monitor="validation_loss", mode="min").state_key
 
 

@@ -27,7 +27,7 @@ PORT = "8001"
 
 
 def example_with(words: str) -> str:
-    (example,) = [each for each in EXAMPLES if words in each]
+    (example,) = [item for item in EXAMPLES if words in item]
     return str(example)
 
 
@@ -41,7 +41,7 @@ def run(example: str, port: int) -> dict[str, Any]:
 
 def test_the_blocking_example(live: LiveService, capsys: pytest.CaptureFixture[str]) -> None:
     response = run(example_with('She dances."], target_language'), live.service.grpc_port)["response"]
-    texts = [each.text for each in response.translations]
+    texts = [translation.text for translation in response.translations]
     assert [line.rpartition(" ")[0] for line in capsys.readouterr().out.splitlines()] == texts
 
 
@@ -120,7 +120,7 @@ def test_the_table_of_connections_has_the_options_and_their_defaults() -> None:
     fields = {name.replace("_", "-"): field.default for name, field in ServeSettings.model_fields.items()}
     words = {2 << 20: "2 MiB"}
     expected = {name: words.get(fields[name], f"{fields[name]:g}") for name in told if fields[name] is not None}
-    assert {name: each for name, each in told.items() if name in expected} == expected
+    assert {name: item for name, item in told.items() if name in expected} == expected
     assert {name: told[name] for name in told.keys() - expected.keys()} == {
         "stream-unanswered-texts": f"{STREAM_PER_SLOT} for each slot",
     }

@@ -52,7 +52,7 @@ def test_every_item_gets_its_own_result(live: LiveService, ask: Ask) -> None:
     items = [ManyItem(text, {"options": short} if i % 2 else {}, i) for i, text in enumerate(TEXTS)]
     results = ask(live.grpc_target, PATIENT, "translate_many", [*items, "a text alone"])
     assert Counter(result.item.tag for result in results) == Counter([*range(100), None])
-    expected = [each.text for each in ask(live.grpc_target, PATIENT, "translate", TEXTS[:8]).translations]
+    expected = [translation.text for translation in ask(live.grpc_target, PATIENT, "translate", TEXTS[:8]).translations]
     found = {result.item.tag: result.get().translations[0] for result in results}
     assert [found[tag].text for tag in range(0, 8, 2)] == expected[::2]
     assert max(found[tag].target_tokens for tag in range(1, 100, 2)) == 1
@@ -64,10 +64,10 @@ def test_without_items_no_call_is_made(ask: Ask) -> None:
 
 def test_the_error_of_an_item_is_its_result(live: LiveService, ask: Ask) -> None:
     items = [ManyItem(["fine", " "]), ManyItem("fine", {"model": "none"}), ManyItem("fine")]
-    results = {id(each.item): each for each in ask(live.grpc_target, PATIENT, "translate_many", items)}
+    results = {id(item.item): item for item in ask(live.grpc_target, PATIENT, "translate_many", items)}
     blank, unknown, fine = (results[id(item)] for item in items)
-    assert [type(each.error) for each in (blank, unknown, fine)] == [BadRequestError, NoSuchModelError, type(None)]
-    assert [each.field for each in blank.error.violations] == ["text[1]"]
+    assert [type(item.error) for item in (blank, unknown, fine)] == [BadRequestError, NoSuchModelError, type(None)]
+    assert [violation.field for violation in blank.error.violations] == ["text[1]"]
     with pytest.raises(BadRequestError):
         blank.get()
 
@@ -81,8 +81,8 @@ def test_an_item_and_the_whole_call_have_time_limits(
     asking, timing = limits
     with pytest.raises(TooLateError):
         [
-            each.get()
-            for each in ask(gated.grpc_target, PATIENT, "translate_many", [ManyItem(LONG_TEXT, asking)], **timing)
+            item.get()
+            for item in ask(gated.grpc_target, PATIENT, "translate_many", [ManyItem(LONG_TEXT, asking)], **timing)
         ]
     gated.settle()
 

@@ -83,8 +83,8 @@ def capitals(text: str) -> Reply:
 def test_the_response_is_that_of_the_service(live: LiveService) -> None:
     expected = live.post({"text": "alpha beta"}).json()["translations"]
     response = ask(live.service.http_port, "alpha beta", source_language="en", target_language="de")
-    assert [(each.text, each.score) for each in response.translations] == [
-        (each["text"], each["score"]) for each in expected
+    assert [(translation.text, translation.score) for translation in response.translations] == [
+        (item["text"], item["score"]) for item in expected
     ]
 
 

@@ -164,7 +164,7 @@ def test_the_terms_of_a_file_are_sent(server: str, servicer: CapitalsServicer, t
     flags = ["--terms", str(tmp_path / "terms.csv"), "--glossary", "a,b"]
     assert translate(b"one\n", "--server", server, *flags) == (0, b"ONE\n", "")
     (request,) = servicer.requests
-    assert [(each.source, list(each.targets)) for each in request.terms] == [
+    assert [(term.source, list(term.targets)) for term in request.terms] == [
         ("house", ["Haus", "Hauses"]),
         ("Dragoman", ["Dragoman"]),
     ]

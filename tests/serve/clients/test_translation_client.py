@@ -54,7 +54,7 @@ def ask_async(target: str, settings: ClientSettings, method: str, *arguments: An
     async def ask() -> Any:
         async with AsyncTranslationClient.open(target, settings) as client:
             answer = getattr(client, method)(*arguments, **asking)
-            return [each async for each in answer] if method in STREAMS else await answer
+            return [item async for item in answer] if method in STREAMS else await answer
 
     return asyncio.run(ask())
 
@@ -73,7 +73,7 @@ def comparable(content: Any) -> Any:
     if isinstance(content, dict):
         named = {name: comparable(value) for name, value in content.items() if name != "timings"}
         return {name: value for name, value in named.items() if value not in (None, [])}
-    return [comparable(each) for each in content] if isinstance(content, list | tuple) else content
+    return [comparable(item) for item in content] if isinstance(content, list | tuple) else content
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_invalid_request_names_its_fields(letters_live: LiveService, ask: Ask
     with pytest.raises(BadRequestError) as raised:
         ask(letters_live.grpc_target, PATIENT, "translate", ["fine", " "])
     error = raised.value
-    assert [each.field for each in error.violations] == ["text[1]"]
+    assert [violation.field for violation in error.violations] == ["text[1]"]
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID")
     assert error.violations[0].description in str(error)
     assert len(error.request_id) == 32
@@ -309,7 +309,7 @@ def test_a_client_uses_tls_and_a_key(bundle_path: Path, tmp_path: Path, ask: Ask
             server_name="localhost",
         )
         assert ask(live.grpc_target, settings, "translate", "alpha").translations
-        assert [each.get().model for each in ask(live.grpc_target, settings, "translate_many", ["alpha"])] == ["fake"]
+        assert [item.get().model for item in ask(live.grpc_target, settings, "translate_many", ["alpha"])] == ["fake"]
         for wrong in (None, "other"):
             for method in ("translate", "stream", "translate_many"):
                 with pytest.raises(KeyRefusedError):

@@ -28,9 +28,9 @@ def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: Liv
         client.headers.update(KEY)
         for side, code in (("source", "EN"), ("target", "DE")):
             listed = client.get("/v2/languages", params={"type": side, "enable_beta_languages": "1"}).json()
-            assert code in [each["language"] for each in listed]
+            assert code in [entry["language"] for entry in listed]
         pairs = client.get("/v2/glossary-language-pairs").json()["supported_languages"]
-        assert ("EN", "DE") in [(each["source_lang"].upper(), each["target_lang"].upper()) for each in pairs]
+        assert ("EN", "DE") in [(pair["source_lang"].upper(), pair["target_lang"].upper()) for pair in pairs]
         new = {
             "name": "weblate:1",
             "source_lang": "EN",
@@ -40,7 +40,7 @@ def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: Liv
         }
         assert client.post("/v2/glossaries", json=new).status_code == 201
         listed = client.get("/v2/glossaries").json()["glossaries"]
-        glossary = {each["name"]: each["glossary_id"] for each in listed}["weblate:1"]
+        glossary = {entry["name"]: entry["glossary_id"] for entry in listed}["weblate:1"]
         requested = {
             "text": ['ab <x id="3"></x> ba', "b"],
             "source_lang": "EN",
@@ -52,7 +52,9 @@ def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: Liv
             "glossary_id": glossary,
             "model_type": "prefer_quality_optimized",
         }
-        texts = [each["text"] for each in client.post("/v2/translate", json=requested).json()["translations"]]
+        texts = [
+            translation["text"] for translation in client.post("/v2/translate", json=requested).json()["translations"]
+        ]
         assert '<x id="3"></x>' in texts[0]
         assert "dcd" in texts[1]
         assert client.delete(f"/v2/glossaries/{glossary}").status_code == 204
@@ -67,7 +69,7 @@ def test_nextcloud_lists_detects_and_translates(served: LiveService) -> None:
     with served.http() as client:
         assert client.post("/", **empty).status_code < 500
         assert client.request("GET", "/frontend/settings", **empty).json()["keyRequired"]
-        assert {each["code"] for each in client.request("GET", "/languages", **empty).json()} == {"de", "en"}
+        assert {item["code"] for item in client.request("GET", "/languages", **empty).json()} == {"de", "en"}
         detected = client.post("/detect", params={"q": "ab ba", "api_key": "secret"}, **empty).json()
         assert detected[0]["language"] == "en"
         form = {"q": "ab ba", "format": "html", "source": "en", "target": "de", "api_key": "secret"}

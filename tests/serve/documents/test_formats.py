@@ -40,11 +40,11 @@ DOCUMENTS = {
 def write(name: str, text: str, translate: dict[str, str]) -> str:
     """Returns a document with the given translations, and its own texts where there are none."""
     document = parse_document(name, text.encode(), LANGUAGES)
-    return document.write([translate.get(each.text, each.text) for each in document.segments]).decode()
+    return document.write([translate.get(segment.text, segment.text) for segment in document.segments]).decode()
 
 
 def texts(name: str, text: str) -> list[str]:
-    return [each.text for each in parse_document(name, text.encode(), LANGUAGES).segments]
+    return [segment.text for segment in parse_document(name, text.encode(), LANGUAGES).segments]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -119,7 +119,7 @@ def test_a_translation_never_becomes_markup(name: str, text: str, translations: 
 )
 def test_anchors_tags_and_lines_of_yaml_stay(text: str, expected: str) -> None:
     document = parse_document("a.yaml", text.encode(), LANGUAGES)
-    assert document.write([each.text.upper() for each in document.segments]).decode() == expected
+    assert document.write([segment.text.upper() for segment in document.segments]).decode() == expected
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,8 @@ def test_po_gets_fuzzy_translations_where_it_had_none() -> None:
     assert texts("a.po", PO) == ["Hello %s", "one", "many"]
     written = write("a.po", PO, {"Hello %s": 'Hallo "%s"', "one": "eins", "many": "viele"})
     before, after = polib.pofile(PO), polib.pofile(written)
-    assert [(each.msgctxt, each.msgid, each.occurrences) for each in after] == [
-        (each.msgctxt, each.msgid, each.occurrences) for each in before
+    assert [(item.msgctxt, item.msgid, item.occurrences) for item in after] == [
+        (item.msgctxt, item.msgid, item.occurrences) for item in before
     ]
     hello, one, done, old = after
     assert (hello.msgstr, hello.flags) == ('Hallo "%s"\n', ["c-format", "fuzzy"])
@@ -352,7 +352,7 @@ def test_a_file_in_utf_16_stays_in_it() -> None:
 def test_a_page_has_the_encoding_that_browsers_read(label: str, encoding: str, text: str) -> None:
     page = f'<meta charset="{label}"><p>{text}</p><p>{{}}</p>'
     document = parse_document("a.html", page.format("a").encode(encoding), LANGUAGES)
-    assert [each.text for each in document.segments] == [text, "a"]
+    assert [segment.text for segment in document.segments] == [text, "a"]
     written = document.write([text, f"{text}\u0e01"])
     assert written == page.format(f"{text}\u0e01").encode(encoding, "xmlcharrefreplace")
 
@@ -360,7 +360,7 @@ def test_a_page_has_the_encoding_that_browsers_read(label: str, encoding: str, t
 def test_white_space_around_the_text_of_a_page_stays() -> None:
     text = "<p>\u3000\u3000a\u3000</p><p> \u00a0\n<b>b</b> c\u00a0 </p>"
     document = parse_document("a.html", text.encode(), LANGUAGES)
-    assert [each.text for each in document.segments] == ["a", '<g id="0">b</g> c']
+    assert [segment.text for segment in document.segments] == ["a", '<g id="0">b</g> c']
     written = document.write(["A", '<g id="0">B</g> C']).decode()
     assert written == text.replace("a", "A").replace("b>b", "b>B").replace(" c", " C")
 
@@ -369,9 +369,9 @@ def test_translated_and_fuzzy_messages_of_po_are_translated_again_only_on_reques
     text = 'msgid "one"\nmsgstr "eins"\n\n#, fuzzy\nmsgid "two"\nmsgstr "zwo"\n\nmsgid "three"\nmsgstr ""\n'
     again = parse_document("a.po", text.encode(), DocumentRequest("en", "de", retranslate=True))
     assert texts("a.po", text) == ["three"]
-    assert [each.text for each in again.segments] == ["one", "two", "three"]
+    assert [segment.text for segment in again.segments] == ["one", "two", "three"]
     written = polib.pofile(again.write(["1", "2", "3"]).decode())
-    assert [(each.msgstr, each.flags) for each in written] == [("1", ["fuzzy"]), ("2", ["fuzzy"]), ("3", ["fuzzy"])]
+    assert [(item.msgstr, item.flags) for item in written] == [("1", ["fuzzy"]), ("2", ["fuzzy"]), ("3", ["fuzzy"])]
 
 
 def test_a_language_without_a_plural_has_the_form_of_many() -> None:

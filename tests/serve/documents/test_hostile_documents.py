@@ -175,7 +175,7 @@ def test_ten_megabytes_of_one_character_are_read_or_refused(name: str) -> None:
         document = parse_document(f"a{name}", content, REQUEST)
     except DocumentError:
         return
-    assert document.write([each.text for each in document.segments]) == content
+    assert document.write([segment.text for segment in document.segments]) == content
 
 
 @pytest.mark.parametrize("name", ["xlf", "odt"])

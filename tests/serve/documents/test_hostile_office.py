@@ -47,8 +47,8 @@ def test_any_document_whose_texts_do_not_change_keeps_every_byte(random: Random,
     except DocumentError:
         return
     if attack.format not in ("xlf", "po"):  # these get translations in another place
-        assert document.write([each.text for each in document.segments]) == content
-    parse_document(f"a.{attack.format}", document.write([changed(each) for each in document.segments]), REQUEST)
+        assert document.write([segment.text for segment in document.segments]) == content
+    parse_document(f"a.{attack.format}", document.write([changed(segment) for segment in document.segments]), REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_properties_of_a_run_are_written_once() -> None:
     """Copied into each text, they would take gigabytes."""
     content = ATTACKS["docx run of tabs"].make(SIZE_BYTES)
     document = parse_document("a.docx", content, DocumentRequest())
-    written = document.write([changed(each) for each in document.segments])
+    written = document.write([changed(segment) for segment in document.segments])
     assert len(document.segments) > 5_000
     assert len(written) < 2 * len(content)
 
@@ -122,4 +122,4 @@ def test_a_reference_of_many_digits_is_one_character(number: str) -> None:
         f'<xliff version="1.2"><trans-unit><source>a&#{number};</source></trans-unit></xliff>'.encode(),
         DocumentRequest(),
     )
-    assert [each.text for each in document.segments] == ["aA"]
+    assert [segment.text for segment in document.segments] == ["aA"]

@@ -8,7 +8,7 @@ from dragoman.serve.documents.formats import parse_document
 
 def texts(page: str, *ignore_tags: str) -> list[str]:
     document = parse_document("a.html", page.encode(), DocumentRequest("en", "de", ignore_tags=ignore_tags))
-    return [each.text for each in document.segments]
+    return [segment.text for segment in document.segments]
 
 
 @pytest.mark.parametrize("name", ["code", "kbd", "samp", "var", "tt", "CODE"])

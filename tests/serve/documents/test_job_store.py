@@ -101,7 +101,7 @@ def test_each_job_is_claimed_once_however_many_processes_claim(
         return claimed
 
     with ThreadPoolExecutor(4) as threads:
-        claimed = [each for future in [threads.submit(claim_all) for _ in range(4)] for each in future.result()]
+        claimed = [item for future in [threads.submit(claim_all) for _ in range(4)] for item in future.result()]
     assert sorted(claimed) == sorted(ids)
 
 

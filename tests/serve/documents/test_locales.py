@@ -51,4 +51,4 @@ def test_a_locale_that_yaml_reads_as_no_text_is_quoted() -> None:
 def test_a_locale_stays_if_no_text_changes(name: str, text: str, before: str) -> None:
     content = text.format(before).encode()
     document = parse_document(name, content, DocumentRequest("en", "de"))
-    assert document.write([each.text for each in document.segments]) == content
+    assert document.write([segment.text for segment in document.segments]) == content

@@ -9,9 +9,9 @@ from dragoman.serve.documents.formats import parse_document
 def translate(text: str, *ignore_tags: str) -> tuple[list[str], str]:
     """Returns the texts of a document, and the document with the plain ones in capitals."""
     document = parse_document("a.md", text.encode(), DocumentRequest("en", "de", ignore_tags=ignore_tags))
-    texts = [each.text for each in document.segments]
+    texts = [segment.text for segment in document.segments]
     assert document.write(texts) == text.encode()
-    return texts, document.write([_upper(each) for each in document.segments]).decode()
+    return texts, document.write([_upper(segment) for segment in document.segments]).decode()
 
 
 def _upper(segment: Segment) -> str:

@@ -103,10 +103,10 @@ def parse(name: str, content: bytes) -> Document:
 def capitals(document: Document) -> list[str]:
     """Returns the segments in capitals, with their tags as they are."""
     return [
-        each.text.upper()
-        if each.format == "text"
-        else re.sub("(<[^>]*>)|[^<]+", lambda found: found[1] or found[0].upper(), each.text)
-        for each in document.segments
+        segment.text.upper()
+        if segment.format == "text"
+        else re.sub("(<[^>]*>)|[^<]+", lambda found: found[1] or found[0].upper(), segment.text)
+        for segment in document.segments
     ]
 
 
@@ -125,7 +125,7 @@ def members(content: bytes) -> dict[str, bytes]:
 def test_a_document_whose_texts_do_not_change_keeps_every_byte(name: str) -> None:
     content = MAKERS[name]()
     document = parse(name, content)
-    assert document.write([each.text for each in document.segments]) == content
+    assert document.write([segment.text for segment in document.segments]) == content
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_members_without_text_keep_their_bytes_and_their_order(name: str, change
     content = MAKERS[name]()
     before, after = members(content), members(translate(name, content))
     assert list(before) == list(after)
-    assert {re.sub(r"chart\d+", "chart{}", each) for each, data in before.items() if after[each] != data} == changed
+    assert {re.sub(r"chart\d+", "chart{}", item) for item, data in before.items() if after[item] != data} == changed
 
 
 def test_a_docx_has_its_formats_cells_and_headers() -> None:
@@ -178,7 +178,7 @@ def test_a_chart_has_its_categories_and_series_and_keeps_its_workbook() -> None:
     chart = pptx.Presentation(BytesIO(after)).slides[0].shapes[2].chart
     (plot,) = chart.plots
     assert list(plot.categories) == ["ONE", "TWO"]
-    assert [(each.name, each.values) for each in plot.series] == [("SERIES", (1.0, 2.0))]
+    assert [(line.name, line.values) for line in plot.series] == [("SERIES", (1.0, 2.0))]
     (workbook,) = (name for name in members(content) if name.endswith(".xlsx"))
     assert members(content)[workbook] == members(after)[workbook]
 
@@ -220,7 +220,11 @@ def test_an_odt_has_its_spans_and_breaks() -> None:
     document = opendocument.load(BytesIO(translate("odt", make_odt())))
     (heading,), (paragraph,) = document.getElementsByType(text.H), document.getElementsByType(text.P)
     assert str(heading) == "A TITLE"
-    assert [(each.tagName, str(each)) for each in paragraph.childNodes if each.nodeType == each.ELEMENT_NODE] == [
+    assert [
+        (childnode.tagName, str(childnode))
+        for childnode in paragraph.childNodes
+        if childnode.nodeType == childnode.ELEMENT_NODE
+    ] == [
         ("text:span", "BOLD"),
         ("text:line-break", ""),
     ]
@@ -246,13 +250,13 @@ def test_any_odt_whose_texts_do_not_change_keeps_every_byte(pieces: list[str], s
     with ZipFile(stream, "w") as file:
         file.writestr("content.xml", f'<o xmlns:text="t" xmlns:draw="d"><text:p>{"".join(pieces)}</text:p></o>')
     document = parse("odt", stream.getvalue())
-    assert document.write([each.text for each in document.segments]) == stream.getvalue()
+    assert document.write([segment.text for segment in document.segments]) == stream.getvalue()
     check_xml(members(document.write(capitals(document)))["content.xml"].decode())
 
 
 def test_an_odp_has_its_text_boxes() -> None:
     document = opendocument.load(BytesIO(translate("odp", make_odp())))
-    assert [str(each) for each in document.getElementsByType(text.P)] == ["ON A SLIDE"]
+    assert [str(item) for item in document.getElementsByType(text.P)] == ["ON A SLIDE"]
 
 
 def docx_with(body: str) -> bytes:
@@ -344,7 +348,7 @@ def test_runs_of_a_paragraph(paragraph: str, texts: list[str] | None, written: s
     content = docx_with(f"<w:p><w:pPr/>{paragraph}</w:p>")
     document = parse("docx", content)
     if texts is not None:
-        assert [each.text for each in document.segments] == texts
+        assert [segment.text for segment in document.segments] == texts
     after = members(document.write(capitals(document)))["word/document.xml"].decode()
     if written is not None:
         assert after.partition("<w:pPr/>")[2].partition("</w:p>")[0] == written
@@ -356,7 +360,7 @@ def test_text_boxes_inside_of_a_paragraph_are_translated_on_their_own() -> None:
     box = f"<w:drawing><w:txbxContent><w:p>{word('in the box')}</w:p></w:txbxContent></w:drawing>"
     content = docx_with(f"<w:p>{word('before')}{run(box)}{word('after')}</w:p>")
     document = parse("docx", content)
-    assert sorted(each.text for each in document.segments) == ["after", "before", "in the box"]
+    assert sorted(segment.text for segment in document.segments) == ["after", "before", "in the box"]
     after = members(document.write(capitals(document)))["word/document.xml"].decode()
     assert re.findall("<w:t(?: [^>]*)?>([^<]*)", after) == ["BEFORE", "IN THE BOX", "AFTER"]
 
@@ -388,10 +392,10 @@ def test_text_boxes_inside_of_a_paragraph_are_translated_on_their_own() -> None:
 def test_the_namespace_counts_and_not_the_prefix(paragraphs: str, texts: list[str], written: str) -> None:
     content = f'<document xmlns:w="NS">{paragraphs}</document>'.replace("NS", WORD_NAMESPACE)
     document = parse("docx", docx_of(content))
-    assert [each.text for each in document.segments] == texts
+    assert [segment.text for segment in document.segments] == texts
     after = members(document.write(capitals(document)))["word/document.xml"].decode()
     elements = ET.fromstring(after).iter(f"{{{WORD_NAMESPACE}}}t")  # noqa: S314 - a document of this test
-    assert "".join(str(each.text) for each in elements) == written
+    assert "".join(str(element.text) for element in elements) == written
 
 
 def test_comments_and_deleted_text_of_an_odt_stay() -> None:
@@ -405,7 +409,7 @@ def test_comments_and_deleted_text_of_an_odt_stay() -> None:
     with ZipFile(stream, "w") as file:
         file.writestr("content.xml", body)
     document = parse("odt", stream.getvalue())
-    assert [each.text for each in document.segments] == ["one", "two"]
+    assert [segment.text for segment in document.segments] == ["one", "two"]
 
 
 PIECES = st.sampled_from(
@@ -435,10 +439,10 @@ def formatted(text: str) -> list[tuple[str, frozenset[str]]]:
     """Returns each character with its properties."""
     names = {f"{{{WORD_NAMESPACE}}}{name}": name for name in ("r", "rPr", "t", "b", "i", "u")}
     characters = []
-    for each in ET.fromstring(text).iter():  # noqa: S314 - a document of this test
-        if names.get(each.tag) == "r":
-            form = frozenset(names[child.tag] for part in each for child in part if child.tag in names)
-            characters += [(char, form) for part in each if names.get(part.tag) == "t" for char in part.text or ""]
+    for item in ET.fromstring(text).iter():  # noqa: S314 - a document of this test
+        if names.get(item.tag) == "r":
+            form = frozenset(names[child.tag] for part in item for child in part if child.tag in names)
+            characters += [(char, form) for part in item if names.get(part.tag) == "t" for char in part.text or ""]
     return characters
 
 
@@ -447,12 +451,12 @@ def formatted(text: str) -> list[tuple[str, frozenset[str]]]:
 def test_any_paragraph_keeps_its_text_and_its_markup(pieces: list[str]) -> None:
     content = docx_with(f"<w:p>{''.join(pieces)}</w:p>")
     document = parse("docx", content)
-    assert document.write([each.text for each in document.segments]) == content
-    before, after = (members(each)["word/document.xml"].decode() for each in (content, translate("docx", content)))
+    assert document.write([segment.text for segment in document.segments]) == content
+    before, after = (members(item)["word/document.xml"].decode() for item in (content, translate("docx", content)))
     check_xml(after)
-    texts = [re.findall("<w:t(?: [^>]*)?>([^<]*)|<w:(?:tab|br)/>", each) for each in (before, after)]
+    texts = [re.findall("<w:t(?: [^>]*)?>([^<]*)|<w:(?:tab|br)/>", item) for item in (before, after)]
     assert "".join(texts[1]) == "".join(texts[0]).upper()
-    marks = [re.findall("<w:(?!t[ >]|r>|rPr|b/|i/|u/|lang)[^>]*>", each) for each in (before, after)]
+    marks = [re.findall("<w:(?!t[ >]|r>|rPr|b/|i/|u/|lang)[^>]*>", item) for item in (before, after)]
     assert marks[0] == marks[1]
-    assert [(each.upper(), form) for each, form in formatted(before)] == formatted(after)
-    assert document.write([each.text for each in document.segments]) == content
+    assert [(item.upper(), form) for item, form in formatted(before)] == formatted(after)
+    assert document.write([segment.text for segment in document.segments]) == content

@@ -48,5 +48,5 @@ def test_a_mark_without_a_text_stays() -> None:
 )
 def test_columns_and_symbols_stay(line: str, texts: list[str]) -> None:
     document = parse_document("a.txt", f"  {line}\r\n".encode(), DocumentRequest())
-    assert [each.text for each in document.segments] == texts
+    assert [segment.text for segment in document.segments] == texts
     assert document.write(texts).decode() == f"  {line}\r\n"

@@ -12,9 +12,9 @@ CUE = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n"
 def translate(text: str, name: str = "a.srt") -> tuple[list[str], str]:
     """Returns the texts of a document, and the document with them in capitals."""
     document = parse_document(name, text.encode(), LANGUAGES)
-    texts = [each.text for each in document.segments]
+    texts = [segment.text for segment in document.segments]
     assert document.write(texts) == text.encode()
-    return texts, document.write([each.upper() for each in texts]).decode()
+    return texts, document.write([sentence.upper() for sentence in texts]).decode()
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ def in_capitals(segment: Segment) -> str:
 
 def translate(name: str, content: str) -> str:
     document = parse_document(name, content.encode(), REQUEST)
-    return document.write([in_capitals(each) for each in document.segments]).decode()
+    return document.write([in_capitals(segment) for segment in document.segments]).decode()
 
 
 def segments(value: str) -> list[str]:
-    return [each.text for each in parse_document("a.json", json.dumps([value]).encode(), REQUEST).segments]
+    return [segment.text for segment in parse_document("a.json", json.dumps([value]).encode(), REQUEST).segments]
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_any_value_keeps_its_bytes_and_its_markup(value: str, name: str) -> None
     content = f'msgid {quoted}\nmsgstr ""\n' if name == "a.po" else f"[{quoted}]"
     document = parse_document(name, content.encode(), REQUEST)
     if name != "a.po":
-        assert document.write([each.text for each in document.segments]).decode() == content
-    written = document.write([in_capitals(each) for each in document.segments]).decode()
+        assert document.write([segment.text for segment in document.segments]).decode() == content
+    written = document.write([in_capitals(segment) for segment in document.segments]).decode()
     after = polib.pofile(written)[0].msgstr if name == "a.po" and document.segments else ""
     if name != "a.po":
         (after,) = json.loads(written) if name == "a.json" else yaml.safe_load(written)

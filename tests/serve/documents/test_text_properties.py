@@ -30,7 +30,7 @@ def test_a_document_whose_texts_do_not_change_keeps_every_byte(suffix: str, data
     content = data.draw(documents(suffix))
     document = parse(suffix, content)
     if document is not None:
-        assert document.write([each.text for each in document.segments]) == content
+        assert document.write([segment.text for segment in document.segments]) == content
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".html"])
@@ -39,7 +39,7 @@ def test_a_document_whose_texts_do_not_change_keeps_every_byte(suffix: str, data
 def test_a_translated_document_has_the_translations_as_texts(suffix: str, data: st.DataObject) -> None:
     document = parse(suffix, data.draw(documents(suffix)))
     if document is not None:
-        texts = [each.text.replace("dog", "Hund") for each in document.segments]
+        texts = [segment.text.replace("dog", "Hund") for segment in document.segments]
         again = parse(suffix, document.write(texts))
         assert again is not None
-        assert [each.text for each in again.segments] == texts
+        assert [segment.text for segment in again.segments] == texts

@@ -76,15 +76,15 @@ async def test_a_segment_is_translated_once_and_a_long_one_in_parts() -> None:
     segments = [Segment("one"), Segment(LONG.strip()), Segment("one"), Segment(LONG, "xml")]
     distinct = DistinctSegments(Shouted(segments))
     translations = await translate_segments(distinct.segments, translate, 3, lambda: reports.append(None))
-    assert distinct.write(translations).decode() == "|".join(each.text.upper() for each in segments)
-    assert distinct.characters == sum(len(each.text) for each in segments)
+    assert distinct.write(translations).decode() == "|".join(part.text.upper() for part in segments)
+    assert distinct.characters == sum(len(part.text) for part in segments)
     assert (requested.count("one"), len(reports)) == (1, distinct.parts)
     assert distinct.parts > len(segments)
     assert max(map(len, requested)) <= PART_CHARACTERS
 
 
 TEXTS = st.text("ab. \0<\u3002\f", max_size=8) | st.sampled_from(["A man runs. ", "x" * 700, " ", LONG])
-ITEMS = st.tuples(st.sampled_from(ItemKind), TEXTS).map(lambda each: Item(*each, "ab"))
+ITEMS = st.tuples(st.sampled_from(ItemKind), TEXTS).map(lambda item: Item(*item, "ab"))
 
 
 @settings(max_examples=50)

@@ -32,7 +32,8 @@ def parse(text: str, *, retranslate: bool = False) -> Document:
 def write(document: Document) -> str:
     """Returns the document with its texts in capitals."""
     translations = [
-        re.sub("(<[^>]*>)|[^<]+", lambda found: found[1] or found[0].upper(), each.text) for each in document.segments
+        re.sub("(<[^>]*>)|[^<]+", lambda found: found[1] or found[0].upper(), segment.text)
+        for segment in document.segments
     ]
     return document.write(translations).decode()
 

@@ -70,7 +70,7 @@ def test_calls_over_grpc_require_a_key(keyed: LiveService) -> None:
             assert call(keyed, kind, path, bearer(key)) is not grpc.StatusCode.UNAUTHENTICATED
     keyed.settle()
     for method in {method for _, _, method in CALLS}:
-        expected = len(WRONG) * sum(each == method for _, _, each in CALLS)
+        expected = len(WRONG) * sum(item == method for _, _, item in CALLS)
         assert keyed.metric("requests_total", protocol="grpc", method=method, outcome="unauthorized") == expected
 
 

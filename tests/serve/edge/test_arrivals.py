@@ -67,7 +67,7 @@ def test_the_work_of_calls_that_wait_begins_in_one_iteration_but_for_a_canceled_
         await asyncio.sleep(0)
         canceled.cancel()
         await asyncio.wait_for(first, WAIT_SECONDS)
-        assert [each.done() for each in others] == [True, True]
+        assert [other.done() for other in others] == [True, True]
 
     asyncio.run(check())
 
@@ -110,7 +110,7 @@ def test_under_load_calls_beyond_the_places_are_rejected_instead_of_waiting_in_g
         call: Any = channel.unary_unary(TRANSLATE_METHOD, TranslateRequest.SerializeToString)
         call(request, timeout=WAIT_SECONDS)  # connects
         answers = [call.future(request, timeout=WAIT_SECONDS) for _ in range(CALLS)]
-        codes = Counter(each.code().name for each in answers)
+        codes = Counter(item.code().name for item in answers)
     assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
     assert codes["RESOURCE_EXHAUSTED"] > CALLS / 6
 

@@ -46,7 +46,7 @@ def assert_freed(live: LiveService, model: GatedModel, way: Way, outcome: str, *
     eventually(lambda: live.metric("sequences_running") + live.metric("sequences_waiting") == 0)
     assert len(model.steps) <= 1 + streamed
     # The counters of finished sequences change just after the gauges.
-    eventually(lambda: any(live.metric("sequences_finished_total", reason=each) for each in (outcome, "cancelled")))
+    eventually(lambda: any(live.metric("sequences_finished_total", reason=name) for name in (outcome, "cancelled")))
 
 
 @pytest.mark.promise("R17")

@@ -58,14 +58,14 @@ def test_the_deltas_of_every_text_make_up_its_translation(live: LiveService, opt
     assert {name for name, _ in events} == {"delta"}
     with live.call_stream(TranslateRequest(**body)) as messages:
         *others, last = messages
-    assert [as_json(each) for each in last.result.translations] == expected
+    assert [as_json(item) for item in last.result.translations] == expected
     for index, translation in enumerate(expected):
         deltas = [delta for _, delta in events if delta["text_index"] == index]
         assert "".join(delta["text"] for delta in deltas) == translation["text"]
         assert deltas[-1]["target_tokens"] == translation["target_tokens"]
         reasons = [delta.get("finish_reason") for delta in deltas]
         assert reasons == [None] * (len(deltas) - 1) + [translation["finish_reason"]]
-        grpc_deltas = [each.delta for each in others if each.delta.text_index == index]
+        grpc_deltas = [other.delta for other in others if other.delta.text_index == index]
         assert "".join(delta.text for delta in grpc_deltas) == translation["text"]
         assert grpc_deltas[-1].target_tokens == translation["target_tokens"]
         ended = [delta.finish_reason != FINISH_REASON_UNSPECIFIED for delta in grpc_deltas]

@@ -258,7 +258,7 @@ def test_a_glossary_belongs_to_the_key_that_stored_it(served: LiveService) -> No
             client.headers.update(bearer(key))
             statuses = [client.get(path).status_code, client.get(f"{path}/entries", params=entries).status_code]
             assert statuses == [status] * 2
-            assert [len(client.get(f"{each}/glossaries").json()["glossaries"]) for each in ("/v1", "/v2", "/v3")] == (
+            assert [len(client.get(f"{name}/glossaries").json()["glossaries"]) for name in ("/v1", "/v2", "/v3")] == (
                 [count] * 3
             )
     assert translate(served, other, glossary=made.json()["id"]).json()["reason"] == "glossary_not_found"

@@ -73,9 +73,9 @@ class ShedderUnderTest:
 
     def take(self, *seconds: float) -> None:
         """Takes requests that end after these times."""
-        for each in seconds:
+        for duration in seconds:
             with self.load_shedder.enter(RequestRecord("id"), "translate"):
-                self.clock.seconds += each
+                self.clock.seconds += duration
 
     def be_late(self, times: int = 1) -> None:
         """Takes requests that miss their deadlines."""
@@ -288,7 +288,7 @@ def test_a_caller_that_fills_the_queue_leaves_places_to_another_address(
         there = pool.submit(send_from_there)
         eventually(lambda: live.service._load_shedder._inside == 4)
         model.gate.set()
-        assert [each.result() for each in first] == [True] * 3
+        assert [item.result() for item in first] == [True] * 3
         assert there.result() == 200
 
 

@@ -93,7 +93,7 @@ async def test_large_bodies_are_parsed_one_after_the_other_in_a_thread(
     parser = BodyParser(MAX_VALUES)
     for size in (SMALL_BODY_BYTES, SMALL_BODY_BYTES + 1):
         await parser.parse(b" " * size, kind, math.inf)
-    assert [each == threading.get_ident() for each in threads] == [True, False]
+    assert [thread == threading.get_ident() for thread in threads] == [True, False]
 
 
 TENSOR = inference_pb2.ModelInferRequest.InferInputTensor

@@ -240,7 +240,7 @@ def test_a_sequence_that_expires_or_is_cancelled_in_the_queue_leaves_at_the_next
     bench.clock.seconds = 1.0
     bench.scheduler.cancel(cancelled)
     bench.step()
-    assert [type(each.error) for each in (expired, cancelled)] == [DeadlineExceededError, CancelledError]
+    assert [type(item.error) for item in (expired, cancelled)] == [DeadlineExceededError, CancelledError]
     bench.run()
     assert bench.model.prefills == [(1, 2)]
     assert_alone(running)

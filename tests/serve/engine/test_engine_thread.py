@@ -69,7 +69,7 @@ def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(
     with capture_logs() as logs:
         bench.engine.stop(0.01)
     assert [entry["event"] for entry in logs] == ["engine_hangs"]
-    assert [type(each.error) for each in sequences] == [DrainingError] * 2
+    assert [type(sequence.error) for sequence in sequences] == [DrainingError] * 2
     assert (bench.scheduler.running, bench.scheduler.running_rows) == (0, 0), "the abandoned rows leave the gauges"
     answers.set()
     assert ends.wait(WAIT_SECONDS)

@@ -24,13 +24,13 @@ def make_sequence(source_tokens: int) -> DecodingSequence:
 def test_every_sequence_is_in_one_batch_with_little_padding_and_the_longest_come_first(lengths: list[int]) -> None:
     starting = [RunningSequence(make_sequence(length), [row]) for row, length in enumerate(lengths)]
     split = batches(starting)
-    assert [each.source_tokens for batch in split for each in batch] == sorted(lengths, reverse=True)
-    assert sorted(id(each) for batch in split for each in batch) == sorted(map(id, starting))
+    assert [entry.source_tokens for batch in split for entry in batch] == sorted(lengths, reverse=True)
+    assert sorted(id(entry) for batch in split for entry in batch) == sorted(map(id, starting))
     for batch in split:
-        assert sum(batch[0].source_tokens - each.source_tokens for each in batch) <= PADDING_TOKENS
+        assert sum(batch[0].source_tokens - entry.source_tokens for entry in batch) <= PADDING_TOKENS
     for batch, following in pairwise(split):
         longer = [*batch, following[0]]
-        assert sum(batch[0].source_tokens - each.source_tokens for each in longer) > PADDING_TOKENS
+        assert sum(batch[0].source_tokens - item.source_tokens for item in longer) > PADDING_TOKENS
 
 
 def test_a_batch_is_padded_on_the_right() -> None:

@@ -9,7 +9,9 @@ from dragoman.serve.protect.terms.entry import MAX_CHARACTERS, Entry, EntryError
 
 TEXTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
 ENTRIES = st.lists(
-    st.builds(Entry.of, TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), unique_by=lambda each: each.source, max_size=6
+    st.builds(Entry.of, TEXTS, st.lists(TEXTS, min_size=1, max_size=3)),
+    unique_by=lambda build: build.source,
+    max_size=6,
 )
 
 
@@ -86,7 +88,7 @@ def test_hostile_tbx_is_refused_without_reading_another_file(text: str, problem:
         ("a\tb\n\tc", "tsv", 1, "an empty term"),
         (f"{'a' * (MAX_CHARACTERS + 1)}\tb", "tsv", 0, "257 characters"),
         ("a\tb\x00", "tsv", 0, "control character"),
-        ("a" + "\tb" + "".join(f"\tb{each}" for each in range(16)), "tsv", 0, "17 targets"),
+        ("a" + "\tb" + "".join(f"\tb{number}" for number in range(16)), "tsv", 0, "17 targets"),
         ('a,"b', "csv", 0, "malformed CSV"),
         ('a,"b\nc"', "csv", 0, "control character"),
     ],

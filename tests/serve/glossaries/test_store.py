@@ -61,7 +61,7 @@ def test_a_deleted_glossary_is_unknown(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE)])
     store.delete(made.id)
     assert store.list_all() == []
-    for use in (store.get, store.delete, lambda each: store.entries(each, "en", "de")):
+    for use in (store.get, store.delete, lambda item: store.entries(item, "en", "de")):
         with pytest.raises(GlossaryNotFoundError):
             use(made.id)
 
@@ -72,7 +72,7 @@ def test_what_no_database_takes_as_an_id_or_a_language_is_unknown(
 ) -> None:
     with closing(State(tmp_path, state_url)) as state:
         store = GlossaryStore(state).of("key")
-        for use in (store.get, store.delete, lambda each: store.index(each, "en", "de")):
+        for use in (store.get, store.delete, lambda item: store.index(item, "en", "de")):
             with pytest.raises(GlossaryNotFoundError):
                 use(unstorable)
         made = store.create("farm", [dictionary(HOUSE)])

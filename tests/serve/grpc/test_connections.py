@@ -131,7 +131,7 @@ def idle_connections(**counts: int) -> list[Connection]:
 
 def chosen(idle: list[Connection], count: int) -> list[tuple[str, float]]:
     """Returns network and age of the connections to close."""
-    return [(each.network.rpartition(".")[2], each.used_seconds) for each in choose_idle(idle, count)]
+    return [(item.network.rpartition(".")[2], item.used_seconds) for item in choose_idle(idle, count)]
 
 
 def test_the_network_with_the_most_idle_connections_loses_the_oldest() -> None:
@@ -147,7 +147,7 @@ def test_equal_networks_lose_in_turn() -> None:
 def test_no_network_loses_while_another_has_more(sizes: list[int], count: int) -> None:
     idle = idle_connections(**{f"n{number}": size for number, size in enumerate(sizes)})
     count = min(count, len(idle))
-    left = Counter(each.network for each in idle)
+    left = Counter(item.network for item in idle)
     for closed in choose_idle(idle, count):
         assert left[closed.network] == max(left.values())
         left[closed.network] -= 1

@@ -83,7 +83,7 @@ def test_every_input_gets_a_response(
     statuses: Counter[str] = Counter()
 
     @(MANY if thorough else FEW)
-    @given(st.one_of(st.binary(max_size=60), *(each.map(serialized) for each in made_up)))
+    @given(st.one_of(st.binary(max_size=60), *(item.map(serialized) for item in made_up)))
     def send(data: bytes) -> None:
         statuses[status(channel, method, data)] += 1
 

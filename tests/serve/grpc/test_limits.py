@@ -201,7 +201,7 @@ def test_a_client_with_many_idle_connections_loses_its_own(
                 if path is not None:
                     await links[-1].send(http2.headers(1, path) + http2.data(1, http2.prefixed(b""), end=True))
             async with asyncio.timeout(WAIT_SECONDS):
-                while sum(each.ended for each in links) < 24 - 8:  # noqa: ASYNC110 - another client ends them
+                while sum(link.ended for link in links) < 24 - 8:  # noqa: ASYNC110 - another client ends them
                     await asyncio.sleep(0.005)
             assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
             new = stack.enter_context(closing(await Link.open(target, http2.Http2Answers(counts))))
@@ -275,7 +275,8 @@ def test_refusals_beyond_a_rate_are_late_and_delay_nobody_else(
 
         async def attack(link: Link, counts: Counter[str]) -> None:
             calls = (
-                http2.headers(each) + http2.data(each, http2.prefixed(b""), end=True) for each in range(1, 2 * 10, 2)
+                http2.headers(number) + http2.data(number, http2.prefixed(b""), end=True)
+                for number in range(1, 2 * 10, 2)
             )
             await link.send(b"".join(calls))
             await expect(counts, INVALID, 4)
@@ -368,7 +369,7 @@ def test_a_client_with_large_messages_is_not_ignored(
                 method(large, timeout=WAIT_SECONDS)
         connections = live.service._grpc._connections
         eventually(lambda: len(connections._by_socket) == 1)
-        assert {each.peer for each in connections._by_socket.values()} == set(connections._by_peer)
+        assert {value.peer for value in connections._by_socket.values()} == set(connections._by_peer)
         assert live.metric("grpc_connections_ignored_total") == 0
 
 

@@ -240,4 +240,4 @@ def test_a_value_survives_the_round_trip_through_its_message(message: Any, value
     ],
 )
 def test_every_attribute_is_a_field_and_every_field_an_attribute(message: Any, kind: Any) -> None:
-    assert {each.name for each in fields(kind)} == set(message.DESCRIPTOR.fields_by_name)
+    assert {member.name for member in fields(kind)} == set(message.DESCRIPTOR.fields_by_name)

@@ -13,7 +13,7 @@ def test_some_refusals_are_sent_at_once_and_further_ones_at_a_rate() -> None:
     pace = RefusalPace(lambda: 0.0)
     delays = [pace.count("first") for _ in range(REFUSALS_AT_ONCE + 3)]
     assert delays[:REFUSALS_AT_ONCE] == pytest.approx([0.0] * REFUSALS_AT_ONCE)
-    assert delays[REFUSALS_AT_ONCE:] == pytest.approx([each / REFUSALS_PER_SECOND for each in (1, 2, 3)])
+    assert delays[REFUSALS_AT_ONCE:] == pytest.approx([number / REFUSALS_PER_SECOND for number in (1, 2, 3)])
     assert pace.count("second") == 0.0
 
 

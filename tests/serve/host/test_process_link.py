@@ -22,11 +22,11 @@ async def echo(name: str, value: Any) -> Any:
 def test_each_side_asks_and_gets_its_own_answers() -> None:
     async def talk() -> list[Any]:
         one, two = (ProcessLink(end, echo) for end in socket.socketpair())
-        running = [asyncio.create_task(each.run()) for each in (one, two)]
-        answers = await asyncio.gather(*(each.ask("a", number) for each in (one, two) for number in range(5)))
+        running = [asyncio.create_task(item.run()) for item in (one, two)]
+        answers = await asyncio.gather(*(item.ask("a", number) for item in (one, two) for number in range(5)))
         answers.append(await one.ask("large", "x" * 1_000_000))
-        for each in running:
-            each.cancel()
+        for sequence in running:
+            sequence.cancel()
         return answers
 
     answers = asyncio.run(talk())
@@ -55,10 +55,10 @@ def test_the_end_of_the_other_side_fails_open_and_later_questions() -> None:
 def test_a_question_without_an_answer_ends_after_its_time() -> None:
     async def talk() -> None:
         one, two = (ProcessLink(end, never) for end in socket.socketpair())
-        running = [asyncio.create_task(each.run()) for each in (one, two)]
+        running = [asyncio.create_task(item.run()) for item in (one, two)]
         with pytest.raises(LinkClosedError, match=r"no answer to a after 0\.05 seconds"):
             await one.ask("a", seconds=0.05)
-        for each in running:
-            each.cancel()
+        for sequence in running:
+            sequence.cancel()
 
     asyncio.run(talk())

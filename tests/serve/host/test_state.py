@@ -74,8 +74,8 @@ def opened() -> Iterator[list[object]]:
     """The open connections of the driver to any database."""
     connections = list[object]()
     events = (
-        ("connect", lambda each, _: connections.append(each)),
-        ("close", lambda each, _: connections.remove(each)),
+        ("connect", lambda item, _: connections.append(item)),
+        ("close", lambda item, _: connections.remove(item)),
     )
     for name, listener in events:
         event.listen(Engine, name, listener)

@@ -119,7 +119,7 @@ def test_remaining_objects_are_frozen_and_their_cycles_freed_by_the_next_trim() 
     reference = weakref.ref(cycle)
     trim_memory()
     later = Cycle()
-    collected = {id(each) for each in gc.get_objects()}
+    collected = {id(get_object) for get_object in gc.get_objects()}
     assert id(cycle) not in collected
     assert id(later) in collected
     del cycle
@@ -136,7 +136,7 @@ def test_one_of_several_processes_leaves_what_they_share_frozen(monkeypatch: pyt
     monkeypatch.setattr("dragoman.serve.host.system._share.cpus", 1)
     own = Cycle()
     trim_memory()
-    collected = {id(each) for each in gc.get_objects()}
+    collected = {id(get_object) for get_object in gc.get_objects()}
     assert id(shared) not in collected
     assert id(own) in collected
 

@@ -33,6 +33,6 @@ LARGE = COMPRESSED_FROM_BYTES
     ],
 )
 def test_gzip_follows_the_weights_of_the_client(accepted: list[str], smallest: int | None) -> None:
-    headers = Headers(raw=[(b"accept-encoding", each.encode()) for each in accepted])
+    headers = Headers(raw=[(b"accept-encoding", item.encode()) for item in accepted])
     assert compressed_from(headers) == smallest
     assert smallest != 1 or not may_be_plain(headers)

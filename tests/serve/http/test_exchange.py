@@ -104,7 +104,7 @@ def test_a_malformed_answer_is_not_sent(app: App) -> None:
         carrier = serve(app)
     assert carrier.closing
     assert carrier.ended is None
-    assert [each["event"] for each in logs] == ["application_failed"]
+    assert [log["event"] for log in logs] == ["application_failed"]
 
 
 def test_an_application_that_fails_first_gets_an_answer() -> None:

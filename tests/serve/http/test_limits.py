@@ -425,7 +425,7 @@ def test_no_connection_is_reset_when_the_server_stops(bundle_path: Path) -> None
                             outcomes.append("ended")
                             return outcomes
                         fields = dict(
-                            each.decode().strip().lower().split(": ", 1) for each in iter(client.file.readline, b"\r\n")
+                            item.decode().strip().lower().split(": ", 1) for item in iter(client.file.readline, b"\r\n")
                         )
                         client.file.read(int(fields["content-length"]))
                         outcomes.append(int(line.split()[1]))

@@ -102,7 +102,7 @@ def test_a_client_may_start_far_more_calls_of_a_connection_than_run_at_once(bund
     with run_service(bundle_path) as live, live.grpc_channel() as channel:
         method: Any = channel.unary_unary("/dragoman.v1.TranslationService/ListModels")
         calls = [method.future(b"", timeout=WAIT_SECONDS) for _ in range(10 * MAX_STREAMS)]
-        assert [each for each in calls if each.code() is not StatusCode.OK] == []
+        assert [call for call in calls if call.code() is not StatusCode.OK] == []
 
 
 def test_frequent_pings_are_answered(bundle_path: Path) -> None:

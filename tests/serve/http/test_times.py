@@ -31,7 +31,7 @@ def timed(request: pytest.FixtureRequest, bundle_path: Path, tmp_path: Path) -> 
 def connected(live: LiveService) -> list[Connection]:
     """Returns the connections whose handshakes are complete."""
     networks = live.service._http._connections._networks
-    return [each for each in list(networks) if isinstance(each, Connection) and each._connected]
+    return [network for network in list(networks) if isinstance(network, Connection) and network._connected]
 
 
 def ends(connection: Connection) -> bool:
@@ -50,11 +50,11 @@ def waits(live: LiveService, reason: str) -> bool:
     if reason == "handshake":
         return len(connections) > len(connected(live))
     if reason == "send_timeout":
-        return any(each.output.unsent_bytes for each in connected(live))
-    serving = [each for each in connected(live) if each._pipeline.serving is not None]
-    idle = [each for each in connected(live) if each._pipeline.serving is None and not ends(each)]
+        return any(client.output.unsent_bytes for client in connected(live))
+    serving = [client for client in connected(live) if client._pipeline.serving is not None]
+    idle = [client for client in connected(live) if client._pipeline.serving is None and not ends(client)]
     reading = reason == "body_timeout" and bool(connections._waiting[Wait.BODY])
-    return (reading and bool(serving)) or any(reason_to_close(each) == reason for each in idle)
+    return (reading and bool(serving)) or any(reason_to_close(item) == reason for item in idle)
 
 
 def leap_until_closed(live: LiveService, reason: str, seconds: float) -> None:
@@ -75,7 +75,7 @@ def test_a_header_has_a_limited_time(timed: Served, *, first: bool, drips: bool)
         client.send(PROBE)
         assert client.answer().status == 200
     client.send(PROBE[:-2] + b"x-a: ")
-    eventually(lambda: [each._pipeline.header_bytes > 0 for each in connected(timed.live)] == [True])
+    eventually(lambda: [item._pipeline.header_bytes > 0 for item in connected(timed.live)] == [True])
     if drips and timed.live.service._security.tls is None:
         live = timed.live
         client.drip(b"a", lambda: live.leap(LIMITS.header_seconds / 4, lambda: waits(live, "header_timeout")))

@@ -92,7 +92,7 @@ def test_a_large_answer_is_complete_before_the_connection_closes(
 def kept_connections() -> set[int]:
     """Returns the connections that exist in this process, also those that other tests keep."""
     # `isinstance` would ask lazy objects of other libraries for their class, and they warn.
-    return {id(each) for each in gc.get_objects() if type(each) in (Connection, Pipeline, TlsLayer)}
+    return {id(get_object) for get_object in gc.get_objects() if type(get_object) in (Connection, Pipeline, TlsLayer)}
 
 
 def test_lost_connections_leave_nothing_to_the_garbage_collector(served: tuple[LiveService, Connect]) -> None:
@@ -142,14 +142,14 @@ def test_what_waits_on_all_connections_is_bounded_and_the_largest_closes(
 ) -> None:
     monkeypatch.setattr("dragoman.serve.http.limits.MAX_HELD_BYTES", 100)
     small, large, last = held = [Held(), Held(), Held()]
-    for each in held:
-        connections.add(each, "127.0.0.1")
+    for item in held:
+        connections.add(item, "127.0.0.1")
     connections.hold(small, 90)
     connections.hold(small, 20)
     connections.hold(large, 50)
-    assert [each.reason for each in held] == [None, None, None]
+    assert [item.reason for item in held] == [None, None, None]
     connections.hold(last, 40)
-    assert [each.reason for each in held] == [None, "send_timeout", None]
+    assert [item.reason for item in held] == [None, "send_timeout", None]
     connections.remove(large)
     connections.hold(large, 1000)  # a closed connection holds nothing
     connections.hold(last, 80)
@@ -161,9 +161,9 @@ def test_what_waits_on_all_connections_is_bounded_and_the_largest_closes(
 
 def test_a_peak_of_connections_ends_once(connections: Connections) -> None:
     held = [Held() for _ in range(PEAK_CONNECTIONS)]
-    for each in held:
-        connections.add(each, "127.0.0.1")
+    for item in held:
+        connections.add(item, "127.0.0.1")
     assert not connections.end_peak()
-    for each in held[: PEAK_CONNECTIONS // 2]:
-        connections.remove(each)
+    for item in held[: PEAK_CONNECTIONS // 2]:
+        connections.remove(item)
     assert [connections.end_peak() for _ in range(2)] == [True, False]

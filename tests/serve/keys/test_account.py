@@ -134,7 +134,7 @@ async def test_counts_of_processes_are_exact_after_their_orderly_stop(state: Sta
 
         sizes = [[chances.randrange(300) for _ in range(30)] for _ in processes]
         total += sum(await asyncio.gather(*map(load, processes, sizes)))
-        await asyncio.gather(*(each.close() for each in processes))
+        await asyncio.gather(*(process.close() for process in processes))
         assert UsageStore(state, "reader").used("id-0", await month_of(processes[0])) == total
     assert quota - 300 < total <= quota
 
@@ -261,7 +261,7 @@ async def test_final_counts_that_the_database_does_not_take_end_in_the_log(
     monkeypatch.setattr(UsageStore, "close", fail)
     with capture_logs() as logs:
         await accounts.close()
-    assert [each["keys"] for each in logs if each["event"] == "key_counts_lost"] == [1]
+    assert [log["keys"] for log in logs if log["event"] == "key_counts_lost"] == [1]
 
 
 async def test_without_a_database_nothing_is_limited_but_requests_at_once() -> None:
@@ -278,7 +278,7 @@ async def test_metrics_have_a_bounded_number_of_names(state: State) -> None:
     for number in range(MAX_NAMES + 5):
         await send(accounts.of(key_of(1000 + number)), 2)
     requests, characters = KeyMetrics(accounts).collect()
-    values = {each.labels["key"]: each.value for each in characters.samples}
+    values = {sample.labels["key"]: sample.value for sample in characters.samples}
     assert len(values) == MAX_NAMES + 1
     assert (values["name-1000"], values[OTHER_KEYS]) == (2, 10)
-    assert sum(each.value for each in requests.samples) == MAX_NAMES + 5
+    assert sum(sample.value for sample in requests.samples) == MAX_NAMES + 5

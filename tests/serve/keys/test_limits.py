@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dragoman.serve.keys.limits import MAX_MODELS, KeyLimits, Period, period_end, period_start
 
-TIMES = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)).map(lambda each: each.replace(tzinfo=UTC))  # noqa: DTZ001
+TIMES = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)).map(lambda item: item.replace(tzinfo=UTC))  # noqa: DTZ001
 
 
 @given(TIMES, st.sampled_from(["day", "month"]))
@@ -20,7 +20,7 @@ def test_a_period_contains_its_time_and_the_next_one_follows(time: datetime, per
     assert start <= time.timestamp() < end
     assert period_start(period, end) == end
     assert period_start(period, end - 1) == start
-    first, last = (datetime.fromtimestamp(each, UTC) for each in (start, end))
+    first, last = (datetime.fromtimestamp(item, UTC) for item in (start, end))
     assert (first.hour, first.minute, first.second) == (0, 0, 0)
     assert last - first == timedelta(days=1) if period == "day" else (first.day, last.day) == (1, 1)
 

@@ -80,7 +80,7 @@ def test_keys_and_periods_are_counted_apart(processes: list[UsageStore]) -> None
     first, *_ = processes
     first.write([Counted("one", 0, 1, 0), Counted("two", 0, 2, 0), Counted("one", 9, 4, 0)], {})
     others = processes[1]
-    assert [others.used(*each) for each in (("one", 0), ("two", 0), ("one", 9), ("three", 0))] == [1, 2, 4, 0]
+    assert [others.used(*item) for item in (("one", 0), ("two", 0), ("one", 9), ("three", 0))] == [1, 2, 4, 0]
 
 
 def test_requests_at_once_of_a_lost_process_are_free_again(

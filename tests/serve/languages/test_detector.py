@@ -40,19 +40,19 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize(("code", "sentence"), [(code, each) for code, few in SENTENCES.items() for each in few])
+@pytest.mark.parametrize(("code", "sentence"), [(code, item) for code, few in SENTENCES.items() for item in few])
 def test_a_sentence_has_its_language_with_high_confidence(code: str, sentence: str) -> None:
     (best, confidence), *others = detect_language(sentence, CANDIDATES)
     assert best == code
     assert confidence > 0.9
-    assert confidence + sum(each for _, each in others) <= 1.000001
+    assert confidence + sum(other for _, other in others) <= 1.000001
 
 
 @pytest.mark.parametrize("text", ["dog", "Hund", "alpha beta.", "日本語", "def f(x): return x + 1"])
 def test_a_word_or_text_of_another_kind_has_low_confidence(text: str) -> None:
     found = detect_language(text, CANDIDATES)
     assert found[0][1] < 0.7
-    assert [each for _, each in found] == sorted((each for _, each in found), reverse=True)
+    assert [result for _, result in found] == sorted((result for _, result in found), reverse=True)
     assert found[-1][1] >= MIN_CONFIDENCE
 
 
@@ -63,7 +63,7 @@ def test_a_text_without_evidence_has_no_language(text: str) -> None:
 
 def test_only_candidates_are_found() -> None:
     for code, (sentence, *_) in SENTENCES.items():
-        others = {each for each in CANDIDATES if each != code}
+        others = {candidate for candidate in CANDIDATES if candidate != code}
         assert {found for found, _ in detect_language(sentence, others)} <= others
         assert detect_language(sentence, [code])[0][0] == code
     assert detect_language(SENTENCES["en"][0], ["xx", "en"])[0][0] == "en"

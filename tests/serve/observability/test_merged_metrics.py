@@ -91,5 +91,5 @@ def test_the_series_of_processes_are_as_many_as_the_numbers() -> None:
     for process_id in range(2, 20):
         merged.end(process_id - 1)
         merged.update(process_id, "1", snapshot(Process().registry))
-    memory = [each for each in values(merged) if each.startswith("process_resident_memory_bytes")]
+    memory = [value for value in values(merged) if value.startswith("process_resident_memory_bytes")]
     assert memory == [f"process_resident_memory_bytes[('process', '{number}')]" for number in range(2)]

@@ -55,7 +55,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     yield opened
     opened.close()
     # The browser reports as an error that the preview may not run a script.
-    assert [each for each in problems if "sandboxed" not in each] == []
+    assert [problem for problem in problems if "sandboxed" not in problem] == []
 
 
 def new_page(browser: Browser, **options: Any) -> Page:

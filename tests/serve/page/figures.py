@@ -63,7 +63,7 @@ def loads(browser: Browser, address: str) -> dict[str, str]:
         page.context.close()
 
     def typical(name: str) -> float:
-        return float(median(each[name] for each in traces))
+        return float(median(trace[name] for trace in traces))
 
     return {
         "first contentful paint": f"{typical('paint'):.0f} ms",
@@ -94,7 +94,7 @@ def first_tokens(browser: Browser, address: str) -> dict[str, str]:
 def memory(session: CDPSession) -> tuple[float, int]:
     """Returns the heap in MB and the number of nodes, after a garbage collection."""
     session.send("HeapProfiler.collectGarbage")
-    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
     return metrics["JSHeapUsedSize"] / 1e6, int(metrics["Nodes"])
 
 

@@ -156,14 +156,14 @@ def load(address: str) -> Iterator[None]:
                 client.post("/v1/translate", json=body)
 
     clients = [threading.Thread(target=work) for _ in range(CLIENTS)]
-    for each in clients:
-        each.start()
+    for item in clients:
+        item.start()
     try:
         yield
     finally:
         ended.set()
-        for each in clients:
-            each.join()
+        for item in clients:
+            item.join()
 
 
 def take(browser: Browser, address: str, picture: Picture, path: Path) -> None:

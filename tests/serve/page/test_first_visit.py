@@ -61,8 +61,8 @@ def test_swapped_languages_before_a_text_are_those_of_the_reader(browser: Browse
 def with_models(address: str, change: Callable[[dict[str, object]], object]) -> Callable[[Route], None]:
     """Returns an answer with the changed models of the server."""
     models = httpx.get(f"{address}/v1/models", timeout=WAIT_SECONDS).json()["models"]
-    for each in models:
-        change(each)
+    for model in models:
+        change(model)
     return lambda route: route.fulfill(json={"models": models})
 
 

@@ -282,7 +282,7 @@ def test_every_cell_of_the_attention_map_is_a_weight_of_the_answer(page: Page, a
 
 def opacities(weights: list[list[float]]) -> list[float]:
     """Returns how opaque cells of these weights are."""
-    return [max(0, min(1, each)) ** 0.5 for row in weights for each in row]
+    return [max(0, min(1, item)) ** 0.5 for row in weights for item in row]
 
 
 def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, address: str, tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ def test_no_state_breaks_a_rule_of_accessibility(
 
     def violations() -> list[str]:
         found = Axe().run(opened).response["violations"]
-        return [f"{each['id']}: {node['html']}" for each in found for node in each["nodes"]]
+        return [f"{result['id']}: {node['html']}" for result in found for node in result["nodes"]]
 
     assert violations() == []
     translate(opened)

@@ -81,7 +81,7 @@ def test_a_setting_turns_the_page_off(bundle_path: Path) -> None:
 
 def test_the_documentation_groups_its_routes_by_interface(browser: Browser, address: str) -> None:
     document = httpx.get(f"{address}/openapi.json", timeout=WAIT_SECONDS).json()
-    described = {each["name"]: each["description"] for each in document["tags"]}
+    described = {tag["name"]: tag["description"] for tag in document["tags"]}
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     assert {tag for operation in operations for tag in operation["tags"]} == set(described)
     opened = browser.new_page()

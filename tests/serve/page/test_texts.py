@@ -44,7 +44,7 @@ def in_english(page: Page, texts: dict[str, dict[str, str]], language: str) -> l
     english = [pattern(text) for key, text in texts["en"].items() if key not in SHARED and text != texts[language][key]]
 
     def matches(text: str, patterns: list[str]) -> bool:
-        return any(re.fullmatch(each, part) for each in patterns for part in (text, *text.split(". ")))
+        return any(re.fullmatch(item, part) for item in patterns for part in (text, *text.split(". ")))
 
     return [text for text in page.evaluate(VISIBLE) if matches(text, english) and not matches(text, own)]
 
@@ -60,7 +60,7 @@ def test_every_text_has_every_language(page: Page) -> None:
 
 def test_the_document_itself_holds_no_text() -> None:
     body = Path(ROOT, "serve/page/static/index.html").read_text().partition("<body>")[2]
-    assert {text for each in re.findall(r">([^<]+)<", body) if (text := each.strip())} == {"Dragoman", "⇄"}
+    assert {text for item in re.findall(r">([^<]+)<", body) if (text := item.strip())} == {"Dragoman", "⇄"}
     hints = re.findall(r' (?:aria-label|title|alt|placeholder)="([^"]+)"', body)
     assert hints == ["beach = Ufer | Ufers"]
 

@@ -96,7 +96,7 @@ def test_the_best_translations_of_an_earlier_text_are_dimmed(browser: Browser, a
 def test_the_panes_grow_so_that_only_the_page_scrolls(page: Page) -> None:
     translate(page, SENTENCES * 30 + "\n\n")
     inside = "id => document.querySelector(id).scrollHeight - document.querySelector(id).clientHeight"
-    assert [page.evaluate(inside, each) for each in ("#source", "#backdrop", "#target")] == [0, 0, 0]
+    assert [page.evaluate(inside, name) for name in ("#source", "#backdrop", "#target")] == [0, 0, 0]
     assert page.evaluate("document.documentElement.scrollHeight > 2 * innerHeight")
     page.click("#clear")
     page.wait_for_function("() => document.documentElement.scrollHeight < 1.2 * innerHeight")

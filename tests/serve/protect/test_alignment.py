@@ -121,7 +121,7 @@ def alignment_of(source: Spans, target: Spans, seed: int) -> Alignment:
 
 def composed(first: Sequence[Alignment], last: Alignment, target: int, source: Span) -> float:
     """Returns one weight through the pivot text, unit by unit."""
-    between = [(span, row, each.source) for each in first for span, row in zip(each.target, each.weights, strict=True)]
+    between = [(span, row, item.source) for item in first for span, row in zip(item.target, item.weights, strict=True)]
     weight = 0.0
     for unit, attention in zip(last.source, last.weights[target], strict=True):
         for share, (_, row, spans) in zip(shares(unit, [span for span, *_ in between]), between, strict=True):
@@ -134,8 +134,8 @@ def test_an_alignment_through_a_pivot_is_the_product_over_the_characters_of_the_
     first = [alignment_of([(0, 2), (3, 4)], [(0, 3), (3, 5), (6, 8)], 1), alignment_of([(5, 9)], [(9, 12)], 2)]
     last = [alignment_of([(0, 1), (1, 5)], [(0, 1), (1, 3)], 3), alignment_of([(6, 8), (9, 11), (11, 12)], [(4, 5)], 4)]
     result = compose(first, last)
-    assert [each.target for each in result] == [each.target for each in last]
-    assert [each.source for each in result] == [first[0].source, (*first[0].source, *first[1].source)]
+    assert [item.target for item in result] == [item.target for item in last]
+    assert [item.source for item in result] == [first[0].source, (*first[0].source, *first[1].source)]
     for one, through in zip(last, result, strict=True):
         for target in range(len(one.target)):
             for place, source in enumerate(through.source):
@@ -153,4 +153,4 @@ def test_a_pivot_that_changes_nothing_changes_no_alignment(drawn: tuple[str, Spa
     words = [(span.start, span.end) for span in given.source]
     same = Alignment.of(words, words, np.eye(len(words)))
     for through in (compose([given], [same]), compose([same], [given])):
-        assert [each.weights for each in through] == [given.weights]
+        assert [item.weights for item in through] == [given.weights]

@@ -152,7 +152,7 @@ def ask(server: Server, method: str, path: str, body: bytes | None, headers: dic
     assert response.getheader("x-request-id") == "mine"
     *deltas, document = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if "{" in line]
     document.pop("timings", None)
-    return response.status, ("".join(each["text"] for each in deltas), document)
+    return response.status, ("".join(delta["text"] for delta in deltas), document)
 
 
 def call(server: Server, data: bytes) -> tuple[Any, ...]:
@@ -250,7 +250,7 @@ def test_errors_over_grpc_equal_those_of_dragoman_serve(
 def test_a_bundle_with_wrong_golden_sentences_never_becomes_healthy(cluster: Cluster) -> None:
     failed = cluster.wait_for(lambda status: status.get("broken", {}).get("status") == "DEPLOY_FAILED")
     assert "golden sentence" in failed["broken"]["message"]
-    assert {each["broken"]["running"] for each in cluster.states if "broken" in each} == {0}
+    assert {state["broken"]["running"] for state in cluster.states if "broken" in state} == {0}
 
 
 def test_a_queue_adds_a_replica(cluster: Cluster) -> None:
@@ -268,6 +268,6 @@ def test_a_queue_adds_a_replica(cluster: Cluster) -> None:
             cluster.wait_for(lambda status: status.get("dragoman", {}).get("running") == 2)
         finally:
             enough.set()
-        for each in loads:
-            each.result(WAIT_SECONDS)
-    assert max(each["dragoman"]["running"] for each in cluster.states if "dragoman" in each) == 2
+        for item in loads:
+            item.result(WAIT_SECONDS)
+    assert max(state["dragoman"]["running"] for state in cluster.states if "dragoman" in state) == 2

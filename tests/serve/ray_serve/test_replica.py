@@ -149,7 +149,7 @@ async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Pat
         for method, (request, answer) in requested.items():
             given = await getattr(started.replica, method)(request.SerializeToString(), Context())
             assert isinstance(given, answer)
-        streamed = [each async for each in started.replica.TranslateStream(GOOD, Context())]
+        streamed = [item async for item in started.replica.TranslateStream(GOOD, Context())]
     assert streamed[-1].HasField("result")
     assert requested.keys() | {"TranslateStream"} == METHODS.keys()
 
@@ -160,8 +160,8 @@ def test_the_proxy_gets_the_methods_of_the_service_as_bytes() -> None:
     ((handlers,),) = server.add_generic_rpc_handlers.call_args.args
     registered = handlers._method_handlers
     assert registered.keys() == {f"/{SERVICE.full_name}/{name}" for name in METHODS}
-    assert {each.request_deserializer for each in registered.values()} == {None}
-    streams = {path for path, each in registered.items() if each.response_streaming}
+    assert {value.request_deserializer for value in registered.values()} == {None}
+    streams = {path for path, item in registered.items() if item.response_streaming}
     assert streams == {f"/{SERVICE.full_name}/TranslateStream"}
 
 

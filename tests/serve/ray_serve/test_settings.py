@@ -99,6 +99,6 @@ def test_without_reports_the_number_of_replicas_stays(reported: dict[str, Any] |
 
 def test_the_autoscaler_of_kubernetes_has_the_same_rule() -> None:
     metrics = yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"]
-    targets = {each["pods"]["metric"]["name"]: int(each["pods"]["target"]["averageValue"]) for each in metrics}
+    targets = {metric["pods"]["metric"]["name"]: int(metric["pods"]["target"]["averageValue"]) for metric in metrics}
     slots = 2 * ServeSettings.model_fields["slots"].default
     assert targets == {"dragoman_rows_running": WANTED_SHARE * slots, "dragoman_sequences_waiting": WANTED_WAITING}

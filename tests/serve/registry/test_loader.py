@@ -14,7 +14,7 @@ def put(folder: Path, manifest: str = '{"name": "some"}') -> None:
 
 
 def names(path: Path) -> list[str]:
-    return [each.name for each in ModelFolder(path).find()]
+    return [item.name for item in ModelFolder(path).find()]
 
 
 def test_a_single_bundle_keeps_the_first_name_of_its_manifest(tmp_path: Path) -> None:

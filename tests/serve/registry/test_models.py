@@ -133,7 +133,7 @@ def test_alignments_through_a_pivot_link_the_texts_of_the_client(tokenizer: Toke
     expected = TypeAdapter(tuple[Alignment, ...]).dump_python(compose(*hops), mode="json")
     assert answer["text"] == last["text"]
     assert answer["alignments"] == expected
-    sources = [span for each in expected for span in each["source"]]
+    sources = [span for item in expected for span in item["source"]]
     assert {text[span["start"] : span["end"]] for span in sources} <= {"gamma", "beta", "alpha", "one", "."}
     assert len(expected) == last["sentences"] > 1
 
@@ -197,8 +197,8 @@ def test_scores_come_from_the_chosen_model(letters: Tokenizer, tmp_path: Path) -
     request = {"pairs": [{"text": "ab ba", "translation": "ba"}]}
     with run_service(tmp_path, load=load_fakes) as live:
         chosen = [{**request, "target_language": language} for language in ("de", "en")]
-        assert [live.post(each, path="/v1/score").json()["model"] for each in chosen] == ["a", "b"]
-        assert len({score_over_both(live, each)[0]["score"] for each in chosen}) == 2
+        assert [live.post(item, path="/v1/score").json()["model"] for item in chosen] == ["a", "b"]
+        assert len({score_over_both(live, item)[0]["score"] for item in chosen}) == 2
 
 
 def as_json(model: Model) -> Answer:
@@ -210,13 +210,13 @@ def as_json(model: Model) -> Answer:
 def test_models_are_listed_with_their_limits_in_the_order_in_which_requests_choose(many: LiveService) -> None:
     """Both interfaces list and describe them equally."""
     listed = many.get("/v1/models").json()["models"]
-    assert [each["name"] for each in listed] == ["de-en", "en-de", "fr-en", "all"]
+    assert [entry["name"] for entry in listed] == ["de-en", "en-de", "fr-en", "all"]
     assert listed[3]["directions"] == [
         {"source_language": "en", "target_language": "de"},
         {"source_language": "en", "target_language": "cs"},
     ]
-    assert {each["state"] for each in listed} == {"ready"}
-    assert {each["description"] for each in listed} == {DESCRIPTION}
+    assert {entry["state"] for entry in listed} == {"ready"}
+    assert {entry["description"] for entry in listed} == {DESCRIPTION}
     assert listed[0]["limits"] == {
         "max_source_tokens": 60,
         "max_target_tokens": 20,
@@ -227,7 +227,7 @@ def test_models_are_listed_with_their_limits_in_the_order_in_which_requests_choo
         "queue_limit": 16,
     }
     message = many.stub("ListModels", ListModelsRequest(), ListModelsResponse)
-    assert [as_json(each) for each in message.models] == listed
+    assert [as_json(model) for model in message.models] == listed
     assert many.get("/v1/models/all").json() == listed[3]
     assert as_json(many.stub("GetModel", GetModelRequest(name="all"), Model)) == listed[3]
 
@@ -296,7 +296,7 @@ def test_the_watch_continues_after_an_unexpected_error(
 
         monkeypatch.setattr(target, name, fail_or_work)
 
-    fail_twice(next(each for each in own.service.models if each.name == "fr-en").pipeline, "warm_up")
+    fail_twice(next(model for model in own.service.models if model.name == "fr-en").pipeline, "warm_up")
     fail_twice(own.service, "_publish_health")
     fail_twice(own.service._security.accounts, "write")
     break_model(own, models["fr-en"])

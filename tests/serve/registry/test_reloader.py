@@ -69,7 +69,7 @@ def reload(live: LiveService, status: int = 200) -> Answer:
 
 
 def names(live: LiveService) -> list[str]:
-    return [each["name"] for each in live.get("/v1/models").json()["models"]]
+    return [model["name"] for model in live.get("/v1/models").json()["models"]]
 
 
 def text_of(live: LiveService, model: str) -> str:

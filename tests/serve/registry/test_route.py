@@ -18,7 +18,7 @@ LANGUAGES = ("cs", "de", "en", "fr")
 def offers(**models: str) -> Offers:
     """Returns models by name, each with directions as in "en-de de-en"."""
     return {
-        name: ListedDirections([BundleDirection(source=each[:2], target=each[3:]) for each in directions.split()])
+        name: ListedDirections([BundleDirection(source=word[:2], target=word[3:]) for word in directions.split()])
         for name, directions in models.items()
     }
 
@@ -138,7 +138,7 @@ def test_every_route_leads_there_over_directions_of_its_models(
     models: dict[str, str], source: str, target: str, pivot: bool
 ) -> None:
     have = {direction for directions in models.values() for direction in directions.split()}
-    middles = [each for each in LANGUAGES if {f"{source}-{each}", f"{each}-{target}"} <= have]
+    middles = [language for language in LANGUAGES if {f"{source}-{language}", f"{language}-{target}"} <= have]
     try:
         hops = route(offers(**models), f"{source}-{target}", allow_pivot=pivot)
     except InvalidRequestError:
@@ -170,7 +170,7 @@ def test_a_multilingual_model_has_every_direction_with_its_tokens(
     assert (found.source_prefix, found.start) == (prefix, start)
     assert len(list(many)) == len(many) == 12
     assert many.find("de", "de") is None
-    assert [str(each) for each in many.matching("", "fr")] == ["de-fr", "en-fr", "zh-Hant-fr"]
+    assert [str(character) for character in many.matching("", "fr")] == ["de-fr", "en-fr", "zh-Hant-fr"]
 
 
 @pytest.mark.parametrize("name", ["de", "deu", "deu_Latn", "de_DE"])

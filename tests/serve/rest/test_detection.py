@@ -54,18 +54,18 @@ def expected(live: LiveService) -> list[str]:
 
 
 def codes(translations: list[Any]) -> list[str]:
-    return [each["detected_language"]["code"] for each in translations]
+    return [translation["detected_language"]["code"] for translation in translations]
 
 
 def test_each_text_is_translated_from_its_own_language(served: LiveService) -> None:
     answer = served.post({"text": TEXTS, **AUTO}).json()
     translations = answer["translations"]
-    assert [each["text"] for each in translations] == expected(served)
+    assert [translation["text"] for translation in translations] == expected(served)
     assert codes(translations) == CODES
-    confidences = [each["detected_language"]["confidence"] for each in translations]
+    confidences = [translation["detected_language"]["confidence"] for translation in translations]
     assert min(confidences[:3]) > 0.9
     assert confidences[3] == 0.0
-    assert [each["sentences"] for each in translations] == [1, 1, 0, 0, 1]
+    assert [translation["sentences"] for translation in translations] == [1, 1, 0, 0, 1]
     assert answer["model"] == "en-de"
     assert answer["timings"]["total_seconds"] > 0
 
@@ -91,18 +91,18 @@ def test_both_protocols_and_streams_give_the_same_response(served: LiveService) 
     rest = served.post({"text": TEXTS, **AUTO}).json()["translations"]
     message = TranslateRequest(text=TEXTS, **AUTO)
     called = served.call(message).translations
-    assert [each.detected_language.code for each in called] == CODES
-    assert [each.text for each in called] == [each["text"] for each in rest]
+    assert [item.detected_language.code for item in called] == CODES
+    assert [item.text for item in called] == [item["text"] for item in rest]
     events = served.post({"text": TEXTS, **AUTO}, path="/v1/translate/stream").text.split("data: ")[1:]
-    *deltas, result = [json.loads(each.partition("\n")[0]) for each in events]
+    *deltas, result = [json.loads(event.partition("\n")[0]) for event in events]
     assert result["translations"] == rest
     grown = [""] * len(TEXTS)
     for delta in deltas:
         grown[delta["text_index"]] += delta["text"]
-    assert grown == [each["text"] for each in rest]
+    assert grown == [item["text"] for item in rest]
     with served.call_stream(message) as stream:
         *_, last = stream
-    assert [each.text for each in last.result.translations] == grown
+    assert [translation.text for translation in last.result.translations] == grown
 
 
 def test_a_text_that_needs_no_translation_alone_comes_back(served: LiveService) -> None:
@@ -114,7 +114,7 @@ def test_a_text_that_needs_no_translation_alone_comes_back(served: LiveService) 
 def test_a_text_without_evidence_is_english_also_as_a_target(served: LiveService) -> None:
     answer = served.post({"text": ["12:30", CS], **AUTO, "target_language": "en"}).json()["translations"]
     assert answer[0]["text"] == "12:30"
-    assert [each["detected_language"]["code"] for each in answer] == ["en", "cs"]
+    assert [item["detected_language"]["code"] for item in answer] == ["en", "cs"]
     assert answer[0]["detected_language"]["confidence"] == 0.0
 
 
@@ -131,7 +131,7 @@ def test_only_languages_that_reach_the_target_are_found(served: LiveService) -> 
 def test_prefixes_stay_with_their_texts(served: LiveService) -> None:
     fields = {"target_prefix": ["alpha", "", "beta"]}
     translations = served.post({"text": [EN, FR, EN], **AUTO, **fields}).json()["translations"]
-    assert [each["text"] for each in translations] == [
+    assert [translation["text"] for translation in translations] == [
         translated(served, EN, "en", target_prefix=["alpha"]),
         translated(served, FR, "fr"),
         translated(served, EN, "en", target_prefix=["beta"]),
@@ -166,13 +166,13 @@ def test_markup_is_not_read_to_detect(letters_live: LiveService) -> None:
 def test_languages_are_detected_without_a_translation(served: LiveService) -> None:
     requested = [DE, EMOJI, "", CS]
     detections = served.post({"text": requested}, path="/v1/detect").json()["detections"]
-    found = [[each["code"] for each in detection["languages"][:1]] for detection in detections]
+    found = [[language["code"] for language in detection["languages"][:1]] for detection in detections]
     assert found == [["de"], [], [], ["cs"]]
-    assert all(each["confidence"] > 0.9 for index in (0, 3) for each in detections[index]["languages"][:1])
+    assert all(language["confidence"] > 0.9 for index in (0, 3) for language in detections[index]["languages"][:1])
     message = served.stub("Detect", DetectRequest(text=requested), DetectResponse)
-    assert [[each.code for each in detection.languages[:1]] for detection in message.detections] == found
+    assert [[language.code for language in detection.languages[:1]] for detection in message.detections] == found
     with TranslationClient.open(served.grpc_target) as client:
-        assert [each.languages[:1] for each in client.detect(requested).detections][1:3] == [(), ()]
+        assert [detection.languages[:1] for detection in client.detect(requested).detections][1:3] == [(), ()]
         translation = client.translate(FR, source_language="auto", target_language="de").translations[0]
     assert translation.detected_language is not None
     assert translation.detected_language.code == "fr"
@@ -192,14 +192,14 @@ def test_invalid_texts_are_not_detected(served: LiveService, body: dict[str, Any
 def test_long_texts_are_detected_in_parts(served: LiveService) -> None:
     texts = [f"{sentence} " * 100 for sentence in (EN, DE, FR)]
     detections = served.post({"text": texts}, path="/v1/detect").json()["detections"]
-    assert [each["languages"][0]["code"] for each in detections] == ["en", "de", "fr"]
+    assert [detection["languages"][0]["code"] for detection in detections] == ["en", "de", "fr"]
 
 
 def test_libretranslate_detects_each_text(served: LiveService) -> None:
     answer = served.post({"q": TEXTS, "source": "auto", "target": "de"}, path="/translate").json()
     assert answer["translatedText"] == expected(served)
-    assert [each["language"] for each in answer["detectedLanguage"]] == CODES
-    assert [each["confidence"] > 90 for each in answer["detectedLanguage"]] == [True, True, True, False, True]
+    assert [item["language"] for item in answer["detectedLanguage"]] == CODES
+    assert [item["confidence"] > 90 for item in answer["detectedLanguage"]] == [True, True, True, False, True]
     assert answer["detectedLanguage"][3]["confidence"] == 0
     single = served.post({"q": FR, "source": "auto", "target": "de"}, path="/translate").json()
     assert single["detectedLanguage"]["language"] == "fr"
@@ -212,10 +212,10 @@ def test_libretranslate_detects_each_text(served: LiveService) -> None:
 def test_deepl_detects_each_text(served: LiveService, open_deepl: OpenDeepl) -> None:
     results = open_deepl(served).translate_text(TEXTS, target_lang="DE")
     assert isinstance(results, list)
-    assert [each.text for each in results] == expected(served)
-    assert [each.detected_source_lang for each in results] == [code.upper() for code in CODES]
+    assert [result.text for result in results] == expected(served)
+    assert [result.detected_source_lang for result in results] == [code.upper() for code in CODES]
     listed = served.get("/v3/languages?resource=translate_text").json()
-    assert all(("auto_detection" in each["features"]) == each["usable_as_source"] for each in listed)
+    assert all(("auto_detection" in entry["features"]) == entry["usable_as_source"] for entry in listed)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -242,5 +242,5 @@ def test_a_request_of_several_languages_is_answered_as_a_whole_while_the_server_
         answer = requested.result(WAIT_SECONDS)
         assert answer.status_code == 200
         response = json.loads(answer.text.rsplit("data: ", 1)[1].partition("\n")[0]) if stream else answer.json()
-        assert [each["text"] for each in response["translations"]] == [each["text"] for each in whole]
+        assert [translation["text"] for translation in response["translations"]] == [item["text"] for item in whole]
         live.join()

@@ -62,7 +62,7 @@ def test_head_is_answered_as_get_without_a_body(live: LiveService, path: str) ->
 def test_head_is_refused_where_get_is(live: LiveService) -> None:
     with live.http() as client:
         answers = [client.head("/v1/translate"), client.head("/unknown")]
-    assert [each.status_code for each in answers] == [405, 404]
+    assert [answer.status_code for answer in answers] == [405, 404]
 
 
 def test_compression_does_not_delay_a_stream(live: LiveService) -> None:

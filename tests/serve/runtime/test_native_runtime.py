@@ -118,7 +118,7 @@ def test_rows_of_a_source_read_one_slot(sessions: NativeSessions) -> None:
         tokens, positions = np.full(ROWS, 5 + position), np.full(ROWS, position, np.int32)
         expected = one.runtime.step(ALL[2:3], tokens[:1], positions[:1], lengths[:1]).best(ALL[2:3], 1)[0]
         actual = many.runtime.step(ALL, tokens, positions, lengths).best(ALL, 1)[0]
-        assert {each.tobytes() for each in actual} == {expected.tobytes()}
+        assert {item.tobytes() for item in actual} == {expected.tobytes()}
 
 
 def test_rows_may_be_any_in_any_order(sessions: NativeSessions) -> None:

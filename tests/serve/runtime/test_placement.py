@@ -182,7 +182,7 @@ def test_the_memory_of_gpus_is_a_metric_while_the_driver_answers(monkeypatch: py
     registry = CollectorRegistry()
     registry.register(GpuCollector())
     FakeNvml([10, 20]).install(monkeypatch)
-    values = {each: registry.get_sample_value(f"dragoman_gpu_memory_{each}_bytes", {"gpu": "1"}) for each in KINDS}
+    values = {kind: registry.get_sample_value(f"dragoman_gpu_memory_{kind}_bytes", {"gpu": "1"}) for kind in KINDS}
     assert values == {"total": 20, "used": 10}
     FakeNvml(problem="GPU is lost").install(monkeypatch)
     assert not list(registry.collect())

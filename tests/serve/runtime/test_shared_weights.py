@@ -51,9 +51,9 @@ def test_shared_weights_are_in_all_graphs(bundle: Bundle) -> None:
 def test_shared_weights_change_no_bit(bundle: Bundle) -> None:
     separate = Bundle(bundle.folder, bundle.manifest.model_copy(update={"shared_weights": ()}), bundle.golden)
     logits = []
-    for each in (bundle, separate):
-        sessions = load_sessions(each, threads=1, aligned=bool(bundle.manifest.alignment_heads))
-        assert bool(sessions.weights.decoder) is (each is bundle)
+    for item in (bundle, separate):
+        sessions = load_sessions(item, threads=1, aligned=bool(bundle.manifest.alignment_heads))
+        assert bool(sessions.weights.decoder) is (item is bundle)
         runtime = sessions.runtime(slots=1)
         runtime.encode(SOURCE, LENGTHS, [[0]])
         logits.append(logits_of_step(runtime, np.array([2]), np.zeros(1, np.int32), LENGTHS).copy())

@@ -66,19 +66,21 @@ def test_others_are_answered_while_parsers_compute(live: LiveService, monkeypatc
         for path in ("/metrics", "/healthz", "/v1/models", "/v1/glossaries", "/"):
             assert live.get(path).status_code == 200
         assert status_of(live, document) == "translating"
-        assert not any(each.done() for each in sent)
+        assert not any(item.done() for item in sent)
         live.loop.call_soon_threadsafe(live.service._sandbox.close)
-        assert [each.result().status_code for each in sent] == [503] * len(SENDERS)
+        assert [item.result().status_code for item in sent] == [503] * len(SENDERS)
 
 
 def children_of_this_process() -> list[int]:
     """Returns the children of all threads, since a service of a test has one of its own."""
     tasks = Path("/proc/self/task").iterdir()
-    return [int(each) for task in tasks for each in (task / "children").read_text("ascii").split()]
+    return [int(word) for task in tasks for word in (task / "children").read_text("ascii").split()]
 
 
 def _template(processes: list[int]) -> int:
-    found = [each for each in processes if b"dragoman.serve.sandbox" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    found = [
+        process for process in processes if b"dragoman.serve.sandbox" in Path(f"/proc/{process}/cmdline").read_bytes()
+    ]
     assert len(found) == 1
     return found[0]
 
@@ -164,4 +166,4 @@ def test_the_threads_of_documents_are_not_those_of_metrics(live: LiveService, mo
             assert live.get("/metrics").status_code == 200
         finally:
             leave.set()
-        assert {each.result().status_code for each in waiting} == {500}
+        assert {item.result().status_code for item in waiting} == {500}

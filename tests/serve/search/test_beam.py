@@ -47,7 +47,7 @@ def test_candidates_are_the_best_expansions_in_order(inputs: tuple[list[LiveHypo
     ]
     expected = sorted(every, key=lambda candidate: -candidate[0])[: 2 * len(beam)]
     candidates = expand(beam, tokens, len(beam))
-    assert [(each.score, each.origin.row, each.token) for each in candidates] == expected
+    assert [(item.score, item.origin.row, item.token) for item in candidates] == expected
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 50])
@@ -55,7 +55,7 @@ def test_the_first_k_candidates_that_do_not_end_survive_in_order(beam_size: int)
     token_ids = [EOS_ID if place % 3 == 0 else 10 + place for place in range(2 * beam_size)]
     following = survivors(candidates_of(token_ids), beam_size, EOS_ID)
     expected = [token_id for token_id in token_ids if token_id != EOS_ID][:beam_size]
-    assert [each.token.token_id for each in following] == expected
+    assert [item.token.token_id for item in following] == expected
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_after_the_copies_in_any_order_every_hypothesis_finds_the_state_of_its_o
     for branch in data.draw(st.permutations(placement.branches)):
         assert branch.positions == 2, "the begin token and one more"
         state[branch.target] = state[branch.source]
-    assert [state[each.row] for each in placement.origins] == [each.origin.row for each in following]
+    assert [state[origin.row] for origin in placement.origins] == [item.origin.row for item in following]
 
 
 @given(inputs=placements())
 def test_only_further_hypotheses_of_an_origin_are_copied(inputs: tuple[list[int], list[Candidate]]) -> None:
     rows, following = inputs
     placement = placed(inputs)
-    taken = [each.row for each in placement.origins]
+    taken = [origin.row for origin in placement.origins]
     assert len(set(taken)) == len(taken)
     assert set(taken) <= set(rows)
-    assert len(placement.branches) == len(following) - len({each.origin.row for each in following})
+    assert len(placement.branches) == len(following) - len({item.origin.row for item in following})

@@ -45,7 +45,7 @@ def engines_per_worker() -> int:
 
 
 def test_each_worker_has_its_own_cpus(server: Server) -> None:
-    first, second = (os.sched_getaffinity(each) for each in workers(server))
+    first, second = (os.sched_getaffinity(worker) for worker in workers(server))
     assert first | second == os.sched_getaffinity(0)
     if len(first | second) > 1:
         assert not first & second

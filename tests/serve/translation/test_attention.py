@@ -51,7 +51,7 @@ def test_the_mean_of_the_alignment_heads_is_the_alignment_of_the_translation(att
     translation = translated(attending)
     heads = [attend(attending, layer=0, head=head) for head in (0, 1)]
     (expected,) = translation["alignments"]
-    assert np.mean([weights(each) for each in heads], axis=0) == pytest.approx(np.array(expected["weights"]), abs=1e-6)
+    assert np.mean([weights(head) for head in heads], axis=0) == pytest.approx(np.array(expected["weights"]), abs=1e-6)
     for answer in heads:
         (attention,) = answer["attentions"]
         assert attention["translation"] == translation["text"]

@@ -197,7 +197,7 @@ def test_a_cached_result_has_its_alignments_in_words_and_in_tokens(letters: Toke
             live.post({"text": "ab ba", "options": {"alignments": unit}}).json()["translations"][0]
             for unit in ("tokens", "words", "tokens")
         )
-    assert [each["cached"] for each in (first, second, third)] == [False, True, True]
+    assert [item["cached"] for item in (first, second, third)] == [False, True, True]
     assert first["alignments"] == third["alignments"] != second["alignments"]
     assert len(second["alignments"][0]["source"]) == 2
 

@@ -104,7 +104,7 @@ def test_the_branches_of_messages_are_translated(live: LiveService, message: str
     assert translation["text"].startswith(before)
     assert translation["text"].endswith(after)
     assert "dog" not in translation["text"]
-    assert [each["way"] for each in translation.get("repairs") or []].count("untranslated") == 0
+    assert [character["way"] for character in translation.get("repairs") or []].count("untranslated") == 0
 
 
 def test_a_batch_changes_no_bit(live: LiveService) -> None:

@@ -41,7 +41,7 @@ def test_it_stays_over_each_interface(
 def test_it_stays_in_a_tensor(letters_live: LiveService) -> None:
     tensor = {"name": "text_input", "shape": [len(TEXTS)], "datatype": "BYTES", "data": TEXTS}
     answer = letters_live.post({"inputs": [tensor]}, path="/v2/models/fake/infer").json()
-    assert next(each["data"] for each in answer["outputs"] if each["name"] == "text_output") == TEXTS
+    assert next(output["data"] for output in answer["outputs"] if output["name"] == "text_output") == TEXTS
 
 
 @pytest.mark.parametrize("split_sentences", [True, False])

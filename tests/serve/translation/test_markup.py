@@ -57,8 +57,8 @@ def test_sentences_of_markup_are_translated_as_plain_text(letters_live: LiveServ
     options = {"max_target_tokens": 6, "token_scores": True}
     (marked,) = translate_over_both(letters_live, {"text": [HTML], "format": "html", "options": options})
     plain = translate_over_both(letters_live, {"text": SENTENCES, "options": options, "split_sentences": False})
-    assert marked["tokens"] == [token for each in plain for token in each["tokens"]]
-    assert marked["target_tokens"] == sum(each["target_tokens"] for each in plain)
+    assert marked["tokens"] == [token for item in plain for token in item["tokens"]]
+    assert marked["target_tokens"] == sum(item["target_tokens"] for item in plain)
 
 
 def test_text_without_tags_is_translated_as_plain_text_and_escaped(letters_live: LiveService) -> None:
@@ -76,8 +76,8 @@ def test_all_alternatives_have_the_tags(letters_live: LiveService) -> None:
     (translation,) = translate_over_both(letters_live, {"text": [text], "format": "html", "options": options})
     found = [translation, *translation["alternatives"]]
     assert len(found) == 3
-    assert all(structure_of(each["text"]).parents == structure_of(text).parents for each in found)
-    assert len({each["text"] for each in found}) == 3
+    assert all(structure_of(result["text"]).parents == structure_of(text).parents for result in found)
+    assert len({result["text"] for result in found}) == 3
 
 
 def test_texts_with_many_tags_are_joined_in_parts_of_their_own(
@@ -93,7 +93,7 @@ def test_texts_with_many_tags_are_joined_in_parts_of_their_own(
     monkeypatch.setattr(translator, "run_part", counted)
     text = f"<div>{'<p>a <b>ab</b></p>' * (FEW_TAGGED_SENTENCES + 1)}</div>"
     answer = letters_live.post({"text": [text] * 3, "format": "html", "options": {"max_target_tokens": 6}})
-    assert [structure_of(each["text"]).parents for each in answer.json()["translations"]] == (
+    assert [structure_of(translation["text"]).parents for translation in answer.json()["translations"]] == (
         [structure_of(text).parents] * 3
     )
     assert len(parts) == 3

@@ -57,8 +57,8 @@ def test_both_hops_sample_with_one_seed() -> None:
     )
 )
 def test_the_options_of_both_are_valid(options: SearchFields) -> None:
-    for each in split_options(options):
-        assert SearchFields.model_validate(each.model_dump(exclude_defaults=True)) == each
+    for option in split_options(options):
+        assert SearchFields.model_validate(option.model_dump(exclude_defaults=True)) == option
 
 
 def response(tokens: int, *finish_reasons: FinishReason) -> TranslationResponse:
@@ -102,7 +102,7 @@ def test_alignments_of_both_hops_are_multiplied_for_every_alternative() -> None:
 
 def test_a_translation_that_either_hop_cut_off_is_cut_off() -> None:
     joined = join(response(1, EOS, LENGTH, EOS, LENGTH), response(2, EOS, EOS, LENGTH, LENGTH), PIVOT)
-    assert [each.finish_reason for each in joined.translations] == [EOS, LENGTH, LENGTH, LENGTH]
+    assert [translation.finish_reason for translation in joined.translations] == [EOS, LENGTH, LENGTH, LENGTH]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,9 @@ def test_confidence_counts_the_end_token_of_each_sentence(score: float, low: boo
 @pytest.mark.parametrize("sentences", [1, 2])
 def test_the_last_model_gets_the_pivot_texts_and_a_single_sentence_stays_one(wanted: bool, sentences: int) -> None:
     first = response(3, EOS, EOS)
-    between = replace(first, translations=tuple(replace(each, sentences=sentences) for each in first.translations))
+    between = replace(
+        first, translations=tuple(replace(translation, sentences=sentences) for translation in first.translations)
+    )
     requested = ask_last(TranslateRequest(text=["a", "b"], split_sentences=wanted), between)
     assert requested.text == ["text 3", "text 3"]
     assert requested.split_sentences is (wanted and sentences == 2)

@@ -23,10 +23,10 @@ def test_placeholders_come_back_with_what_was_repaired(
 ) -> None:
     request = {"text": [text], "format": markup_format, "placeholders": ["all"], "options": OPTIONS}
     (translation,) = translate_over_both(letters_live, request)
-    kept = [each for each in ("{0}", "%s", "https://a.example/b") if each in text]
-    assert all(translation["text"].count(each) == 1 for each in kept)
+    kept = [name for name in ("{0}", "%s", "https://a.example/b") if name in text]
+    assert all(translation["text"].count(item) == 1 for item in kept)
     repairs = translation.get("repairs") or []
-    assert {each["placeholder"] for each in repairs} <= set(kept)
+    assert {repair["placeholder"] for repair in repairs} <= set(kept)
 
 
 @pytest.mark.parametrize("markup_format", ["text", "html"])
@@ -37,7 +37,7 @@ def test_only_the_texts_of_the_branches_of_a_message_are_translated(
     request = {"text": [message.format("a", "ab ba")], "format": markup_format, "placeholders": ["all"]}
     (translation,) = translate_over_both(letters_live, {**request, "options": OPTIONS})
     branches = [
-        translate_over_both(letters_live, {"text": [each], "options": OPTIONS})[0]["text"] for each in ("a", "ab ba")
+        translate_over_both(letters_live, {"text": [name], "options": OPTIONS})[0]["text"] for name in ("a", "ab ba")
     ]
     assert translation["text"] == message.format(*branches)
 
@@ -47,7 +47,7 @@ def test_a_stream_with_placeholders_has_one_delta_per_text(letters_live: LiveSer
     content = letters_live.post(request, path="/v1/translate/stream").text
     blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in content.split("\n\n") if block]
     *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]
-    assert [each["text"] for each in deltas] == [each["text"] for each in result["translations"]]
+    assert [delta["text"] for delta in deltas] == [translation["text"] for translation in result["translations"]]
     assert result["translations"] == translate_over_both(letters_live, request)
 
 
@@ -74,7 +74,7 @@ def test_files_of_messages_keep_their_placeholders_unless_told_otherwise(
         path = f"/v1/documents/{live.post(path='/v1/documents', content=message, params=query).json()['id']}"
         eventually(lambda: live.get(path).json()["status"] == "done")
         text = live.get(f"{path}/result").text
-    assert [text.count(each) for each in ("%s", "{city}")] == [int(name != "a.txt")] * 2
+    assert [text.count(label) for label in ("%s", "{city}")] == [int(name != "a.txt")] * 2
 
 
 def test_automatic_placeholders_are_all_kinds_with_alignments_and_none_without(

@@ -34,7 +34,7 @@ def prepare_scores(*pairs: tuple[str, str]) -> ModelRequest:
 
 
 def texts_of(request: ModelRequest) -> list[str]:
-    return [each.text for each in request.texts]
+    return [text.text for text in request.texts]
 
 
 def test_a_valid_request_keeps_all_its_fields() -> None:
@@ -120,7 +120,7 @@ def test_any_texts_are_either_accepted_unchanged_or_refused_by_the_name_of_a_fie
     try:
         request = prepare(texts, target_prefix=prefixes)
         assert texts_of(request) == texts
-        assert [each.target_prefix for each in request.texts] == (prefixes or [""] * len(texts))
+        assert [text.target_prefix for text in request.texts] == (prefixes or [""] * len(texts))
     except InvalidRequestError as error:
         refused_field = error.field.split("[")[0]
         str(error).encode()

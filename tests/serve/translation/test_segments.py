@@ -117,7 +117,7 @@ def join(segmented: SegmentedRequest, *translations: Translation) -> tuple[Trans
 
 def test_several_sentences_make_one_translation() -> None:
     segmented = segment(text_request(TEXT), text_request("One."))
-    assert [each.text for each in segmented.request.texts] == ["A man runs.", "A dog, too!", "The end.", "One."]
+    assert [sentence.text for sentence in segmented.request.texts] == ["A man runs.", "A dog, too!", "The end.", "One."]
     text, one = join(segmented, *map(translation, ["Ab.", "C!", "Def.", "Eins."]))
     assert text.text == "  Ab.  C!\n\n\tDef.\n"
     assert (text.score, text.normalized_score) == (-9.0, -1.0)
@@ -135,24 +135,26 @@ def test_the_alignments_of_sentences_count_characters_of_the_text() -> None:
     segmented = segment(text_request(TEXT))
     (joined,) = join(segmented, *map(aligned, ["Ein Mann läuft.", "Ein Hund auch!", "Das Ende."]))
     assert joined.alignments is not None
-    assert [joined.text[span.start : span.end] for each in joined.alignments for span in each.target] == (
+    assert [joined.text[span.start : span.end] for alignment in joined.alignments for span in alignment.target] == (
         joined.text.split()
     )
-    starts = [each.source[0].start for each in joined.alignments]
+    starts = [alignment.source[0].start for alignment in joined.alignments]
     assert starts == [TEXT.index(sentence) for sentence in ("A man", "A dog", "The end")]
 
 
 def test_the_alignments_of_all_alternatives_count_characters_of_the_text() -> None:
     segmented = segment(text_request("  A man.\n"))
     (joined,) = join(segmented, replace(aligned("Ein Mann."), alternatives=(aligned("Der Mann."),)))
-    for each in (joined, *joined.alternatives):
-        assert each.alignments is not None
-        assert [each.text[span.start : span.end] for span in each.alignments[0].target] == each.text.split()
+    for alternative in (joined, *joined.alternatives):
+        assert alternative.alignments is not None
+        assert [
+            alternative.text[span.start : span.end] for span in alternative.alignments[0].target
+        ] == alternative.text.split()
 
 
 def test_a_text_that_is_not_to_be_split_stays_one_sentence() -> None:
     segmented = segment(text_request(TEXT), split_sentences=False)
-    assert [each.text for each in segmented.request.texts] == [TEXT]
+    assert [text.text for text in segmented.request.texts] == [TEXT]
     assert join(segmented, translation("x")) == (translation("x"),)
 
 
@@ -245,7 +247,7 @@ def test_options_for_one_sentence_are_refused_for_several(options: dict[str, Any
 @given(
     st.lists(st.lists(st.text("ab ", max_size=3), max_size=3), min_size=1, max_size=4).flatmap(
         lambda pieces: st.tuples(
-            st.just(pieces), st.permutations([place for place, each in enumerate(pieces) for _ in (*each, "end")])
+            st.just(pieces), st.permutations([place for place, item in enumerate(pieces) for _ in (*item, "end")])
         )
     ),
     st.integers(0, 3),
@@ -267,7 +269,7 @@ def test_the_deltas_of_a_text_make_up_its_text_in_whatever_order_sentences_grow(
         piece = "" if over else pieces[place][number]
         delta = TranslationDelta(text_index=place, text=piece, target_tokens=number, finish_reason=reason)
         deltas += listeners[place](delta)
-    assert "".join(delta.text for delta in deltas) == text.join(["".join(each) for each in pieces])
+    assert "".join(delta.text for delta in deltas) == text.join(["".join(item) for item in pieces])
     assert [delta.target_tokens for delta in deltas] == sorted(delta.target_tokens for delta in deltas)
     *before, last = deltas
     assert last.target_tokens == sum(map(len, pieces))

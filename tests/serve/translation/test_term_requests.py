@@ -32,10 +32,10 @@ def test_every_term_is_in_the_translation(letters_live: LiveService, text: str, 
     (translation,) = translate_over_both(letters_live, {"text": [text], "terms": TERMS, "options": options})
     for found in (translation, *translation["alternatives"]):
         applied = found.get("terms") or []
-        assert [each["source"] for each in applied] == re.findall(r"\bab\b|\bb\b", text)
+        assert [item["source"] for item in applied] == re.findall(r"\bab\b|\bb\b", text)
         assert has(found["text"], "bab") + has(found["text"], "aab") >= has(text, "ab")
         assert has(found["text"], "b") >= has(text, "b")
-        assert {each["way"] for each in applied} <= {"present", "decoded", "placed"}
+        assert {item["way"] for item in applied} <= {"present", "decoded", "placed"}
         assert "alignments" not in found
 
 
@@ -43,7 +43,7 @@ def test_long_texts_have_the_terms_of_each_sentence(letters_live: LiveService) -
     request = {"text": ["ab ba.\nba b.\n"], "terms": TERMS, "options": OPTIONS}
     (translation,) = translate_over_both(letters_live, request)
     first, second, end = translation["text"].split("\n")
-    assert [each["source"] for each in translation["terms"]] == ["ab", "b"]
+    assert [term["source"] for term in translation["terms"]] == ["ab", "b"]
     assert has(first, "[ab]ab") == has(second, "b") == 1
     assert end == ""
 
@@ -77,7 +77,7 @@ def test_terms_stand_in_markup_and_beside_placeholders(letters_live: LiveService
     (translation,) = translate_over_both(letters_live, request)
     bare = re.sub(r"</?[bi]>", "", translation["text"])
     assert sorted(re.findall(r"</?[a-z]>|%s", translation["text"])) == sorted(re.findall(r"</?[a-z]>|%s", text))
-    assert [each for each in translation.get("terms") or () if not has(bare, each["target"])] == [], bare
+    assert [character for character in translation.get("terms") or () if not has(bare, character["target"])] == [], bare
     assert bool(translation.get("terms")) is (text != "<p>ba</p>")
 
 
@@ -101,7 +101,7 @@ def test_a_stream_with_terms_has_one_delta_per_text(letters_live: LiveService) -
     content = letters_live.post(request, path="/v1/translate/stream").text
     blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in content.split("\n\n") if block]
     *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]
-    assert [each["text"] for each in deltas] == [each["text"] for each in result["translations"]]
+    assert [delta["text"] for delta in deltas] == [translation["text"] for translation in result["translations"]]
     assert result["translations"] == translate_over_both(letters_live, request)
 
 
@@ -114,10 +114,10 @@ def test_a_pivot_applies_the_terms_of_both_ends(letters: Tokenizer, tmp_path: Pa
     with run_service(tmp_path, [], load=load_fakes, alignments=True) as live:
         for text_format in ("text", "html"):
             for translation in translate_over_both(live, {**request, "format": text_format}):
-                sources = [each["source"] for each in translation["terms"]]
+                sources = [term["source"] for term in translation["terms"]]
                 assert {"b", "ab"} <= set(sources)
                 bare = re.sub(r"</?b>", "", translation["text"])
-                assert all(has(bare, each["target"]) for each in translation["terms"])
+                assert all(has(bare, term["target"]) for term in translation["terms"])
                 assert has(bare, "b")
                 assert has(bare, "aba")
 
@@ -169,7 +169,7 @@ def test_terms_of_a_request_count_before_those_of_glossaries(stored_live: LiveSe
     made = stored_live.post({"name": "letters", "dictionaries": [DICTIONARY]}, path=PATH).json()
     own = {"terms": [{"source": "ab", "targets": ["aaaa"]}], "glossary": [made["id"]]}
     (translation,) = translate_over_both(stored_live, {"text": ["ab b"], "options": OPTIONS, **own})
-    assert [each["target"] for each in translation["terms"]] == ["aaaa", "b"]
+    assert [term["target"] for term in translation["terms"]] == ["aaaa", "b"]
 
 
 def test_glossaries_are_listed_read_replaced_and_deleted(stored_live: LiveService) -> None:

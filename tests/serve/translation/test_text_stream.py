@@ -37,7 +37,7 @@ def sentencepiece_model(*, byte_fallback: bool) -> bytes:
 @cache
 def tokenizers() -> dict[str, TextTokenizer]:
     """Every kind of served tokenizer, with and without byte tokens."""
-    whole, bytewise = (sentencepiece_model(byte_fallback=each) for each in (False, True))
+    whole, bytewise = (sentencepiece_model(byte_fallback=item) for item in (False, True))
     pieces = ("<unk>", "</s>", "\u2581foreign", *Tokenizer(bytewise).target_pieces[4:])
     return {
         "words": Tokenizer(whole),

@@ -120,7 +120,7 @@ async def test_a_stream_takes_from_the_cache_and_gives_to_it(caching: Translator
     assert second.translations == (replace(first.translations[0], cached=True),)
     assert (delta.text, delta.finish_reason) == (text_of(deltas), first.translations[0].finish_reason)
     _, third = await collect(caching.stream("7 8", LONG, "5"))
-    assert [each.cached for each in third.translations] == [False, True, False]
+    assert [translation.cached for translation in third.translations] == [False, True, False]
 
 
 async def test_sentences_that_end_while_a_cached_one_is_sent_are_sent_too(caching: TranslatorBench) -> None:

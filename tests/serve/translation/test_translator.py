@@ -49,7 +49,9 @@ async def test_every_text_is_translated_in_order_after_the_prefix_of_the_directi
 async def test_more_texts_than_slots_are_translated_in_turns() -> None:
     with TranslatorBench(slots=2, queue_limit=6) as bench:
         response = await bench.translate(*(str(number) for number in range(3, 11)))
-        assert [each.text for each in response.translations] == [expected_text(number) for number in range(3, 11)]
+        assert [translation.text for translation in response.translations] == [
+            expected_text(number) for number in range(3, 11)
+        ]
         assert max(bench.model.steps) == 2
 
 
@@ -183,11 +185,13 @@ async def test_an_engine_that_stops_ends_every_translation() -> None:
 async def test_only_the_texts_that_are_not_cached_are_computed(caching: TranslatorBench) -> None:
     (first,) = (await caching.translate("5")).translations
     translations = (await caching.translate("7 8", "5", LONG)).translations
-    assert [each.cached for each in (first, *translations)] == [False, False, True, False]
+    assert [translation.cached for translation in (first, *translations)] == [False, False, True, False]
     assert replace(translations[1], cached=False) == first
-    assert [each.text for each in translations] == [expected_text(*ids) for ids in ((7, 8), (5,), LONG_IDS)]
+    assert [translation.text for translation in translations] == [
+        expected_text(*ids) for ids in ((7, 8), (5,), LONG_IDS)
+    ]
     steps = len(caching.model.steps)
-    assert all(each.cached for each in (await caching.translate(LONG, "7 8")).translations)
+    assert all(translation.cached for translation in (await caching.translate(LONG, "7 8")).translations)
     assert len(caching.model.steps) == steps
     assert caching.lookups == (3, 3)
 
@@ -236,7 +240,7 @@ def test_answers_are_the_same_with_and_without_a_cache(
 
     async def answers(bench: TranslatorBench) -> list[object]:
         responses = [await bench.translate(*texts, plan=plan) for texts, plan in 3 * requests]
-        return [replace(each, cached=None) for response in responses for each in response.translations]
+        return [replace(translation, cached=None) for response in responses for translation in response.translations]
 
     with TranslatorBench(queue_limit=100) as plain, TranslatorBench(queue_limit=100, cache_bytes=cache_bytes) as cached:
         assert asyncio.run(answers(plain)) == asyncio.run(answers(cached))

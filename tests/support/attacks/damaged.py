@@ -163,7 +163,7 @@ def call(random: Random, stream_id: int) -> bytes:
 def stray(random: Random, stream_id: int) -> bytes:
     """Returns a frame that no client should send now: of any kind, on any stream, of any length."""
     kinds = (DataFrame, HeadersFrame, PriorityFrame, RstStreamFrame, SettingsFrame, PingFrame, GoAwayFrame)
-    kind = random.choice([each.type or 0 for each in (*kinds, WindowUpdateFrame, ContinuationFrame)] + [5, 10, 255])
+    kind = random.choice([item.type or 0 for item in (*kinds, WindowUpdateFrame, ContinuationFrame)] + [5, 10, 255])
     stream_id = random.choice((stream_id, stream_id, 0, 1, 2, stream_id + 2, 2**31 - 1))
     payload = random.choice(
         (

@@ -105,7 +105,7 @@ class Flood:
 
     async def run(self, seconds: float) -> None:
         pause_seconds = OPEN_SECONDS / self.family.connections
-        tasks = [asyncio.create_task(self._client(pause_seconds * each)) for each in range(self.family.connections)]
+        tasks = [asyncio.create_task(self._client(pause_seconds * number)) for number in range(self.family.connections)]
         try:
             await asyncio.sleep(seconds)
         finally:

@@ -89,8 +89,8 @@ class Fuzzing:
     def report(self) -> str:
         """Returns the counts in lines."""
         answers, statuses = (
-            ", ".join(f"{name}: {number:,}" for name, number in sorted(each.items()))
-            for each in (self.answers, self.statuses)
+            ", ".join(f"{name}: {number:,}" for name, number in sorted(item.items()))
+            for item in (self.answers, self.statuses)
         )
         return (
             f"damaged conversations: {self.conversations:,}; {answers}\nhealth checks: {statuses}; "

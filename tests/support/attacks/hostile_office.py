@@ -342,7 +342,7 @@ def _cost(name: str, content: bytes) -> tuple[float, int, int, str]:
     before_bytes = _reset_peak()
     try:
         document = parse_document(name, content, REQUEST)
-        written = document.write([changed(each) for each in document.segments])
+        written = document.write([changed(segment) for segment in document.segments])
     except DocumentError as error:
         problem = str(error)
     return _cpu_seconds() - begun_seconds, _peak() - before_bytes, len(written), problem
@@ -366,5 +366,5 @@ def _reset_peak() -> int:
 
 def _peak() -> int:
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    (line,) = (each for each in lines if each.startswith("VmHWM"))
+    (line,) = (item for item in lines if item.startswith("VmHWM"))
     return int(line.split()[1]) << 10

@@ -92,4 +92,4 @@ def translate(suffix: str, content: bytes) -> None:
         document = parse_document(f"a{suffix}", content, _REQUEST)
     except DocumentError:
         return
-    document.write([f"{each.text}x" if each.format == "text" else each.text for each in document.segments])
+    document.write([f"{segment.text}x" if segment.format == "text" else segment.text for segment in document.segments])

@@ -145,7 +145,7 @@ async def _streams(link: Link, path: str, count: int, message: bytes | None = No
     content = b"" if message is None else prefixed(message)
     for first in range(1, 2 * count, 2 * BATCH):
         ids = range(first, min(first + 2 * BATCH, 2 * count), 2)
-        frames = (headers(each, path) + (data(each, content, end=True) if content else b"") for each in ids)
+        frames = (headers(token_id, path) + (data(token_id, content, end=True) if content else b"") for token_id in ids)
         await link.send(b"".join(frames))
 
 
@@ -167,7 +167,7 @@ async def streams_reset(link: Link) -> None:
     await begin(link)
     for first in range(1, 2 * STREAMS, 2 * BATCH):
         ids = range(first, first + 2 * BATCH, 2)
-        await link.send(b"".join(headers(each) + RstStreamFrame(each, 8).serialize() for each in ids))
+        await link.send(b"".join(headers(token_id) + RstStreamFrame(token_id, 8).serialize() for token_id in ids))
     await link.pause(HELD_SECONDS)
 
 
@@ -187,7 +187,7 @@ async def pings(link: Link) -> None:
 async def settings(link: Link) -> None:
     await begin(link)
     changes = [SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: size}) for size in (1, 2**16)]
-    await _flood(link, b"".join(each.serialize() for each in changes) * (BATCH // 2))
+    await _flood(link, b"".join(change.serialize() for change in changes) * (BATCH // 2))
 
 
 async def empty_data(link: Link) -> None:

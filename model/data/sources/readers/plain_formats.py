@@ -20,7 +20,7 @@ def read_properties(content: bytes) -> Messages:
     text = re.sub(r"\\\r?\n[ \t]*", "", content.decode("utf-8-sig"))
     lines = (line for line in re.split(r"\r?\n", text) if line.strip() and not line.lstrip().startswith(("#", "!")))
     found = (_PROPERTY.fullmatch(line) for line in lines)
-    return {_unescaped(each["KEY"]): _unescaped(each["TEXT"]) for each in found if each}
+    return {_unescaped(result["KEY"]): _unescaped(result["TEXT"]) for result in found if result}
 
 
 def _unescaped(text: str) -> str:

@@ -52,7 +52,7 @@ def test_a_graph_is_one_node_and_its_body_has_only_standard_operators(exported: 
     for graph, name in zip(graphs, ("Encode", "Step", "Choose"), strict=True):
         (node,), (function,) = graph.graph.node, graph.functions
         assert (node.domain, node.op_type, function.domain, function.name) == (DOMAIN, name, DOMAIN, name)
-        assert {each.domain for each in function.node} == {""}
+        assert {operation.domain for operation in function.node} == {""}
         assert [opset.version for opset in function.opset_import] == [OPSET]
         assert {attribute.name for attribute in node.attribute} == set(function.attribute)
 
@@ -87,7 +87,7 @@ def test_all_vectors_of_a_type_are_one_weight(exported: Exported) -> None:
 def test_tied_embeddings_are_one_weight_of_both_graphs(exported: Exported) -> None:
     model, bundle = exported
     places = [places_of(graph) for graph in graphs_of_bundle(bundle)]
-    names = [[name for name in each if "embedding" in name or name.startswith("output.weight")] for each in places]
+    names = [[name for name in place if "embedding" in name or name.startswith("output.weight")] for place in places]
     if model.config.tie_embeddings:
         assert names == [["embedding.weight"], ["target_embedding.weight"]]
         assert places[0]["embedding.weight"] == places[1]["target_embedding.weight"]

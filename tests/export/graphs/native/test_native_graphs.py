@@ -166,7 +166,7 @@ def test_the_attention_of_every_head_is_that_of_pytorch(aligned: Exported, monke
 
 def test_alignments_change_no_bit_of_the_logits(aligned: Exported, mode: str) -> None:
     model, bundle = aligned
-    plain, told = (open_sessions(bundle, "cpu", aligned=each) for each in (False, True))
+    plain, told = (open_sessions(bundle, "cpu", aligned=item) for item in (False, True))
     assert decoded_logits(model, plain).tobytes() == decoded_logits(model, told, aligned=True).tobytes(), mode
     assert plain.runtime(ROWS).alignments.size == 0
 

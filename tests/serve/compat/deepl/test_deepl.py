@@ -103,7 +103,7 @@ def test_markup_keeps_its_tags(letters_live: LiveService) -> None:
     sent = {"text": ["<p>ab <b>ba</b></p>", "a <x/> b"], **PAIR}
     for more in ({"tag_handling": "html"}, {"tag_handling": "xml", "ignore_tags": ["x"], "outline_detection": False}):
         answer = letters_live.post({**sent, **more}, path="/v2/translate").json()
-        first, second = (each["text"] for each in answer["translations"])
+        first, second = (translation["text"] for translation in answer["translations"])
         assert first.startswith("<p>")
         assert first.count("<b>") == first.count("</b>") == second.count("<x/>") == 1
 
@@ -115,7 +115,7 @@ def test_languages_list_the_variants_of_targets(served: LiveService) -> None:
         assert client.get("/v2/languages", params={"type": "target"}).json() == [target]
         assert client.get("/v2/languages", params={"type": "x"}).status_code == 400
         listed = client.get("/v3/languages", params={"resource": "translate_text"}).json()
-        assert [(each["lang"], each["usable_as_source"], each["usable_as_target"]) for each in listed] == [
+        assert [(entry["lang"], entry["usable_as_source"], entry["usable_as_target"]) for entry in listed] == [
             ("de", False, True),
             ("en", True, False),
         ]
@@ -162,8 +162,8 @@ def test_the_python_client_works_unchanged(served: LiveService, expected: str, o
     result = client.translate_text(TEXT, source_lang="EN", target_lang="DE")
     assert isinstance(result, deepl.TextResult)
     assert (result.text, result.detected_source_lang, result.billed_characters) == (expected, "EN", len(TEXT))
-    assert [each.code for each in client.get_target_languages()] == ["DE"]
-    assert [each.code for each in client.get_source_languages()] == ["EN"]
+    assert [language.code for language in client.get_target_languages()] == ["DE"]
+    assert [language.code for language in client.get_source_languages()] == ["EN"]
     assert not client.get_usage().any_limit_reached
     with pytest.raises(deepl.DeepLException, match="target_lang"):
         client.translate_text(TEXT, source_lang="EN", target_lang="ZZ")

@@ -50,12 +50,14 @@ def test_glossaries_for_one_pair_of_languages(client: deepl.DeepLClient) -> None
     assert (glossary.entry_count, glossary.ready) == (len(ENTRIES), True)
     found = client.get_glossary(glossary.glossary_id)
     assert (found.glossary_id, found.creation_time) == (glossary.glossary_id, glossary.creation_time)
-    assert glossary.glossary_id in [each.glossary_id for each in client.list_glossaries()]
+    assert glossary.glossary_id in [list_glossary.glossary_id for list_glossary in client.list_glossaries()]
     assert client.get_glossary_entries(glossary) == ENTRIES
     client.delete_glossary(glossary)
     with pytest.raises(deepl.GlossaryNotFoundException):
         client.get_glossary(glossary.glossary_id)
-    assert [(each.source_lang, each.target_lang) for each in client.get_glossary_languages()] == [("en", "de")]
+    assert [(language.source_lang, language.target_lang) for language in client.get_glossary_languages()] == [
+        ("en", "de")
+    ]
 
 
 def test_a_file_of_four_columns_has_the_entries_of_the_first_two(client: deepl.DeepLClient) -> None:
@@ -67,16 +69,18 @@ def test_a_file_of_four_columns_has_the_entries_of_the_first_two(client: deepl.D
 def test_glossaries_with_dictionaries(client: deepl.DeepLClient) -> None:
     dictionary = MultilingualGlossaryDictionaryEntries("EN", "DE", {"one": "eins"})
     glossary = client.create_multilingual_glossary("many", [dictionary])
-    assert [each.entry_count for each in glossary.dictionaries] == [1]
+    assert [item.entry_count for item in glossary.dictionaries] == [1]
     more = MultilingualGlossaryDictionaryEntries("EN", "DE", {"one": "ein", "two": "zwei"})
     merged = client.update_multilingual_glossary_dictionary(glossary, more)
-    assert [each.entry_count for each in merged.dictionaries] == [2]
+    assert [item.entry_count for item in merged.dictionaries] == [2]
     assert client.update_multilingual_glossary_name(glossary, "renamed").name == "renamed"
     found = client.get_multilingual_glossary_entries(glossary, "EN", "DE").dictionaries[0]
     assert str(found.entries) == "one\tein\ntwo\tzwei"
     replaced = client.replace_multilingual_glossary_dictionary(glossary, dictionary)
     assert replaced.entry_count == 1
-    assert "renamed" in [each.name for each in client.list_multilingual_glossaries()]
+    assert "renamed" in [
+        list_multilingual_glossary.name for list_multilingual_glossary in client.list_multilingual_glossaries()
+    ]
     client.delete_multilingual_glossary_dictionary(glossary, source_lang="EN", target_lang="DE")
     assert client.get_multilingual_glossary(glossary.glossary_id).dictionaries == []
     client.delete_multilingual_glossary(glossary)
@@ -156,7 +160,7 @@ def test_a_text_that_is_a_term_becomes_its_translation(client: deepl.DeepLClient
     glossary = client.create_glossary("whole", "EN", "DE", {"a b": "dcd", "c": "a"})
     results = client.translate_text(["a b", "c", " c "], source_lang="EN", target_lang="DE", glossary=glossary)
     assert isinstance(results, list)
-    assert [each.text.strip() for each in results] == ["dcd", "a", "a"]
+    assert [result.text.strip() for result in results] == ["dcd", "a", "a"]
 
 
 def test_without_a_state_directory_glossaries_are_refused(bundle_path: Path) -> None:

@@ -143,6 +143,6 @@ def test_clients_work_unchanged(served: LiveService, expected: str) -> None:
     with LibreTranslate(url) as client:
         assert client.translate(TEXT, "en", "de").translated_text == expected
         assert client.translate([TEXT, TEXT], "en", "de").translated_text == [expected, expected]
-        assert [each.code for each in client.languages()] == ["de", "en"]
+        assert [language.code for language in client.languages()] == ["de", "en"]
         with pytest.raises(BadRequestError, match="zz is not supported"):
             client.translate(TEXT, "en", "zz")

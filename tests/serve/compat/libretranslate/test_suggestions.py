@@ -68,7 +68,7 @@ def test_the_number_of_suggestions_is_bounded(
     assert (found.q, last) == ("a", second)
     store.delete(number)
     assert store.add(second, "c")
-    assert [each for _, each in store.list()] == [second, second]
+    assert [item for _, item in store.list()] == [second, second]
     state.close()
 
 

@@ -45,10 +45,10 @@ def test_server_and_model_metadata_are_returned(live: LiveService, far: Call, ca
     assert (facts["server"]["name"], tuple(facts["server"]["extensions"])) == ("dragoman", EXTENSIONS)
     model = facts["model"]
     assert (model["name"], model["platform"]) == ("fake", "onnx_onnxv1")
-    assert [each["name"] for each in model["inputs"]] == ["text_input"]
-    assert [each["name"] for each in model["outputs"]] == list(OUTPUTS)
+    assert [tensor["name"] for tensor in model["inputs"]] == ["text_input"]
+    assert [output["name"] for output in model["outputs"]] == list(OUTPUTS)
     config = facts["config"].get("config", facts["config"])
-    assert [each["name"] for each in config["output"]] == list(OUTPUTS)
+    assert [item["name"] for item in config["output"]] == list(OUTPUTS)
     (indexed,) = facts["index"]["models"] if isinstance(facts["index"], dict) else facts["index"]
     assert (indexed["name"], indexed["state"]) == ("fake", "READY")
     assert model["versions"] == [indexed["version"]]
@@ -62,16 +62,16 @@ def test_texts_are_translated_in_the_shape_that_they_came_in(
     answer = far(call, address(live, call), "fake", TEXTS, shape=shape, request_id="a-7")
     expected = translations(live, TEXTS)
     assert answer["id"] == "a-7"
-    assert texts_of(answer) == [each["text"] for each in expected]
+    assert texts_of(answer) == [item["text"] for item in expected]
     for name in ("score", "normalized_score", "source_tokens", "target_tokens"):
-        assert answer[name] == [shape, [each[name] for each in expected]]
-    assert [reason.decode() for reason in answer["finish_reason"][1]] == [each["finish_reason"] for each in expected]
+        assert answer[name] == [shape, [item[name] for item in expected]]
+    assert [reason.decode() for reason in answer["finish_reason"][1]] == [item["finish_reason"] for item in expected]
 
 
 def test_tensors_may_be_json(live: LiveService, far: Call) -> None:
     call = triton_calls.http_infer
     as_bytes, as_json = (
-        far(call, address(live, call), "fake", TEXTS, shape=[3], binary=each) for each in (True, False)
+        far(call, address(live, call), "fake", TEXTS, shape=[3], binary=item) for item in (True, False)
     )
     del as_bytes["parameters"], as_json["parameters"]
     assert as_json == as_bytes
@@ -82,7 +82,7 @@ def test_compressed_requests_are_read(live: LiveService, far: Call, coding: str)
     call = triton_calls.http_infer
     coded = {"request_compression_algorithm": coding, "response_compression_algorithm": coding}
     answer = far(call, address(live, call), "fake", TEXTS, shape=[3], **coded)
-    assert texts_of(answer) == [each["text"] for each in translations(live, TEXTS)]
+    assert texts_of(answer) == [translation["text"] for translation in translations(live, TEXTS)]
 
 
 @pytest.mark.parametrize("call", INFER)
@@ -102,7 +102,7 @@ def test_options_are_parameters(live: LiveService, far: Call, call: Call) -> Non
         split_sentences=False,
         source_language="en",
     )
-    assert texts_of(answer) == [each["text"] for each in expected]
+    assert texts_of(answer) == [item["text"] for item in expected]
 
 
 @pytest.mark.parametrize("call", INFER)
@@ -139,7 +139,9 @@ def test_errors_are_those_of_the_protocol(
 def test_concurrent_requests_get_their_own_responses(live: LiveService, far: Call, call: Call) -> None:
     answers = far(call, address(live, call), "fake", [[text] for text in TEXTS * 3])
     assert [answer["id"] for answer in answers] == [str(number) for number in range(9)]
-    assert [texts_of(answer)[0] for answer in answers] == [each["text"] for each in translations(live, TEXTS)] * 3
+    assert [texts_of(answer)[0] for answer in answers] == [
+        translation["text"] for translation in translations(live, TEXTS)
+    ] * 3
 
 
 def test_a_stream_survives_failed_requests(live: LiveService, far: Call) -> None:
@@ -153,7 +155,7 @@ def test_a_stream_survives_failed_requests(live: LiveService, far: Call) -> None
     (failed,) = [answer["error"] for answer in answers if "error" in answer]
     assert "text_input[0]: " in failed
     good = {answer["id"]: texts_of(answer) for answer in answers if "error" not in answer}
-    expected = [each["text"] for each in translations(live, TEXTS)]
+    expected = [translation["text"] for translation in translations(live, TEXTS)]
     assert good == {"a": expected[:1], "c": expected[1:]}
     assert all(answer["parameters"] == {"triton_final_response": True} for answer in answers if "error" not in answer)
 

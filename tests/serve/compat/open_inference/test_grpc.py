@@ -73,9 +73,11 @@ def test_contents_that_come_as_lists_are_answered_as_lists(live: LiveService) ->
     translations = live.post({"text": texts}).json()["translations"]
     assert (response.id, response.model_name, list(response.raw_output_contents)) == ("a-1", "fake", [])
     text, score, *_, target_tokens = response.outputs
-    assert [each.decode() for each in text.contents.bytes_contents] == [each["text"] for each in translations]
-    assert list(score.contents.fp64_contents) == [each["score"] for each in translations]
-    assert list(target_tokens.contents.int64_contents) == [each["target_tokens"] for each in translations]
+    assert [content.decode() for content in text.contents.bytes_contents] == [
+        translation["text"] for translation in translations
+    ]
+    assert list(score.contents.fp64_contents) == [translation["score"] for translation in translations]
+    assert list(target_tokens.contents.int64_contents) == [translation["target_tokens"] for translation in translations]
     assert response.parameters["total_seconds"].double_param > 0
 
 
@@ -176,8 +178,8 @@ def test_requests_above_the_limit_of_a_stream_wait(bundle_path: Path) -> None:
                 stream.requests.put(request_of("alpha beta.", id=str(number)))
             stream.requests.put(None)
             received = answers.result(WAIT_SECONDS)
-        assert [each.error_message for each in received if each.error_message] == []
-        assert {each.infer_response.id for each in received} == set(map(str, range(200)))
+        assert [item.error_message for item in received if item.error_message] == []
+        assert {item.infer_response.id for item in received} == set(map(str, range(200)))
 
 
 def test_a_lame_duck_is_not_ready(bundle_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_rows_may_be_flat_or_nested_and_outputs_have_the_shape_of_the_input(
     assert [output["name"] for output in answer["outputs"]] == list(OUTPUTS)
     for output in answer["outputs"]:
         name = "text" if output["name"] == "text_output" else output["name"]
-        assert (output["shape"], output["data"]) == (shape, [each[name] for each in translations])
+        assert (output["shape"], output["data"]) == (shape, [translation[name] for translation in translations])
     assert set(answer["parameters"]) == {"tokenize_seconds", "queue_seconds", "inference_seconds", "total_seconds"}
 
 
@@ -223,7 +223,7 @@ def test_a_request_of_lower_priority_waits(bundle_path: Path) -> None:
             requested.append(pool.submit(ask, priority))
             eventually(lambda count=waiting: service.metric("sequences_waiting") == count)  # type: ignore[misc]
         model.gate.set()
-        assert [each.result(WAIT_SECONDS) for each in requested] == [200, 200, 200]
+        assert [item.result(WAIT_SECONDS) for item in requested] == [200, 200, 200]
     first, usual, background = started
     assert first == usual > background
 

@@ -33,7 +33,7 @@ def results(bench: Bench | NativeBench, specs: Specs, gaps: Sequence[int] = ()) 
         bench.step(gaps[number] if gaps else 0)
         sequences.append(bench.submit(*source_ids, options=options))
     bench.run()
-    return [(type(each.error), list(map(bits, each.hypotheses))) for each in sequences]
+    return [(type(sequence.error), list(map(bits, sequence.hypotheses))) for sequence in sequences]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, LIMIT])

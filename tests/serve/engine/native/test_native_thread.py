@@ -147,7 +147,7 @@ async def test_a_result_arrives_though_others_wait_and_none_follows() -> None:
             asyncio.create_task(run_sequences(bench.scheduler, [spec], deadline_seconds=None)) for spec in specs_of(3)
         ]
         await asyncio.wait_for(first, WAIT_SECONDS)
-        assert not any(each.done() for each in others)
+        assert not any(other.done() for other in others)
         gate.set()
         await asyncio.gather(*others)
 
@@ -205,7 +205,7 @@ def test_failures_and_cancellations_in_any_thread_lose_nothing() -> None:
         eventually(lambda: bench.scheduler.idle)
     bench.engine.stop()
     assert len(bench.finished) == 200
-    assert {type(each.error) for each in bench.finished} <= {type(None), InternalError, CancelledError}
+    assert {type(item.error) for item in bench.finished} <= {type(None), InternalError, CancelledError}
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def settings_of(bundle: Bundle, **changes: Any) -> ServeSettings:
 
 
 def results_of(sequences: Sequence[DecodingSequence]) -> Results:
-    return [(type(each.error), list(map(bits, each.hypotheses))) for each in sequences]
+    return [(type(sequence.error), list(map(bits, sequence.hypotheses))) for sequence in sequences]
 
 
 def in_python(bundle: Bundle, specs: Specs) -> Results:

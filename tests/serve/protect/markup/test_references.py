@@ -17,9 +17,9 @@ TEXTS = st.lists(
 def decoded(text: str, *, xml: bool = False) -> str:
     """Returns a text with its references replaced."""
     parts, position = "", 0
-    for each in find_references(text, 0, len(text), xml=xml):
-        parts += text[position : each.start] + ("\N{WHITE SQUARE}" if each.value is None else each.value)
-        position = each.end
+    for reference in find_references(text, 0, len(text), xml=xml):
+        parts += text[position : reference.start] + ("\N{WHITE SQUARE}" if reference.value is None else reference.value)
+        position = reference.end
     return parts + text[position:]
 
 

@@ -46,4 +46,4 @@ def test_a_copy_of_random_documents_differs_at_most_in_white_space(*, thorough: 
 def test_translations_of_any_html_have_its_tags(text: str, seed: int) -> None:
     """Also of malformed HTML, whose tags may stand alone."""
     translated = translate_markup(text, MarkupOptions("html"), shuffled(seed, 0.3))
-    assert [translated.count(each) for each in TAGS] == [text.count(each) for each in TAGS]
+    assert [translated.count(tag) for tag in TAGS] == [text.count(tag) for tag in TAGS]

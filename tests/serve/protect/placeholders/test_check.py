@@ -92,4 +92,4 @@ def test_a_text_with_words_has_a_translation_with_words_or_none(translation: str
         sentence, translation, Alignment.of(tokens, rows, attention), document.escaper
     )
     assert rendered == expected
-    assert {each.way.value for each in repairs} == {"untranslated" if expected == sentence.text else "placed"}
+    assert {repair.way.value for repair in repairs} == {"untranslated" if expected == sentence.text else "placed"}

@@ -119,5 +119,5 @@ def test_a_name_between_percent_signs_ends_before_no_letter() -> None:
 def test_hostile_text_takes_time_in_proportion_to_its_size(part: str) -> None:
     """Time in proportion to the square of the size would exceed the time limit of tests."""
     text = part * (300_000 // len(part))
-    assert sum(each.end - each.start for each in FINDER.find(text)) <= len(text)
+    assert sum(placeholder.end - placeholder.start for placeholder in FINDER.find(text)) <= len(text)
     find_texts(f"{{n, plural, other {{{text}")

@@ -12,7 +12,7 @@ from dragoman.serve.protect.terms.matching import Match, TermIndex, UnitText, fi
 
 def find(text: str, *sources: str) -> list[str]:
     entries = [Entry(source, ("x",)) for source in sources]
-    return [text[each.start : each.end] for each in find_terms(text, [TermIndex(entries)])]
+    return [text[term.start : term.end] for term in find_terms(text, [TermIndex(entries)])]
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def test_terms_are_whole_words_and_the_longest_first(text: str, sources: list[st
 def test_letter_case_counts_if_the_entry_says_so() -> None:
     exact, loose = Entry("US", ("USA",), match_case=True), Entry("us", ("uns",))
     found = find_terms("US us Us", [TermIndex([loose, exact])])
-    assert [each.entry for each in found] == [exact, loose, loose]
+    assert [result.entry for result in found] == [exact, loose, loose]
 
 
 def test_a_longer_term_of_a_later_index_counts_and_an_equal_one_does_not() -> None:
     first = Entry("house", ("Haus",))
     longer, equal = Entry("house boat", ("Hausboot",)), Entry("house", ("Gebäude",))
     found = find_terms("house boat, house", [TermIndex([first]), TermIndex([longer, equal])])
-    assert [each.entry for each in found] == [longer, first]
+    assert [result.entry for result in found] == [longer, first]
 
 
 LETTERS = "abAB -.é"
@@ -55,19 +55,19 @@ def _slow(text: str, entries: list[Entry]) -> list[Match]:
 
     def edge(place: int) -> bool:
         sides = text[max(0, place - 1) : place], text[place : place + 1]
-        return not all(each and unicodedata.category(each)[0] in "LN" for each in sides)
+        return not all(side and unicodedata.category(side)[0] in "LN" for side in sides)
 
     found, position = list[Match](), 0
     while position < len(text):
         fits = [
-            each
-            for each in entries
-            if fold(text[position:]).startswith(fold(each.source))
+            entry
+            for entry in entries
+            if fold(text[position:]).startswith(fold(entry.source))
             and edge(position)
-            and edge(position + len(each.source))
+            and edge(position + len(entry.source))
         ]
         if fits:
-            best = max(fits, key=lambda each: len(each.source))
+            best = max(fits, key=lambda fit: len(fit.source))
             found.append(Match(position, position + len(best.source), best))
             position += len(best.source)
         else:

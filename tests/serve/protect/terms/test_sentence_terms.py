@@ -69,12 +69,12 @@ def test_no_term_is_lost(text: str, seed: int, noise: float, lost: int) -> None:
     translation, alignment = shuffled(seed, noise)(text)
     translation = re.sub(r"\w+", lambda word: word[0] if word.start() % 13 >= lost else "q" * len(word[0]), translation)
     completed, applied = place(terms, translation, alignment)
-    assert [each.source for each in applied] == [match.entry.source for match in terms.matches]
-    assert not Counter(each.target for each in applied) - Counter(
-        {each.target: len(re.findall(rf"(?<!\w){re.escape(each.target)}(?!\w)", completed)) for each in applied}
+    assert [item.source for item in applied] == [match.entry.source for match in terms.matches]
+    assert not Counter(item.target for item in applied) - Counter(
+        {item.target: len(re.findall(rf"(?<!\w){re.escape(item.target)}(?!\w)", completed)) for item in applied}
     )
     assert not terms.lacking(completed, NOTHING) or noise or {"xx", "ab"} & set(completed.split())
-    if all(each.way is PRESENT for each in applied):
+    if all(item.way is PRESENT for item in applied):
         assert completed == translation
 
 
@@ -127,7 +127,7 @@ def test_a_longer_term_does_not_take_the_form_of_a_shorter_one() -> None:
     text = "house boat, house"
     terms = terms_of(text, Entry("house", ("Haus",)), Entry("house boat", ("Haus am See",)))
     translation = aligned(text, "Haus am See, Haus", (0, 0), (1, 2), (2, 3), (3, 4))
-    assert [each.target for each in place(terms, *translation)[1]] == ["Haus am See", "Haus"]
+    assert [term.target for term in place(terms, *translation)[1]] == ["Haus am See", "Haus"]
 
 
 def test_a_prefix_ends_with_a_form_at_the_place_of_the_term() -> None:
@@ -174,7 +174,7 @@ def test_what_became_of_terms_in_the_pivot_text_is_followed() -> None:
     translation, alignment = aligned(text, "Dragoman the dog", (0, 0), (1, 1), (2, 2))
     assert sentence.lacking(translation, alignment) == []
     _, _, applied = sentence.place(translation, alignment, ())
-    assert [(each.source, each.target) for each in applied] == [("Dragoman", "Dragoman"), ("Hund", "dog")]
+    assert [(item.source, item.target) for item in applied] == [("Dragoman", "Dragoman"), ("Hund", "dog")]
     second = follow_terms(applied, terms).of_sentence("Dragoman the dog", None)
     assert second is not None
     assert place(second, *aligned("Dragoman the dog", "Dragoman le toutou", (0, 0), (1, 1), (2, 2)))[0] == (

@@ -46,8 +46,8 @@ def specs(sessions: NativeSessions, options: list[SearchOptions]) -> list[Sequen
     random = np.random.default_rng(5)
     vocabulary = sessions.manifest.vocabulary_size
     return [
-        SequenceSpec((*random.integers(4, vocabulary, int(random.integers(0, 39))).tolist(), EOS_ID), each)
-        for each in options
+        SequenceSpec((*random.integers(4, vocabulary, int(random.integers(0, 39))).tolist(), EOS_ID), option)
+        for option in options
     ]
 
 
@@ -92,9 +92,11 @@ def test_a_service_on_a_device_becomes_ready_and_answers(states_bundle: Bundle, 
     change_manifest(folder, lambda manifest: manifest.update(variant="cpu"))
     models = [DeviceSessions.load(states_bundle, Device("cpu")).runtime(4) for _ in range(2)]
     with run_service(folder, models, slots=4) as live:
-        answer = live.post({"text": [each.source for each in golden]})
+        answer = live.post({"text": [sentence.source for sentence in golden]})
     assert answer.status_code == 200
-    assert [each["text"] for each in answer.json()["translations"]] == [each.target for each in golden]
+    assert [translation["text"] for translation in answer.json()["translations"]] == [
+        sentence.target for sentence in golden
+    ]
 
 
 def test_the_graph_decoder_translates_as_with_native_graphs(host: NativeSessions, device: DeviceSessions) -> None:

@@ -166,7 +166,7 @@ def test_rows_that_come_and_go(
 
 def test_alignments_are_those_of_native_graphs_in_any_capacity(sessions: NativeSessions, states_bundle: Bundle) -> None:
     pair = Pair(sessions, DeviceSessions.load(states_bundle, Device("cpu"), aligned=True))
-    heads = [each.head for each in states_bundle.manifest.alignment_heads]  # all of the first layer
+    heads = [head.head for head in states_bundle.manifest.alignment_heads]  # all of the first layer
     assert pair.device.alignments.shape == (SLOTS, len(heads), MAX_SOURCE)
     for joining in ((5, 3, 7), (33,)):
         pair.encode(*joining)
