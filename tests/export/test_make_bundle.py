@@ -320,11 +320,6 @@ def test_the_command_makes_the_same_bundle_again(
     assert out.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_bundle_may_be_copied_elsewhere(toy_bundle: Path, tmp_path: Path) -> None:
-    copied = Bundle.open(copytree(toy_bundle, tmp_path / "elsewhere"))
-    assert open_sessions(copied, "cpu").manifest == copied.manifest
-
-
 @pytest.mark.usefixtures("restored_logs")
 def test_the_quality_of_8_bits_is_compared_with_that_of_the_run(
     toy_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from dragoman.loadtest.command import _READY_MADE
 from dragoman.loadtest.plan import WARM_UP, LoadPlan, draw_plan
@@ -18,7 +17,6 @@ from dragoman.loadtest.scenario import (
     Arrivals,
     BurstPhase,
     ConstantPhase,
-    Objective,
     PoissonPhase,
     RampPhase,
     ReplayPhase,
@@ -220,9 +218,3 @@ def test_a_file_without_sentences_is_rejected(tmp_path: Path, content: bytes) ->
     (tmp_path / "sentences.txt").write_bytes(content)
     with pytest.raises(ScenarioError, match=r"^sentences: .*sentences\.txt: "):
         read_sentences(tmp_path / "sentences.txt")
-
-
-def test_an_objective_has_a_short_text_form_and_possible_bounds() -> None:
-    assert str(Objective()) == "p99 <= 300 ms, failed 0"
-    with pytest.raises(ValidationError, match="first_token_seconds: "):
-        Objective(latency_seconds=0.1, first_token_seconds=0.2)

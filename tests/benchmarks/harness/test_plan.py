@@ -56,11 +56,6 @@ def test_an_invalid_setting_is_rejected_with_its_field_and_value(setting: str, p
         SpeedPlan.read(None, ["bundle=a", setting])
 
 
-def test_a_required_field_must_be_given() -> None:
-    with pytest.raises(BenchmarkError, match=r"^bundle: Field required$"):
-        SpeedPlan.read(None, [])
-
-
 @pytest.mark.parametrize("content", [None, "[1, 2]", "a: [", "\xff"])
 def test_an_unreadable_file_is_rejected(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"

@@ -4,12 +4,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from shutil import copytree
 
 import pytest
 
 from dragoman import command_line
-from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
+from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import Manifest
 from dragoman.serve.settings import ServeSettings
 from tests.support.paths import ROOT
@@ -52,17 +51,6 @@ def test_the_figures_are_written_as_json(recurrent_bundle: Bundle, tmp_path: Pat
     assert figures["golden_sentences"] == len(recurrent_bundle.golden)
     assert [block["title"] for block in figures["step"]][-1] == "projection"
     assert [graph["file"] for graph in figures["graphs"]] == ["encoder.onnx", "decoder.onnx"]
-
-
-def test_a_changed_file_is_named_with_the_check_that_failed(recurrent_bundle: Bundle, tmp_path: Path) -> None:
-    folder = copytree(recurrent_bundle.folder, tmp_path / "copy")
-    weights = bytearray((folder / WEIGHTS_FILE).read_bytes())
-    weights[7] ^= 1
-    (folder / WEIGHTS_FILE).write_bytes(weights)
-    with pytest.raises(
-        SystemExit, match=r"^dragoman inspect: bundle: .*weights\.bin: sha256 is .* the file was changed"
-    ):
-        command_line.run("inspect", [str(folder)])
 
 
 def test_a_folder_that_is_no_bundle_is_named(tmp_path: Path) -> None:
