@@ -25,8 +25,8 @@ def listening_addresses(process: Path) -> Iterator[tuple[str, int]]:
     sockets = set()
     for descriptor in (process / "fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
-            if found := re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink())):
-                sockets.add(found[1])
+            if match := re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink())):
+                sockets.add(match[1])
     for table in ("tcp", "tcp6"):
         for line in (process / "net" / table).read_text(encoding="ascii").splitlines()[1:]:
             fields = line.split()

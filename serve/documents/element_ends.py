@@ -26,9 +26,9 @@ class ElementEnds:
         if key not in self._last:
             if len(self._last) == MAX_NAMES:
                 return None
-            starts = (found.start() for found in end_tag.finditer(self._text, self._start, self._end))
+            starts = (match.start() for match in end_tag.finditer(self._text, self._start, self._end))
             self._last[key] = max(starts, default=-1)
         if self._last[key] < position:
             return None
-        found = end_tag.search(self._text, position, self._end)
-        return found.span() if found else None
+        match = end_tag.search(self._text, position, self._end)
+        return match.span() if match else None

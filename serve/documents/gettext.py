@@ -70,10 +70,10 @@ def _language_edits(text: str, request: DocumentRequest) -> Iterator[Edit]:
     if header is None or not header.fields.keys() >= {"msgid", "msgstr"} or header.fields["msgid"].text:
         return
     values = header.fields["msgstr"]
-    found = _LANGUAGE.search(text, values.start, values.end)
-    if found and needs_target(found["NAME"], request) and (not found["NAME"] or is_of_source(found["NAME"], request)):
-        space = "" if text[found.start("NAME") - 1].isspace() else " "
-        yield found.span("NAME"), f"{space}{request.target}"
+    match = _LANGUAGE.search(text, values.start, values.end)
+    if match and needs_target(match["NAME"], request) and (not match["NAME"] or is_of_source(match["NAME"], request)):
+        space = "" if text[match.start("NAME") - 1].isspace() else " "
+        yield match.span("NAME"), f"{space}{request.target}"
 
 
 def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:

@@ -125,8 +125,8 @@ def _span(text: str, block: Block) -> Span:
 
 
 def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
-    found = _CHARSET.search(content[:_HEAD_BYTES])
-    encoding = encoding_of(found[1].decode()) if found else None
+    match = _CHARSET.search(content[:_HEAD_BYTES])
+    encoding = encoding_of(match[1].decode()) if match else None
     if encoding is None or content.startswith(b"\xef\xbb\xbf"):
         return decode(content)
     return decode_as(content, encoding, "xmlcharrefreplace")

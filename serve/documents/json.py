@@ -53,10 +53,10 @@ def _values(text: str, kept: str) -> Iterator[tuple[str, Span]]:
     """
     # `stays` has an element per open bracket: whether its content stays.
     stays, waiting, position = [False], False, 0
-    while found := _TOKEN.match(text, position):
-        mark, position = found["MARK"], found.end()
+    while match := _TOKEN.match(text, position):
+        mark, position = match["MARK"], match.end()
         if mark == '"':
-            start = found.start("MARK")
+            start = match.start("MARK")
             value, position = scanstring(text, position, True)
             if _is_name(text, position):
                 waiting = bool(kept) and value.startswith(kept)

@@ -124,7 +124,7 @@ class _Lines:
 
     def __init__(self, text: str) -> None:
         self._lines = _LINE_END.split(text)
-        self._starts = [0, *(found.end() for found in _LINE_END.finditer(text)), len(text)]
+        self._starts = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
         # Where the last cell of the table row that is being read ends.
         self._row = (-1, 0)
 
@@ -168,8 +168,8 @@ class _Lines:
     def _find_cell(self, number: int, content: str) -> Iterator[list[Span]]:
         position = self._row[1] if self._row[0] == number else 0
         pattern = re.escape(content).replace(r"\|", r"\\?\|")
-        found = re.compile(pattern).search(self._lines[number], position)
-        if found and content:
-            self._row = number, found.end()
+        match = re.compile(pattern).search(self._lines[number], position)
+        if match and content:
+            self._row = number, match.end()
             start = self._starts[number]
-            yield [(start + found.start(), start + found.end())]
+            yield [(start + match.start(), start + match.end())]

@@ -85,13 +85,13 @@ def _read_marked(state: StateBlock, first: int, last: int, silent: bool) -> bool
 def _read_admonition(state: StateBlock, first: int, last: int, silent: bool) -> bool:
     """Reads the title of an admonition or a tab, and the indented lines below."""
     start = state.bMarks[first] + state.tShift[first]
-    found = _ADMONITION.fullmatch(state.src, start, state.eMarks[first])
-    if found is None or state.is_code_block(first):
+    match = _ADMONITION.fullmatch(state.src, start, state.eMarks[first])
+    if match is None or state.is_code_block(first):
         return False
     if silent:
         return True
-    with _inside(state, first, found.start("TITLE"), found.end("TITLE")):
-        if found["TITLE"]:
+    with _inside(state, first, match.start("TITLE"), match.end("TITLE")):
+        if match["TITLE"]:
             # The title does not go on in the next line.
             lines, state.lineMax = state.lineMax, first + 1
             state.md.block.tokenize(state, first, first + 1)

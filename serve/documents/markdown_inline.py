@@ -253,11 +253,11 @@ class InlineReader:
 
     def _read_text(self, run: re.Pattern[str], offset: int) -> int:
         """Adds a run of characters as text; returns the offset after it."""
-        found = run.match(self._raw, offset)
-        if found is None:
+        match = run.match(self._raw, offset)
+        if match is None:
             raise AssertionError("the run has begun")
-        self._add(ItemKind.TEXT, found[0])
-        return found.end()
+        self._add(ItemKind.TEXT, match[0])
+        return match.end()
 
     def _close_bracket(self, offset: int) -> int:
         if not self._brackets:
@@ -275,12 +275,12 @@ class InlineReader:
 
     def _link_end(self, start: int, offset: int) -> tuple[str | None, int]:
         """Returns the end of a link, and the offset after it; None: it is none."""
-        if found := _DESTINATION.match(self._raw, offset):
-            return found[0], found.end()
+        if match := _DESTINATION.match(self._raw, offset):
+            return match[0], match.end()
         text = self._raw[start:offset] if offset - start <= _MAX_LABEL_CHARACTERS else ""
-        found = _LABEL.match(self._raw, offset)
-        if found and normalizeReference(found[1] or text) in self._labels:
-            return f"][{found[1] or text}]", found.end()
+        match = _LABEL.match(self._raw, offset)
+        if match and normalizeReference(match[1] or text) in self._labels:
+            return f"][{match[1] or text}]", match.end()
         # The text of such a link is its label.
         return (f"][{text}]" if normalizeReference(text) in self._labels else None), offset + 1
 
@@ -329,8 +329,8 @@ def write_text(text: str, *, in_cell: bool = False) -> str:
 
 def write_block(raw: str) -> str:
     """Returns the text of a paragraph that must not begin another kind of block."""
-    found = _BLOCK_START.match(raw)
-    if not found:
+    match = _BLOCK_START.match(raw)
+    if not match:
         return raw
-    offset = found.end() if found[0].isdigit() else found.start()
+    offset = match.end() if match[0].isdigit() else match.start()
     return f"{raw[:offset]}\\{raw[offset:]}"

@@ -37,11 +37,11 @@ def parse_plain(content: bytes, request: DocumentRequest) -> Document:
 def _parts(text: str) -> Iterator[Part]:
     """Yields the parts of all columns."""
     start = 0
-    for found in _SEPARATOR.finditer(text):
-        first, last = _text_of(text, start, found.start())
+    for match in _SEPARATOR.finditer(text):
+        first, last = _text_of(text, start, match.start())
         if is_translatable(text[first:last]):
             yield Part(Segment(text[first:last]), ((first, last),), unchanged)
-        start = found.end()
+        start = match.end()
 
 
 def _text_of(text: str, start: int, end: int) -> Span:

@@ -84,10 +84,10 @@ def _parse(content: bytes, request: DocumentRequest, *, vtt: bool) -> Document:
 
 def _cues(text: str, *, vtt: bool) -> Iterator[_Cue]:
     """Yields the cues with text; lines of several speakers stay apart."""
-    for found in _CUE.finditer(text):
-        start, end = _seconds(found["START"]), _seconds(found["END"])
-        offset = found.start("TEXT")
-        for raw in _speeches(found["TEXT"].rstrip("\r\n")):
+    for match in _CUE.finditer(text):
+        start, end = _seconds(match["START"]), _seconds(match["END"])
+        offset = match.start("TEXT")
+        for raw in _speeches(match["TEXT"].rstrip("\r\n")):
             inline = Inline.of(list(_items(raw, vtt=vtt)))
             if inline.is_translatable:
                 yield _Cue(start, end, (offset, offset + len(raw)), inline)

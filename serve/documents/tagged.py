@@ -66,7 +66,7 @@ def value_part(
 
 
 def _has_reference(text: str) -> bool:
-    return any(_character(found[0]) != found[0] for found in _REFERENCE.finditer(text))
+    return any(_character(match[0]) != match[0] for match in _REFERENCE.finditer(text))
 
 
 def _character(reference: str) -> str:
@@ -153,7 +153,7 @@ class _TagReader:
         text = self._text[start:end]
         kept = [(placeholder.start, placeholder.end) for placeholder in _PLACEHOLDERS.find(text)]
         if self._is_message:
-            kept = sorted(kept + [found.span() for found in _QUOTED.finditer(text)])
+            kept = sorted(kept + [match.span() for match in _QUOTED.finditer(text)])
         position = 0
         for first, last in kept:
             if first >= position:

@@ -146,7 +146,7 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
         if last - first <= PART_CHARACTERS:
             yield first, last
         else:
-            yield from (found.span() for found in _WORD_END.finditer(text, first, last))
+            yield from (match.span() for match in _WORD_END.finditer(text, first, last))
         first = following
 
 
@@ -162,7 +162,7 @@ def _sentence_ends(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _end_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    return (found.span() for found in _SENTENCE_END.finditer(text, start, end))
+    return (match.span() for match in _SENTENCE_END.finditer(text, start, end))
 
 
 def _cut(text: str, start: int, end: int) -> tuple[int, int]:

@@ -99,8 +99,8 @@ def _yaml_lines(node: yaml.Node | None, path: KeyPath = ()) -> Iterator[tuple[Ke
 def _toml_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
     table: KeyPath = ()
     for number, line in enumerate(text.splitlines(), 1):
-        if found := _TABLE.match(line):
-            table = tuple(found[1].split("."))
+        if match := _TABLE.match(line):
+            table = tuple(match[1].split("."))
             yield table, number
-        elif found := _KEY.match(line):
-            yield (*table, *found[1].split(".")), number
+        elif match := _KEY.match(line):
+            yield (*table, *match[1].split(".")), number

@@ -42,8 +42,8 @@ def _accepted(headers: Headers) -> str:
 def _weights(accepted: str) -> Iterator[tuple[str, float]]:
     """Yields the codings of a header field with their weights, without invalid members."""
     for member in accepted.split(","):
-        if found := _MEMBER.fullmatch(member):
-            yield ("gzip" if found[1] == "x-gzip" else found[1]), min(1.0, float(found[2] or 1))
+        if match := _MEMBER.fullmatch(member):
+            yield ("gzip" if match[1] == "x-gzip" else match[1]), min(1.0, float(match[2] or 1))
 
 
 class Compressed:

@@ -116,7 +116,7 @@ def renumbered_errors(indices: Sequence[int]) -> Iterator[None]:
     try:
         yield
     except InvalidRequestError as error:
-        found = _TEXT_FIELD.fullmatch(error.field)
-        if found is None:
+        match = _TEXT_FIELD.fullmatch(error.field)
+        if match is None:
             raise
-        raise InvalidRequestError(f"{found[1]}[{indices[int(found[2])]}]", error.problem) from error
+        raise InvalidRequestError(f"{match[1]}[{indices[int(match[2])]}]", error.problem) from error

@@ -177,7 +177,7 @@ def _usage(results: Sequence[Translation] | Sequence[TranslationScore], timings:
     return RequestUsage(len(results), source_tokens, target_tokens, timings)
 
 
-class Found(NamedTuple):
+class SentenceResult(NamedTuple):
     """The result of the search for one sentence.
 
     Attributes:
@@ -206,30 +206,30 @@ class ResponseBuilder:
         self._suffix_tokens = len(model.source_suffix)
         self._least_log_probability = model.least_log_probability
 
-    def translation(self, found: Found, plan: SearchPlan) -> Translation:
+    def translation(self, result: SentenceResult, plan: SearchPlan) -> Translation:
         """Returns the translation of one sentence with what the plan asks for."""
-        spec, least = found.spec, self._least_log_probability
-        first, *others = found.hypotheses
-        best = self._facts(found, first, plan, found.decoded)
+        spec, least = result.spec, self._least_log_probability
+        first, *others = result.hypotheses
+        best = self._facts(result, first, plan, result.decoded)
         return Translation(
             **best,
             source_tokens=len(spec.source_ids),
-            alternatives=tuple(Alternative(**self._facts(found, other, plan)) for other in others) if others else (),
+            alternatives=tuple(Alternative(**self._facts(result, other, plan)) for other in others) if others else (),
             seed=spec.options.seed if spec.options.sampled else None,
-            cached=found.cached,
-            repairs=found.repairs or None,
+            cached=result.cached,
+            repairs=result.repairs or None,
             low_confidence=None if least is None else _is_unlikely(first.score, len(first.target_ids) + 1, least),
         )
 
-    def score(self, found: Found) -> TranslationScore:
+    def score(self, result: SentenceResult) -> TranslationScore:
         """Returns the score of one forced translation."""
-        best = found.hypotheses[0]
+        best = result.hypotheses[0]
         return TranslationScore(
             score=best.score,
             tokens=self._tokens(best),
-            source_tokens=len(found.spec.source_ids),
+            source_tokens=len(result.spec.source_ids),
             target_tokens=len(best.target_ids),
-            cached=found.cached,
+            cached=result.cached,
         )
 
     def attention(self, sentence: str, spec: SequenceSpec, attention: NDArray[np.float32]) -> PairAttention:
@@ -249,10 +249,10 @@ class ResponseBuilder:
         return text, self._alignment(sentence, text, hypothesis, "tokens") or Alignment((), (), (), ())
 
     def _facts(
-        self, found: Found, hypothesis: Hypothesis, plan: SearchPlan, decoded: frozenset[int] = frozenset()
+        self, result: SentenceResult, hypothesis: Hypothesis, plan: SearchPlan, decoded: frozenset[int] = frozenset()
     ) -> dict[str, Any]:
         """Returns keyword arguments of an `Alternative`."""
-        sentence, text = found.sentence, self._tokenizer.decode(hypothesis.target_ids)
+        sentence, text = result.sentence, self._tokenizer.decode(hypothesis.target_ids)
         alignment = self._alignment(sentence.text, text, hypothesis, plan.alignments or "tokens")
         terms: tuple[AppliedTerm, ...] | None = None
         if sentence.terms is not None and alignment is not None:

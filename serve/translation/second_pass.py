@@ -19,7 +19,7 @@ from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceSpec
 from dragoman.serve.search.hypothesis import Hypothesis
 from dragoman.serve.translation.large_work import Steps
 from dragoman.serve.translation.request import ModelRequest, TextRequest
-from dragoman.serve.translation.response import Found, ResponseBuilder
+from dragoman.serve.translation.response import ResponseBuilder, SentenceResult
 from dragoman.serve.translation.submission import Submission
 
 MAX_ROUNDS = 6
@@ -71,12 +71,12 @@ class SecondPass:
         self._responses = responses
         self._spec = spec
 
-    async def complete(self, request: ModelRequest, found: Sequence[Found]) -> list[Found]:
+    async def complete(self, request: ModelRequest, results: Sequence[SentenceResult]) -> list[SentenceResult]:
         """Returns the results with translations that lack fewer placeholders and terms.
 
         Without room in the queue, and of several hypotheses, the results stay.
         """
-        completed = list(found)
+        completed = list(results)
         if request.plan.options.hypotheses > 1:
             return completed
         steps = Steps(request)
@@ -102,10 +102,10 @@ class SecondPass:
         await self._translate_bare(request, completed, steps)
         return completed
 
-    async def _translate_bare(self, request: ModelRequest, found: list[Found], steps: Steps) -> None:
+    async def _translate_bare(self, request: ModelRequest, results: list[SentenceResult], steps: Steps) -> None:
         """Replaces results that still lack placeholders by those of the sentences without placeholders."""
-        bare = dict[int, Found]()
-        for index, result in enumerate(found):
+        bare = dict[int, SentenceResult]()
+        for index, result in enumerate(results):
             if (other := await steps.run(self._bare, request, result)) is not None:
                 bare[index] = other
         with suppress(QueueFullError):
@@ -113,23 +113,23 @@ class SecondPass:
             for (index, unsearched), sequence in zip(bare.items(), sequences, strict=True):
                 other = unsearched._replace(hypotheses=tuple(sequence.hypotheses))
                 if not await steps.run(self._repairs, request, other):
-                    found[index] = other
+                    results[index] = other
 
-    def _repairs(self, request: ModelRequest, found: Found) -> Sequence[Repair]:
+    def _repairs(self, request: ModelRequest, result: SentenceResult) -> Sequence[Repair]:
         """Returns the placeholders that are placed by alignment, or that keep a sentence from being translated."""
-        markup = found.sentence.markup
-        return () if markup is None else markup.render(self._responses.translation(found, request.plan))[1]
+        markup = result.sentence.markup
+        return () if markup is None else markup.render(self._responses.translation(result, request.plan))[1]
 
-    def _bare(self, request: ModelRequest, found: Found) -> Found | None:
+    def _bare(self, request: ModelRequest, result: SentenceResult) -> SentenceResult | None:
         """Returns the search for a sentence without its placeholders; None: it has none, or they are there."""
-        markup = found.sentence.markup
+        markup = result.sentence.markup
         bare = None if markup is None else markup.without_placeholders
-        if markup is None or bare is None or not self._repairs(request, found):
+        if markup is None or bare is None or not self._repairs(request, result):
             return None
-        sentence = found.sentence._replace(text=bare.sentence.text, markup=bare).with_terms()
+        sentence = result.sentence._replace(text=bare.sentence.text, markup=bare).with_terms()
         kept = (markup.sentence.text[start:end] for start, end in markup.sentence.kept)
         repairs = tuple(Repair(text, RepairWay.PLACED) for text in kept)
-        return Found(sentence, self._spec(request, sentence), (), found.cached, repairs)
+        return SentenceResult(sentence, self._spec(request, sentence), (), result.cached, repairs)
 
     async def _decode(self, request: ModelRequest, specs: Sequence[SequenceSpec]) -> Sequence[DecodingSequence]:
         with Submission(
@@ -152,18 +152,18 @@ class SecondPass:
             count += len(sentence.terms.lacking(*self._responses.draft(sentence.text, hypothesis)))
         return count
 
-    def _retries(self, request: ModelRequest, found: Found, index: int, state: _Open) -> list[_Retry]:
+    def _retries(self, request: ModelRequest, result: SentenceResult, index: int, state: _Open) -> list[_Retry]:
         """Returns the sequences that may bring the first lacking part of a sentence."""
         if not state.lacking:
             return []
-        while options := list(self._options(found, state)):
+        while options := list(self._options(result, state)):
             part, prefixes = min(options, key=lambda option: len(option[1][0].text))
             retries = list[_Retry]()
             for prefix in prefixes:
                 # A prefix may exceed the longest translation.
                 with suppress(InvalidRequestError):
                     if self._can_write(prefix.end):
-                        spec = self._spec(request, found.sentence._replace(target_prefix=prefix.text))
+                        spec = self._spec(request, result.sentence._replace(target_prefix=prefix.text))
                         search = spec.options._replace(new_word=prefix.complete)
                         retries.append(_Retry(index, part, prefix.end, spec._replace(options=search)))
             if retries:
@@ -171,10 +171,10 @@ class SecondPass:
             state.failed.add(part)
         return []
 
-    def _options(self, found: Found, state: _Open) -> Iterator[tuple[int, Sequence[Prefix]]]:
+    def _options(self, result: SentenceResult, state: _Open) -> Iterator[tuple[int, Sequence[Prefix]]]:
         """Yields the first lacking term and the first lost placeholder, unless they failed, with prefixes."""
-        sentence = found.sentence
-        text, alignment = self._responses.draft(sentence.text, found.hypotheses[0])
+        sentence = result.sentence
+        text, alignment = self._responses.draft(sentence.text, result.hypotheses[0])
         prefix = None if sentence.markup is None else sentence.markup.prefix(text, alignment)
         if prefix is not None and _PLACEHOLDERS not in state.failed:
             yield _PLACEHOLDERS, [prefix]
@@ -186,20 +186,22 @@ class SecondPass:
         """Returns whether the model has tokens for a text."""
         return text in self._tokenizer.decode(self._tokenizer.encode_target(text))
 
-    def _better(self, found: Found, tried: Sequence[tuple[_Retry, DecodingSequence]], state: _Open) -> Found:
+    def _better(
+        self, result: SentenceResult, tried: Sequence[tuple[_Retry, DecodingSequence]], state: _Open
+    ) -> SentenceResult:
         """Returns the best result of a sentence: that which lacks least, and of these the most probable one."""
         scored = [
-            (self._lacks(found.sentence, sequence.best), -sequence.best.normalized_score, number)
+            (self._lacks(result.sentence, sequence.best), -sequence.best.normalized_score, number)
             for number, (_, sequence) in enumerate(tried)
         ]
         lacking, _, number = min(scored)
         retry, sequence = tried[number]
         if lacking >= state.lacking:
             state.failed.add(retry.part)
-            return found
+            return result
         state.lacking = lacking
         hypotheses = tuple(sequence.hypotheses)
         if retry.part == _PLACEHOLDERS:
-            repairs = (*found.repairs, Repair(retry.text, RepairWay.DECODED))
-            return found._replace(hypotheses=hypotheses, repairs=repairs)
-        return found._replace(hypotheses=hypotheses, decoded=found.decoded | {retry.part})
+            repairs = (*result.repairs, Repair(retry.text, RepairWay.DECODED))
+            return result._replace(hypotheses=hypotheses, repairs=repairs)
+        return result._replace(hypotheses=hypotheses, decoded=result.decoded | {retry.part})

@@ -28,9 +28,9 @@ from dragoman.serve.translation.large_work import SMALL_TEXT_BYTES, Pace, Steps,
 from dragoman.serve.translation.markup import SMALL_MARKUP_BYTES
 from dragoman.serve.translation.request import ModelRequest, TextRequest
 from dragoman.serve.translation.response import (
-    Found,
     ResponseBuilder,
     ScoreResponse,
+    SentenceResult,
     TranslationDelta,
     TranslationResponse,
 )
@@ -152,11 +152,11 @@ class Translator:
             segmented = await self._split(request, reservation)
             tokenized = await self._tokenize(segmented.request)
             sequences = await self._search(tokenized, reservation)
-            found = self._found(tokenized, sequences)
+            results = self._results(tokenized, sequences)
             if request.protects:
-                found = await self._second_pass.complete(tokenized.request, found)
-                segmented = segmented.with_markup(result.sentence.markup for result in found)
-            response = await self._joined(segmented, await self._translated(tokenized, sequences, found))
+                results = await self._second_pass.complete(tokenized.request, results)
+                segmented = segmented.with_markup(result.sentence.markup for result in results)
+            response = await self._joined(segmented, await self._translated(tokenized, sequences, results))
             if self._cache is not None and not sequences:
                 self._cache.put_translations(request, response.translations)
             return response
@@ -219,8 +219,8 @@ class Translator:
                     if submission.done:
                         break
                     await submission.change()
-            found = self._found(tokenized, submission.sequences)
-            yield await self._joined(segmented, await self._translated(tokenized, submission.sequences, found))
+            results = self._results(tokenized, submission.sequences)
+            yield await self._joined(segmented, await self._translated(tokenized, submission.sequences, results))
 
     async def score(self, request: ModelRequest) -> ScoreResponse:
         """Scores the translation of every text, each as one sentence; otherwise as `translate`.
@@ -231,7 +231,7 @@ class Translator:
         with await self.reserve(request) as reservation:
             tokenized = await self._tokenize(request)
             sequences = await self._search(tokenized, reservation)
-            scores = await _built(request, self._responses.score, self._found(tokenized, sequences))
+            scores = await _built(request, self._responses.score, self._results(tokenized, sequences))
             return self._observed(ScoreResponse(scores, _timings(tokenized, sequences)))
 
     async def attend(self, request: ModelRequest, layer: int | None, head: int | None) -> AttentionResponse:
@@ -378,8 +378,8 @@ class Translator:
     ) -> TranslationDelta:
         best, sentence = hypotheses[0], tokenized.request.texts[index]
         if sentence.markup is not None and not sentence.markup.grows:
-            found = Found(sentence, tokenized.specs[index], hypotheses[:1], None)
-            text, _ = sentence.markup.render(self._responses.translation(found, tokenized.request.plan))
+            result = SentenceResult(sentence, tokenized.specs[index], hypotheses[:1], None)
+            text, _ = sentence.markup.render(self._responses.translation(result, tokenized.request.plan))
         else:
             text = text_stream.end(self._model.tokenizer.decode(best.target_ids))
             text = text if sentence.markup is None else sentence.markup.escaper.escape(text)
@@ -391,12 +391,12 @@ class Translator:
         )
 
     async def _translated(
-        self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...], found: Sequence[Found]
+        self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...], results: Sequence[SentenceResult]
     ) -> TranslationResponse:
         """Returns the response for the sentences and counts it."""
         started_seconds = time.monotonic()
         build = partial(self._responses.translation, plan=tokenized.request.plan)
-        translations = await _built(tokenized.request, build, found)
+        translations = await _built(tokenized.request, build, results)
         if trace := current_trace():
             trace.add_phase("detokenize", started_seconds, time.monotonic(), {"texts": len(translations)})
         return self._observed(TranslationResponse(translations, _timings(tokenized, sequences)))
@@ -416,15 +416,15 @@ class Translator:
             tuple(translation.compared(least) for translation in joined.translations), joined.timings
         )
 
-    def _found(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> list[Found]:
+    def _results(self, tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...]) -> list[SentenceResult]:
         """Returns the result of each sentence, and stores new ones in the cache."""
-        found = dict(tokenized.cached)
+        hypotheses = dict(tokenized.cached)
         for index, sequence in zip(tokenized.searched, sequences, strict=True):
-            found[index] = tuple(sequence.hypotheses)
+            hypotheses[index] = tuple(sequence.hypotheses)
             if self._cache is not None and tokenized.request.plan.repeatable:
-                self._cache.put(tokenized.specs[index], found[index])
+                self._cache.put(tokenized.specs[index], hypotheses[index])
         return [
-            Found(text, spec, found[index], None if self._cache is None else index in tokenized.cached)
+            SentenceResult(text, spec, hypotheses[index], None if self._cache is None else index in tokenized.cached)
             for index, (text, spec) in enumerate(zip(tokenized.request.texts, tokenized.specs, strict=True))
         ]
 
@@ -446,7 +446,9 @@ def _timings(tokenized: TokenizedRequest, sequences: tuple[DecodingSequence, ...
     )
 
 
-async def _built(request: ModelRequest, build: Callable[[Found], Result], found: Sequence[Found]) -> tuple[Result, ...]:
+async def _built(
+    request: ModelRequest, build: Callable[[SentenceResult], Result], results: Sequence[SentenceResult]
+) -> tuple[Result, ...]:
     """Returns what `build` makes of each sentence of a request."""
     steps = Steps(request)
-    return tuple([await steps.run(build, result) for result in found])
+    return tuple([await steps.run(build, result) for result in results])

@@ -26,7 +26,7 @@ HOSTILE_HTML = st.lists(st.sampled_from(PARTS), max_size=40).map("".join)
 
 def tokens_of(text: str) -> list[tuple[int, int]]:
     """Returns words, digits and punctuation as tokens."""
-    return [found.span() for found in re.finditer(r"[^\W\d]+|\d|[^\w\s]", text)]
+    return [match.span() for match in re.finditer(r"[^\W\d]+|\d|[^\w\s]", text)]
 
 
 def split(texts: Sequence[str]) -> list[list[tuple[int, int]]]:

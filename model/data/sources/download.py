@@ -84,9 +84,9 @@ def provide_archive(folder: Path, registry: Registry, name: str, package: Packag
 def _archives(folder: Path, registry: Registry, name: str) -> Iterator[tuple[str, Path]]:
     """Yields version and path of the archives of a package in a folder."""
     for path in sorted(folder.iterdir()):
-        found = _FILE_NAMES[registry].fullmatch(path.name)
-        if found and _normal(found["NAME"]) == _normal(_file_name(name)):
-            yield unquote(found["VERSION"]), path
+        match = _FILE_NAMES[registry].fullmatch(path.name)
+        if match and _normal(match["NAME"]) == _normal(_file_name(name)):
+            yield unquote(match["VERSION"]), path
 
 
 def _file_name(name: str) -> str:

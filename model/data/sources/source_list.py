@@ -66,9 +66,9 @@ class Source(Files):
     def find(self, archive: str, path: str) -> list[tuple[str, str, str]]:
         """Returns language, document and reader of the texts of a file: none, or of one language or more."""
         return [
-            (language, "/".join(found.groups("")), reader or path.rpartition(".")[2])
+            (language, "/".join(match.groups("")), reader or path.rpartition(".")[2])
             for language, (expression, reader) in self.expressions.items()
-            if (found := expression.search(f"{archive}/{path}"))
+            if (match := expression.search(f"{archive}/{path}"))
         ]
 
 

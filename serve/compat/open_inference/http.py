@@ -162,8 +162,8 @@ class OpenInferenceHttp:
 
     def find_method(self, path: str) -> Method | None:
         """Returns the label of a path in the metrics; None: it is not a translation."""
-        found = _METHOD.fullmatch(path)
-        return None if found is None else _METHODS[found[1]]
+        match = _METHOD.fullmatch(path)
+        return None if match is None else _METHODS[match[1]]
 
     def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - no path is
         """Returns false."""

@@ -103,9 +103,9 @@ class Block:
 def read_lines(text: str, parts: Iterable[tuple[int, int]]) -> Iterator[Block]:
     """Yields the blocks of parts of a plain text: lines, and what is between tabs. Their white space stays."""
     for part in parts:
-        for found in _LINE_PART.finditer(text, *part):
-            if found[0].strip():
-                yield Block(found[0], (), ((0, *found.span()),), ())
+        for match in _LINE_PART.finditer(text, *part):
+            if match[0].strip():
+                yield Block(match[0], (), ((0, *match.span()),), ())
 
 
 class BlockReader:

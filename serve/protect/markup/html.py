@@ -68,10 +68,10 @@ class _Scanner:
         raw, self._raw = self._raw, ""
         if raw and (end := _raw_text_end(text, start, raw)) > start:
             return Token(Kind.TEXT if raw in ESCAPABLE_TEXT else Kind.OTHER, start, end)
-        if found := _TEXT.match(text, start):
-            return Token(Kind.TEXT, start, found.end())
-        if found := _TAG.match(text, start):
-            return self._tag(found)
+        if match := _TEXT.match(text, start):
+            return Token(Kind.TEXT, start, match.end())
+        if match := _TAG.match(text, start):
+            return self._tag(match)
         return Token(Kind.OTHER, start, self._other_end(start))
 
     def _tag(self, tag: re.Match[str]) -> Token:
@@ -95,8 +95,8 @@ class _Scanner:
         if text.startswith("<!--", start):
             if empty := _EMPTY_COMMENT.match(text, start):
                 return empty.end()
-            found = _COMMENT_END.search(text, start + 4)
-            return found.end() if found else len(text)
+            match = _COMMENT_END.search(text, start + 4)
+            return match.end() if match else len(text)
         if self._is_foreign and text.startswith("<![CDATA[", start):
             return _end_of("]]>", text, start)
         # Browsers drop a tag that is incomplete at the end of the document.
@@ -119,16 +119,16 @@ def _raw_text_end(text: str, start: int, name: str) -> int:
 def _script_end(text: str, start: int) -> int:
     """Returns where a script ends; inside `<!-- <script>`, a `</script>` does not end it."""
     part, position = _SCRIPT_PART, start
-    while found := part.search(text, position):
-        position = found.end()
-        if found[0] == "<!--":
+    while match := part.search(text, position):
+        position = match.end()
+        if match[0] == "<!--":
             part, position = _ESCAPED_PART, position - 2  # `<!-->` is complete
-        elif found[0] == "-->":
+        elif match[0] == "-->":
             part = _SCRIPT_PART
         elif part is _DOUBLE_ESCAPED_PART:
             part = _ESCAPED_PART
-        elif found[0].startswith("</"):
-            return found.start()
+        elif match[0].startswith("</"):
+            return match.start()
         else:
             part = _DOUBLE_ESCAPED_PART
     return len(text)
@@ -139,8 +139,8 @@ def read_translate(tag: str) -> bool | None:
     if "translate" not in tag.lower():
         return None
     attributes = dict[str, str]()
-    for found in _NAMED.finditer(_TAG_START.sub("", tag, count=1)):
-        attributes.setdefault(found[1].lower(), (found[2] or "").strip("\"'"))
+    for match in _NAMED.finditer(_TAG_START.sub("", tag, count=1)):
+        attributes.setdefault(match[1].lower(), (match[2] or "").strip("\"'"))
     if "notranslate" in attributes.get("class", "").split():
         return False
     return {"yes": True, "": True, "no": False}.get(attributes.get("translate", "none").lower())

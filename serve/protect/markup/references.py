@@ -36,13 +36,13 @@ def find_references(text: str, start: int, end: int, *, xml: bool) -> Iterator[R
 
     HTML allows some without their semicolon. In XML, names of HTML stand for the same characters.
     """
-    for found in _REFERENCE.finditer(text, start, end):
-        if found[1] is None:
-            yield Reference(*found.span(), _character(found[0]))
+    for match in _REFERENCE.finditer(text, start, end):
+        if match[1] is None:
+            yield Reference(*match.span(), _character(match[0]))
         elif xml:
-            yield Reference(*found.span(), html5.get(f"{found[1]};"))
-        elif name := _html_name(found[0][1:]):
-            yield Reference(found.start(), found.start() + 1 + len(name), html5[name])
+            yield Reference(*match.span(), html5.get(f"{match[1]};"))
+        elif name := _html_name(match[0][1:]):
+            yield Reference(match.start(), match.start() + 1 + len(name), html5[name])
 
 
 def decode_references(text: str) -> str:

@@ -50,9 +50,9 @@ def _replaced(placed: Iterable[Placed]) -> Iterator[Interval]:
 def _words_outside(text: str, kept: Iterable[str]) -> Iterator[Interval]:
     """Yields the words of a text outside of copies of kept texts."""
     copies = "|".join(map(re.escape, sorted(kept, key=len, reverse=True)))
-    for found in re.finditer(rf"{copies}|(\w+)", text):
-        if found[1]:
-            yield found.span()
+    for match in re.finditer(rf"{copies}|(\w+)", text):
+        if match[1]:
+            yield match.span()
 
 
 def _render(placed: Sequence[Placed], interval: Interval, text: str, escaper: Escaper) -> str:

@@ -44,17 +44,17 @@ def xml_tokens(text: str) -> Iterator[Token]:
     """Yields the tokens of a text that `check_xml` accepts."""
     position = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise MarkupError(position, "not well-formed XML")
-        start, position = found.span()
-        kind = str(found.lastgroup)
+        start, position = match.span()
+        kind = str(match.lastgroup)
         if kind in ("TEXT", "OTHER", "END"):
-            yield Token(Kind[kind], start, position, found["END"] or "")
-        elif found["EMPTY"]:
-            yield Token(Kind.EMPTY, start, position, found["START"])
+            yield Token(Kind[kind], start, position, match["END"] or "")
+        elif match["EMPTY"]:
+            yield Token(Kind.EMPTY, start, position, match["START"])
         else:
-            yield Token(Kind.START, start, position, found["START"], read_translate(found[0]))
+            yield Token(Kind.START, start, position, match["START"], read_translate(match[0]))
 
 
 def check_xml(text: str) -> None:

@@ -53,8 +53,8 @@ def is_message(text: str) -> bool:
 
 def find_quotes(text: str) -> Iterator[tuple[bool, int, int]]:
     """Yields the quotations of a message and its pairs of apostrophes: whether it is the former, and its characters."""
-    for found in _APOSTROPHES.finditer(text):
-        yield found["quoted"] is not None, *found.span()
+    for match in _APOSTROPHES.finditer(text):
+        yield match["quoted"] is not None, *match.span()
 
 
 class _MalformedError(Exception):
@@ -99,9 +99,9 @@ def _read_message(text: str, position: int, level: int, spans: list[Span]) -> in
 
 def _specials(text: str, position: int) -> Iterator[int]:
     """Yields the offsets of braces that are not quoted."""
-    for found in _SPECIAL.finditer(text, position):
-        if not found[0].startswith("'"):
-            yield found.start()
+    for match in _SPECIAL.finditer(text, position):
+        if not match[0].startswith("'"):
+            yield match.start()
 
 
 def _read_branches(text: str, position: int, level: int, spans: list[Span]) -> int:
@@ -115,8 +115,8 @@ def _read_branches(text: str, position: int, level: int, spans: list[Span]) -> i
 
 
 def _end_of(expression: re.Pattern[str], text: str, position: int) -> int:
-    found = expression.match(text, position)
-    return position if found is None else found.end()
+    match = expression.match(text, position)
+    return position if match is None else match.end()
 
 
 def _end_of_argument(text: str, position: int) -> int:

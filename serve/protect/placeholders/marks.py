@@ -124,8 +124,8 @@ class Marker(Marking):
                 yield MarkKind.POINT if is_number else MarkKind.KEPT, placeholder.start, placeholder.end
         if self._formatting:
             for kind, expression in ((MarkKind.POINT, _UNREAD), (MarkKind.SPACE, _NO_BREAK_SPACE)):
-                for found in expression.finditer(text):
-                    yield kind, *found.span()
+                for match in expression.finditer(text):
+                    yield kind, *match.span()
 
 
 def _touch(block: Block, first: Mark, last: Mark) -> bool:

@@ -79,8 +79,8 @@ class Finder:
     def find(self, text: str) -> Iterator[Placeholder]:
         """Yields the placeholders of a text, which do not overlap, in their order."""
         kinds = dict[str, PlaceholderKind](zip(KINDS, KINDS, strict=True))
-        for found in self._expression.finditer(text):
-            yield Placeholder(*found.span(), kinds[str(found.lastgroup)])
+        for match in self._expression.finditer(text):
+            yield Placeholder(*match.span(), kinds[str(match.lastgroup)])
 
     def runs(self, text: str) -> Iterator[list[Placeholder]]:
         """Yields the placeholders of a text; those with nothing between them, which are no tags, together."""

@@ -234,7 +234,7 @@ class SentenceTerms:
     def _copies(self, translation: str) -> Iterator[Interval]:
         """Yields where a translation has the kept texts."""
         for text in self.kept:
-            yield from (found.span() for found in re.finditer(re.escape(text), translation))
+            yield from (match.span() for match in re.finditer(re.escape(text), translation))
 
 
 @lru_cache(4096)

@@ -129,13 +129,13 @@ def test_slightly_wrong_logits_fail_their_check(
     assert failures(str(noisy_bundle), *arguments, "--checks", "logits,invariance") == ["logits"]
     reference = "PyTorch" if Bundle.open(noisy_bundle).manifest.precision == "fp32" else "PyTorch in 8 bits"
     number = r"-?\d+\.\d{6}"
-    found = re.search(
+    match = re.search(
         rf"first difference: step \d+: the logit of token \d+ is {number} in {reference}, {number} in ONNX Runtime; "
         r"the best logit leads by \d\.\d\de[+-]\d\d: (.*)\n",
         capsys.readouterr().out,
     )
-    assert found is not None
-    assert found[1] in toy_test_sentences()[:60]
+    assert match is not None
+    assert match[1] in toy_test_sentences()[:60]
 
 
 def test_the_logits_tolerance_is_an_option(noisy_bundle: Path, arguments: list[str]) -> None:
@@ -148,12 +148,12 @@ def test_a_graph_that_depends_on_the_batch_fails_the_invariance_check(
     """It passes when the same batch is compared with PyTorch: a scale per batch causes this fault."""
     wrong = round_scores_by_batch(toy_bundle, tmp_path / "wrong")
     assert failures(str(wrong), *arguments, "--checks", "logits,invariance") == CHECKS[-2:]
-    found = re.search(
+    match = re.search(
         r"first difference: step \d+: alone: score (\S+), in a batch of 2: score (\S+); the best",
         capsys.readouterr().out,
     )
-    assert found is not None
-    assert float(found[1]) == pytest.approx(float(found[2]), abs=1e-3)
+    assert match is not None
+    assert float(match[1]) == pytest.approx(float(match[2]), abs=1e-3)
 
 
 def test_a_wrong_eos_token_fails_the_tokens_check(

@@ -25,9 +25,9 @@ def printed_by(python: str) -> str:
 
 
 def data_of(code: str) -> str:
-    found = re.search(r"(?:--data|-d) ('.*?')(?: |$)", code, re.DOTALL)
-    assert found is not None
-    return shlex.split(found[1])[0]
+    match = re.search(r"(?:--data|-d) ('.*?')(?: |$)", code, re.DOTALL)
+    assert match is not None
+    return shlex.split(match[1])[0]
 
 
 def posted(code: str) -> Any:

@@ -17,10 +17,10 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0
 
 def read_message_list(content: bytes) -> Messages:
     """Returns the texts of the first list of strings that a script assigns; the key is the number of the text."""
-    found = _LIST.search(content.decode())
-    if found is None:
+    match = _LIST.search(content.decode())
+    if match is None:
         raise SourceError("expected a script that assigns a list of strings")
-    items = (item[0] for item in _ITEM.finditer(found["ITEMS"]))
+    items = (item[0] for item in _ITEM.finditer(match["ITEMS"]))
     return {str(number): _value(item) for number, item in enumerate(items) if item[0] in "\"'`"}
 
 
@@ -35,8 +35,8 @@ def read_diagnostics(content: bytes) -> Messages:
 
 
 def _calls(expression: re.Pattern[str], content: bytes) -> Iterator[tuple[str, str]]:
-    for found in expression.finditer(content.decode()):
-        yield found["KEY"], _value(found["TEXT"])
+    for match in expression.finditer(content.decode()):
+        yield match["KEY"], _value(match["TEXT"])
 
 
 def _value(literal: str) -> str:
