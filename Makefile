@@ -193,6 +193,7 @@ protos: setup
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I. \
 	  -I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
 	  --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. protos/translation.proto protos/inference.proto
+	sed -i 's/^from protos /from dragoman.protos /' protos/*_pb2_grpc.py*
 	sed -i "s/^from protos /from dragoman.protos /; s/'protos\.\(\w*\)'/'dragoman.protos.\1'/" protos/*_pb2*.py*
 
 LOCK = $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-annotate --strip-extras --allow-unsafe \

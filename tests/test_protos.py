@@ -31,6 +31,8 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (out / "protos").iterdir():
         text = path.read_text().replace("\nfrom protos ", "\nfrom dragoman.protos ")
         path.write_text(text.replace(" 'protos.", " 'dragoman.protos."))
+    for path in (out / "protos").glob("*_pb2_grpc.py*"):
+        path.write_text(path.read_text().replace("\nfrom protos ", "\nfrom dragoman.protos "))
     return out / "protos"
 
 
