@@ -27,6 +27,7 @@ from socket import AF_INET, create_server
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import shape
 from pydantic import BaseModel
 
 from dragoman import command_line
@@ -82,7 +83,7 @@ def measure_size(sources: Sequence[SourceFile]) -> Figures:
     lengths = [(node.end_lineno or 0) - node.lineno + 1 for node in nodes] or [0]
     return {
         "files": len(sources),
-        "lines": sum(source.text.count("\n") for source in sources),
+        "lines": count_lines(sources),
         "functions": len(nodes),
         "median": statistics.median_low(lengths),
         "p90": sorted(lengths)[int(0.9 * len(lengths))],
@@ -328,7 +329,33 @@ def take_figures(handler: str, queue: str) -> dict[str, Figures]:
         "path of a request": {name: measure_path(part) for name, part in trace_request(handler, queue).items()},
         "prose": {name: measure_prose(part) for name, part in {**group(written, 1), "total": written}.items()},
         "pages": {"README.md": {"characters": len((ROOT / "README.md").read_text("utf-8"))}},
+        "C++": {"without CUDA and tests": {"lines": count_cpp_lines()}},
     }
+
+
+def count_cpp_lines() -> int:
+    """Returns the lines of tracked C++ files outside of tests, without those of CUDA."""
+    listed = subprocess.check_output(["git", "ls-files", "*.cpp", "*.hpp"], cwd=ROOT, text=True)  # noqa: S607 - as above
+    paths = (path for path in listed.splitlines() if not path.startswith("tests/") and "cuda" not in path)
+    return sum((ROOT / path).read_text("utf-8").count("\n") for path in paths if (ROOT / path).exists())
+
+
+def find_excesses(handler: str, queue: str) -> list[str]:
+    """Returns what exceeds a limit of `shape.py`."""
+    sources = [source for source in read_sources() if "_pb2" not in source.path]
+    tests = [source for source in sources if source.path.startswith("tests/")]
+    code = [source for source in sources if not source.path.startswith(("tests/", ".ci/"))]
+    measured = {
+        "readme characters": len((ROOT / "README.md").read_text("utf-8")),
+        "files to queue": measure_path(trace_request(handler, queue)["handler to queue"])["files"],
+        "lines": {"Python": count_lines(code), "tests": count_lines(tests), "C++": count_cpp_lines()},
+    }
+    return list(shape.excesses(code, measured))
+
+
+def count_lines(sources: Sequence[Source]) -> int:
+    """Returns the lines of all sources."""
+    return sum(source.text.count("\n") for source in sources)
 
 
 def main() -> None:
@@ -337,7 +364,12 @@ def main() -> None:
     parser.add_argument("--handler", default=HANDLER, help=f"handler of the route; default: {HANDLER}")
     parser.add_argument("--queue", default=QUEUE, help=f"function that queues a sequence; default: {QUEUE}")
     parser.add_argument("--verbose", action="store_true", help="list the functions of every path")
+    parser.add_argument("--check", action="store_true", help="print only what exceeds a limit of shape.py")
     options = parser.parse_args()
+    if options.check:
+        with contextlib.redirect_stderr(io.StringIO()):
+            excesses = find_excesses(options.handler, options.queue)
+        raise SystemExit("\n".join(excesses))
     figures = take_figures(options.handler, options.queue)
     for title, rows in figures.items():
         print_table(title, rows)
