@@ -10,7 +10,7 @@ BENCH_DATA ?= multi30k:en-de
 BENCH_OPTIONS = --set data=$(BENCH_DATA) --document docs/measurements/benchmarks.md $(if $(ROUNDS),--rounds $(ROUNDS))
 # Packages are compiled on their first use; without the compiled files, every process would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: included figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check types lint contracts scripts bench capacity soak protos locks tables
+.PHONY: included figures setup conformance nginx chromium postgresql clients demo attention quality test reliability endurance floods fmt check types lint contracts shape scripts bench capacity soak protos locks tables
 
 setup: .venv/installed serve/native/libdragoman.so
 
@@ -141,7 +141,7 @@ floods: setup
 	$(BIN)/pytest tests/reliability/test_floods.py --thorough --flood-seconds=$(FLOOD_SECONDS) --timeout=0 --promises=-
 
 # `make -j2 check` checks types beside the rest.
-check: types lint contracts scripts
+check: types lint contracts shape scripts
 
 types: setup
 	$(BIN)/mypy
@@ -153,6 +153,9 @@ lint: setup
 
 contracts: setup
 	$(BIN)/lint-imports --no-logo
+
+shape: setup
+	$(BIN)/python .ci/figures.py --check
 
 scripts: .node/node_modules/.bin/tsc
 	.node/node_modules/.bin/tsc --project serve/page/jsconfig.json
