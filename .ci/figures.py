@@ -353,7 +353,7 @@ def find_excesses(handler: str, queue: str) -> list[str]:
     return list(shape.excesses(code, measured))
 
 
-def count_lines(sources: Sequence[Source]) -> int:
+def count_lines(sources: Sequence[SourceFile]) -> int:
     """Returns the lines of all sources."""
     return sum(source.text.count("\n") for source in sources)
 
