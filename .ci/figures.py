@@ -369,7 +369,7 @@ def main() -> None:
     if options.check:
         with contextlib.redirect_stderr(io.StringIO()):
             excesses = find_excesses(options.handler, options.queue)
-        raise SystemExit("\n".join(excesses))
+        raise SystemExit("\n".join(excesses) or 0)
     figures = take_figures(options.handler, options.queue)
     for title, rows in figures.items():
         print_table(title, rows)
