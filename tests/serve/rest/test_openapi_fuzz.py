@@ -44,7 +44,7 @@ CHECKS = [
 
 
 @pytest.mark.promise("R31")
-@pytest.mark.parametrize(("mode", "asked_at_least"), [(GenerationMode.POSITIVE, 15), (GenerationMode.NEGATIVE, 6)])
+@pytest.mark.parametrize(("mode", "requested_at_least"), [(GenerationMode.POSITIVE, 15), (GenerationMode.NEGATIVE, 6)])
 def test_every_response_conforms_to_the_documentation(
     finite_live: LiveService, mode: GenerationMode, requested_at_least: int, measured: Measured, *, thorough: bool
 ) -> None:
