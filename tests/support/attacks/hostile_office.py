@@ -325,7 +325,7 @@ def measure(name: str, content: bytes, limit_seconds: int = 0) -> Cost:
     if child == 0:
         try:
             os.close(reading)
-            # A collection here would finalize what earlier tests left, such as objects of gRPC, which a fork must not touch.
+            # A collection would finalize what earlier tests left, such as objects of gRPC, which a fork must not touch.
             gc.freeze()
             if limit_seconds:
                 resource.setrlimit(resource.RLIMIT_CPU, (limit_seconds, limit_seconds))
