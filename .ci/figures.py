@@ -66,9 +66,14 @@ class SourceFile(NamedTuple):
 
 def read_sources() -> list[SourceFile]:
     """Returns every tracked Python file that exists."""
-    listed = subprocess.check_output(["git", "ls-files", "*.py"], cwd=ROOT, text=True)  # noqa: S607 - the user's git
-    texts = {path: (ROOT / path).read_text("utf-8") for path in listed.splitlines() if (ROOT / path).exists()}
+    texts = read_tracked("*.py")
     return [SourceFile(path, str(Path(path).parent), text, ast.parse(text)) for path, text in texts.items()]
+
+
+def read_tracked(*patterns: str) -> dict[str, str]:
+    """Returns the texts of the tracked files that exist, by path."""
+    listed = subprocess.check_output(["git", "ls-files", *patterns], cwd=ROOT, text=True)  # noqa: S607 - the user's git
+    return {path: (ROOT / path).read_text("utf-8") for path in listed.splitlines() if (ROOT / path).exists()}
 
 
 def group(sources: Sequence[SourceFile], levels: int) -> dict[str, list[SourceFile]]:
@@ -335,9 +340,8 @@ def take_figures(handler: str, queue: str) -> dict[str, Figures]:
 
 def count_cpp_lines() -> int:
     """Returns the lines of tracked C++ files outside of tests, without those of CUDA."""
-    listed = subprocess.check_output(["git", "ls-files", "*.cpp", "*.hpp"], cwd=ROOT, text=True)  # noqa: S607 - as above
-    paths = (path for path in listed.splitlines() if not path.startswith("tests/") and "cuda" not in path)
-    return sum((ROOT / path).read_text("utf-8").count("\n") for path in paths if (ROOT / path).exists())
+    texts = read_tracked("*.cpp", "*.hpp")
+    return sum(text.count("\n") for path, text in texts.items() if not path.startswith("tests/") and "cuda" not in path)
 
 
 def find_excesses(handler: str, queue: str) -> list[str]:

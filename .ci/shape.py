@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 MAX_PARAMETERS = 8
 MAX_FUNCTION_LINES = 60
-# Python files beside subfolders, and in a folder without any.
+# Python files of a folder with subfolders, and of a folder without.
 MAX_LOOSE_FILES = 15
 MAX_FLAT_FILES = 20
 MAX_README_CHARACTERS = 8000
