@@ -294,13 +294,7 @@ def measure_path(entries: Sequence[Entry]) -> Figures:
     named = list(dict.fromkeys(f"{entry.file}: {entry.function}" for entry in entries))
     files = {entry.file for entry in entries}
     hand_offs = sum(entry.hands_on for entry in entries)
-    return {
-        "files": len(files),
-        "functions": len(named),
-        "calls": len(entries),
-        "hand-offs": hand_offs,
-        "named": named,
-    }
+    return {"files": len(files), "functions": len(named), "calls": len(entries), "hand-offs": hand_offs, "named": named}
 
 
 def print_table(title: str, rows: Figures) -> None:

@@ -8,12 +8,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 
 from dragoman.export.origin import read_origin
 from dragoman.export.source_model import find_direction
-from dragoman.model.alignment.links import (
-    AlignmentQuality,
-    ReferenceLinks,
-    alignment_quality,
-    format_links,
-)
+from dragoman.model.alignment.links import AlignmentQuality, ReferenceLinks, alignment_quality, format_links
 from dragoman.model.attention_alignment import AlignedModel, Head
 from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus, read_lines, read_links
 from dragoman.model.errors import RunError

@@ -63,21 +63,13 @@ class ExportCommand(BaseSettings):
     description: Description = Field(
         "", description="texts that the model is for, for the page; if omitted, the bundle's"
     )
-    variant: GraphVariant = Field(
-        "cpu",
-        description="processor: cpu, or cuda for NVIDIA GPUs",
-    )
-    precision: Precision = Field(
-        "fp32",
-        description="number type; int8 is faster and less exact; fp16 for cuda",
-    )
+    variant: GraphVariant = Field("cpu", description="processor: cpu, or cuda for NVIDIA GPUs")
+    precision: Precision = Field("fp32", description="number type; int8 is faster and less exact; fp16 for cuda")
     align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
-        (),
-        description="cross-attention heads, LAYER:HEAD from 0, of the aligned decoder",
+        (), description="cross-attention heads, LAYER:HEAD from 0, of the aligned decoder"
     )
     quality: Specifications = Field(
-        (),
-        description="test data as for `dragoman evaluate`; scores the bundle and its source",
+        (), description="test data as for `dragoman evaluate`; scores the bundle and its source"
     )
     source_language: str | None = Field(
         None, description="source of the directions to export; imports: if the model's files lack it"
@@ -86,8 +78,7 @@ class ExportCommand(BaseSettings):
         None, description="target of the directions to export; imports: if the model's files lack it"
     )
     sentences: Path | None = Field(
-        None,
-        description="imports: file of at most 1,000 texts for golden sentences, one per line",
+        None, description="imports: file of at most 1,000 texts for golden sentences, one per line"
     )
     max_source_tokens: int | None = Field(
         None, gt=1, le=MAX_TOKENS, description="imports: longest source; if omitted, 256 or the model's positions"

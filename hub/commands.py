@@ -83,8 +83,7 @@ class RemoveCommand(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_REMOVE_", frozen=True, extra="forbid")
 
     names: CliPositionalArg[list[str]] = Field(
-        min_length=1,
-        description="Names of models, as `dragoman models` lists them",
+        min_length=1, description="Names of models, as `dragoman models` lists them"
     )
 
     def cli_cmd(self) -> None:

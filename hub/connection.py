@@ -170,11 +170,7 @@ def in_session(access: HubAccess, function: Callable[["httpx.AsyncClient"], Awai
             "unset HF_HUB_OFFLINE, or copy its bundle from a machine with network: `dragoman pull --to FOLDER NAME`"
         )
         raise OfflineError(f"{access.model}: not installed, and HF_HUB_OFFLINE is set: {advice}")
-    headers = {
-        "user-agent": f"dragoman/{version('dragoman')}",
-        "accept-encoding": "identity",
-        **access.headers,
-    }
+    headers = {"user-agent": f"dragoman/{version('dragoman')}", "accept-encoding": "identity", **access.headers}
     try:
         client = httpx.AsyncClient(
             headers=headers, timeout=httpx.Timeout(None, connect=CONNECT_SECONDS), follow_redirects=True

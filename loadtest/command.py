@@ -75,8 +75,7 @@ class LoadCommand(ConnectionOptions):
 
     grpc_target: str = Field("127.0.0.1:8001", description="Address of the gRPC interface.")
     rest_url: str = Field(
-        "http://127.0.0.1:8000",
-        description="Base URL of REST and /metrics; https:// enables TLS for gRPC too.",
+        "http://127.0.0.1:8000", description="Base URL of REST and /metrics; https:// enables TLS for gRPC too."
     )
     scenario: str = Field(
         "steady",

@@ -186,14 +186,10 @@ class CleaningConfig(Section):
         False, description="remove pairs with one side that repeats a part four times in a row, as looping models do"
     )
     max_length_ratio: float | None = Field(
-        9.0,
-        ge=1,
-        description="largest ratio of the two sides' lengths in characters; None: no limit",
+        9.0, ge=1, description="largest ratio of the two sides' lengths in characters; None: no limit"
     )
     max_characters: int | None = Field(
-        None,
-        gt=0,
-        description="longest side in characters; None: only the token limits of the model",
+        None, gt=0, description="longest side in characters; None: only the token limits of the model"
     )
 
 

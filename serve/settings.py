@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    CliPositionalArg,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dragoman.model.errors import reason_of
 from dragoman.serve.host.config_file import ConfigFile, ConfigFileError
@@ -29,18 +24,14 @@ class ConnectionSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tls_certificate_file: Path | None = Field(
-        None,
-        description="PEM file: server certificate and intermediates; enables TLS on both ports",
+        None, description="PEM file: server certificate and intermediates; enables TLS on both ports"
     )
     tls_key_file: Path | None = Field(None, description="PEM file: key of the certificate, not encrypted")
     tls_client_ca_file: Path | None = Field(
-        None,
-        description="PEM file: authorities of client certificates; enables mutual TLS",
+        None, description="PEM file: authorities of client certificates; enables mutual TLS"
     )
     api_keys: SecretStr | None = Field(
-        None,
-        min_length=1,
-        description="API keys of clients, separated by white space; prefer DRAGOMAN_API_KEYS",
+        None, min_length=1, description="API keys of clients, separated by white space; prefer DRAGOMAN_API_KEYS"
     )
     api_keys_file: Path | None = Field(
         None, description="File with one API key per line, its name and limits; # begins a comment"
@@ -58,14 +49,10 @@ class ConnectionSettings(BaseModel):
         20.0, gt=0, allow_inf_nan=False, description="Time for the answer to a ping before the connection closes"
     )
     grpc_max_connection_age_seconds: float = Field(
-        300.0,
-        gt=0,
-        description="Age at which a gRPC connection takes no new calls; inf: never",
+        300.0, gt=0, description="Age at which a gRPC connection takes no new calls; inf: never"
     )
     grpc_max_connection_age_grace_seconds: float = Field(
-        360.0,
-        gt=0,
-        description="Time for the open calls of a connection that reached its age",
+        360.0, gt=0, description="Time for the open calls of a connection that reached its age"
     )
 
 
@@ -82,34 +69,20 @@ class ModelSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    slots: int = Field(
-        32,
-        ge=1,
-        description="Rows per engine; each hypothesis of a beam takes one",
-    )
+    slots: int = Field(32, ge=1, description="Rows per engine; each hypothesis of a beam takes one")
     device: DeviceChoice = Field(
-        "auto",
-        description="Where the model runs; auto: as the variant of the bundle requires",
+        "auto", description="Where the model runs; auto: as the variant of the bundle requires"
     )
     device_memory_bytes: int | None = Field(
-        None,
-        ge=1,
-        description="Memory of the model per GPU (default: free memory)",
+        None, ge=1, description="Memory of the model per GPU (default: free memory)"
     )
     mode: Literal["throughput", "latency"] = Field(
-        "throughput",
-        description="throughput: one engine per CPU; latency: one engine, one thread per CPU",
+        "throughput", description="throughput: one engine per CPU; latency: one engine, one thread per CPU"
     )
     engines: int | None = Field(
-        None,
-        ge=1,
-        description="Engines, each with its own thread and slots (default: by mode)",
+        None, ge=1, description="Engines, each with its own thread and slots (default: by mode)"
     )
-    threads_per_engine: int | None = Field(
-        None,
-        ge=1,
-        description="ONNX Runtime threads per engine (default: by mode)",
-    )
+    threads_per_engine: int | None = Field(None, ge=1, description="ONNX Runtime threads per engine (default: by mode)")
     queue_limit: int | None = Field(
         None,
         ge=0,
@@ -121,19 +94,12 @@ class ModelSettings(BaseModel):
         allow_inf_nan=False,
         description="Longest wait before the start; never for TranslateMany (default: none)",
     )
-    prefill_token_budget: int = Field(
-        128,
-        ge=1,
-        description="Source tokens that join one engine between two steps",
-    )
+    prefill_token_budget: int = Field(128, ge=1, description="Source tokens that join one engine between two steps")
     running_token_budget: int | None = Field(
-        None,
-        ge=1,
-        description="Tokens that run together, source plus longest target (default: no limit)",
+        None, ge=1, description="Tokens that run together, source plus longest target (default: no limit)"
     )
     alignments: bool | None = Field(
-        None,
-        description="Serve alignments and markup (default: if the bundle has alignment heads)",
+        None, description="Serve alignments and markup (default: if the bundle has alignment heads)"
     )
     max_texts: int = Field(64, ge=1, description="Texts per request, at most slots plus queue")
     max_text_characters: int = Field(10_000, ge=1, description="Unicode characters per text")
@@ -143,8 +109,7 @@ class StateSettings(BaseModel):
     """Settings of what outlives a process."""
 
     state_dir: Path | None = Field(
-        None,
-        description="Folder for what outlives the process; processes of a machine may share it (default: none)",
+        None, description="Folder for what outlives the process; processes of a machine may share it (default: none)"
     )
     state_url: SecretStr | None = Field(
         None,
@@ -179,8 +144,7 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_", frozen=True, extra="forbid")
 
     bundle: CliPositionalArg[Path] = Field(
-        SHIPPED_BUNDLE,
-        description="Bundle, or folder of bundles (default: the included en, de, fr, cs bundle)",
+        SHIPPED_BUNDLE, description="Bundle, or folder of bundles (default: the included en, de, fr, cs bundle)"
     )
     config: Path | None = Field(None, description="YAML or TOML file with settings; flags and environment override it")
     host: str = Field(
@@ -193,23 +157,15 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         1, description="Processes that serve the same ports, each with its share of the CPUs; auto: one per CPU"
     )
     models: dict[str, ModelSettings] = Field(
-        {},
-        description="Settings per model, by name; prefer the configuration file",
+        {}, description="Settings per model, by name; prefer the configuration file"
     )
     admin_key: SecretStr | None = Field(
-        None,
-        min_length=1,
-        description="Key for reloads over REST; prefer DRAGOMAN_ADMIN_KEY (default: no reloads)",
+        None, min_length=1, description="Key for reloads over REST; prefer DRAGOMAN_ADMIN_KEY (default: no reloads)"
     )
     admin_key_file: Path | None = Field(None, description="File that holds the admin key")
-    cors_origins: tuple[str, ...] = Field(
-        (),
-        description="Browser origins that may call REST; *: any",
-    )
+    cors_origins: tuple[str, ...] = Field((), description="Browser origins that may call REST; *: any")
     libretranslate_path: str = Field(
-        "/",
-        pattern=PATH,
-        description="Prefix of the routes of LibreTranslate; off: none of them",
+        "/", pattern=PATH, description="Prefix of the routes of LibreTranslate; off: none of them"
     )
     libretranslate_alternatives: int = Field(
         5, ge=0, le=100, description="Most alternatives of a text over LibreTranslate's /translate"
@@ -222,11 +178,7 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         pattern=r"^https?://[!-~]+$",
         description="Address of the REST port for clients, for links in answers (default: that of the request)",
     )
-    deepl_path: str = Field(
-        "/",
-        pattern=PATH,
-        description="Prefix of the routes of DeepL; off: none of them",
-    )
+    deepl_path: str = Field("/", pattern=PATH, description="Prefix of the routes of DeepL; off: none of them")
     page: bool = Field(True, description="Serve a page for people at /")
     max_body_bytes: int = Field(2 << 20, ge=1, description="Largest request body or message, also after decompression")
     stream_unanswered_texts: int | None = Field(
@@ -234,37 +186,21 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         ge=1,
         description=f"Unanswered texts that pause a TranslateMany stream (default: {STREAM_PER_SLOT} per slot)",
     )
-    result_cache_bytes: int | None = Field(
-        None,
-        ge=1,
-        description="Memory of the result cache (default: no cache)",
-    )
+    result_cache_bytes: int | None = Field(None, ge=1, description="Memory of the result cache (default: no cache)")
     request_timeout_seconds: float = Field(
         30.0, gt=0, allow_inf_nan=False, description="Deadline of a request without one"
     )
     step_timeout_seconds: float = Field(
-        60.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="A longer engine step counts as a hang: neither ready nor live",
+        60.0, gt=0, allow_inf_nan=False, description="A longer engine step counts as a hang: neither ready nor live"
     )
     load_timeout_seconds: float = Field(
-        300.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="Longest time to open a bundle, and to load and verify it",
+        300.0, gt=0, allow_inf_nan=False, description="Longest time to open a bundle, and to load and verify it"
     )
     lame_duck_seconds: float = Field(
-        5.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Time to serve after the stop signal while readiness is off",
+        5.0, ge=0, allow_inf_nan=False, description="Time to serve after the stop signal while readiness is off"
     )
     drain_seconds: float = Field(
-        30.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Then: time for accepted requests to finish",
+        30.0, ge=0, allow_inf_nan=False, description="Then: time for accepted requests to finish"
     )
     document_max_bytes: int = Field(10 << 20, ge=1, description="Largest document; documents require --state-dir")
     document_max_unpacked_bytes: int = Field(
@@ -278,15 +214,10 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
     log_format: Literal["json", "console"] = Field("json", description="Format of the logs on standard error")
     log_texts: bool = Field(False, description="Log the texts of requests and their translations")
     trace_endpoint: str | None = Field(
-        None,
-        min_length=1,
-        description="OpenTelemetry collector (OTLP over gRPC), as in http://collector:4317",
+        None, min_length=1, description="OpenTelemetry collector (OTLP over gRPC), as in http://collector:4317"
     )
     trace_sample_ratio: float = Field(
-        0.001,
-        ge=0,
-        le=1,
-        description="Share of traced requests among those without a traceparent",
+        0.001, ge=0, le=1, description="Share of traced requests among those without a traceparent"
     )
 
     @field_validator("libretranslate_path")

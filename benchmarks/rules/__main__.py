@@ -56,12 +56,7 @@ class Outcome:
     @property
     def row(self) -> dict[str, Any]:
         """The figures."""
-        return {
-            "rule": self.rule,
-            "texts": self.texts,
-            "broken": len(self.broken),
-            "untranslated": self.untranslated,
-        }
+        return {"rule": self.rule, "texts": self.texts, "broken": len(self.broken), "untranslated": self.untranslated}
 
 
 def is_bounded(case: Case, translation: Translation) -> bool:

@@ -47,11 +47,7 @@ def _untranslated(entry: polib.MOEntry, source: str) -> polib.POEntry:
     flags = ["python-format"] if PYTHON_FORMAT.search(source) else ["c-format"] if C_FORMAT.search(source) else []
     plural = {0: "", 1: ""} if entry.msgid_plural else {}
     return polib.POEntry(
-        msgid=entry.msgid,
-        msgid_plural=entry.msgid_plural,
-        msgctxt=entry.msgctxt,
-        msgstr_plural=plural,
-        flags=flags,
+        msgid=entry.msgid, msgid_plural=entry.msgid_plural, msgctxt=entry.msgctxt, msgstr_plural=plural, flags=flags
     )
 
 

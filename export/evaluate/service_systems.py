@@ -61,11 +61,7 @@ class ServiceSystem:
                 try:
                     # A line pairs with its reference, even if it holds several sentences.
                     response = await translator.translate(
-                        text,
-                        source_language=source,
-                        target_language=target,
-                        options=self.search,
-                        split_sentences=False,
+                        text, source_language=source, target_language=target, options=self.search, split_sentences=False
                     )
                 except NotTranslatedError as error:
                     message = f"{self.name}: {source}-{target}, sentence {index + 1}: {error}"

@@ -42,11 +42,7 @@ def choose_graph() -> onnx.ModelProto:
         "choose",
         nodes,
         [("logits", FLOAT, ("R", "V")), ("last_id", INT64, (1, 1))],
-        [
-            ("log_probabilities", FLOAT, ("R", "V")),
-            ("token_ids", INT64, ("R", 1)),
-            ("token_scores", FLOAT, ("R", 1)),
-        ],
+        [("log_probabilities", FLOAT, ("R", "V")), ("token_ids", INT64, ("R", 1)), ("token_scores", FLOAT, ("R", 1))],
         constants,
     )
 

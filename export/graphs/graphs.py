@@ -47,10 +47,7 @@ class Graphs:
 
 
 def graphs_of(
-    model: TranslationModel,
-    variant: GraphVariant,
-    precision: Precision,
-    alignment_heads: Sequence[AttentionHead] = (),
+    model: TranslationModel, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead] = ()
 ) -> Graphs:
     """Returns the graphs of a trained model; they share its parameters.
 

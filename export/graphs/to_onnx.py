@@ -21,14 +21,7 @@ from dragoman.serve.bundle.bundle import (
     LOG_PROBABILITIES_FILE,
     TOPK_FILE,
 )
-from dragoman.serve.bundle.manifest import (
-    ALIGNMENTS,
-    DECODER_INPUTS,
-    ENCODER_INPUTS,
-    LOGITS,
-    GraphSignature,
-    StateSpec,
-)
+from dragoman.serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, GraphSignature, StateSpec
 
 OPSET = 24
 # Sizes of the traced example. All differ: the exporter treats equal sizes as one dimension.

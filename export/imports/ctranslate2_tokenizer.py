@@ -39,12 +39,7 @@ def read_tokenizer(
         if len(paths) == 1:
             languages = _languages(paths[0], options)
             return WordTokenizer(
-                read_bytes(paths[0]),
-                languages,
-                source,
-                target,
-                unknown_piece=config.unk,
-                special_pieces=special_pieces,
+                read_bytes(paths[0]), languages, source, target, unknown_piece=config.unk, special_pieces=special_pieces
             )
         source_model, target_model = paths
         return PieceTokenizer(

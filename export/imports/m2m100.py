@@ -63,11 +63,7 @@ from dragoman.model.weights import TransformerWeights
 from dragoman.serve.bundle.language_codes import flores_codes
 
 MODEL_TYPE = "m2m_100"
-EXPECTED_FIELDS: dict[str, object] = {
-    "model_type": MODEL_TYPE,
-    "is_encoder_decoder": True,
-    "tie_word_embeddings": True,
-}
+EXPECTED_FIELDS: dict[str, object] = {"model_type": MODEL_TYPE, "is_encoder_decoder": True, "tie_word_embeddings": True}
 EXPECTED_TOKENIZER: dict[str, object] = {"legacy_behaviour": False, "language_codes": "m2m100"}
 VOCABULARY_FILE = "vocab.json"
 SMALL100_FILE, SMALL100_CLASS = "tokenization_small100.py", "SMALL100Tokenizer"

@@ -62,10 +62,7 @@ EXPECTED: dict[str, object] = {
 }
 # The sub-layers by which a decoder reads earlier positions, and options that recurrent units need.
 MEMORIES: dict[str, Memory] = {"self-attention": "self_attention", "rnn": "ssru"}
-EXPECTED_OF_UNITS: dict[str, object] = {
-    "dec-cell": "ssru",
-    "layer-normalization": False,
-}
+EXPECTED_OF_UNITS: dict[str, object] = {"dec-cell": "ssru", "layer-normalization": False}
 # The option for each place of a normalization, and its value without dropout, which does nothing in translation.
 NORMS = {"transformer-postprocess-emb": "", "transformer-postprocess": "an", "transformer-postprocess-top": ""}
 

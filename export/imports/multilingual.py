@@ -12,12 +12,7 @@ from dragoman.serve.bundle.manifest import BundleDirection, LanguageToken, Multi
 # Language tokens of M2M100, NLLB-200, mBART and MADLAD-400: __de__, deu_Latn, de_DE, <2de>.
 MADLAD_TOKEN = re.compile(r"<2([a-z]{2,3}(?:_[A-Z][a-z]{3})?)>")
 M2M100_TOKEN = re.compile(r"__([a-z]{2,3})__")
-_TOKENS = (
-    M2M100_TOKEN,
-    re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"),
-    re.compile(r"([a-z]{2}_[A-Z]{2})"),
-    MADLAD_TOKEN,
-)
+_TOKENS = (M2M100_TOKEN, re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"), re.compile(r"([a-z]{2}_[A-Z]{2})"), MADLAD_TOKEN)
 _M2M100 = """
 af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu
 hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt

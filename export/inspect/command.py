@@ -43,11 +43,7 @@ class InspectCommand(BaseSettings):
             raise SystemExit("dragoman inspect: bundle: expected a folder, or --cpu")
         self._check_output_folders()
         with _explained("onnx", "reads the graphs", "export"):
-            from dragoman.export.inspect.figures import (  # noqa: PLC0415 - needs onnx
-                Inspection,
-                format_inspection,
-                inspect,
-            )
+            from dragoman.export.inspect.figures import Inspection, format_inspection, inspect  # noqa: PLC0415 - needs onnx
         if self.picture is not None:
             with _explained("matplotlib", "draws the picture", "train"):
                 from dragoman.export.inspect.picture import draw_step  # noqa: PLC0415 - needs matplotlib

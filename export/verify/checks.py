@@ -250,12 +250,7 @@ def check_against_pytorch(
         f"with a score difference of at most {np.max(errors, initial=0.0):.1e}{limit}"
     )
     first = (different if few else apart)[:1]
-    return Outcome(
-        f"tokens, {search}",
-        verdict_of(not first),
-        figure,
-        _describe_first(first, "PyTorch", gap),
-    )
+    return Outcome(f"tokens, {search}", verdict_of(not first), figure, _describe_first(first, "PyTorch", gap))
 
 
 def check_against_graph_decoder(
@@ -273,10 +268,7 @@ def check_against_graph_decoder(
 
 
 def check_golden(
-    golden: Sequence[GoldenSentence],
-    sources: Sequence[tuple[int, ...]],
-    actual: Sequence[Answer],
-    gap: Gap,
+    golden: Sequence[GoldenSentence], sources: Sequence[tuple[int, ...]], actual: Sequence[Answer], gap: Gap
 ) -> Outcome:
     """Compares the engine with the trained model's translations in the bundle.
 

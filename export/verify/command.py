@@ -45,10 +45,7 @@ class VerifyCommand(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_VERIFY_", frozen=True, extra="forbid")
 
     bundle: CliPositionalArg[Path] = Field(description="folder of the bundle")
-    run: Path | None = Field(
-        None,
-        description="training run or bundle of the model; if omitted, no PyTorch comparison",
-    )
+    run: Path | None = Field(None, description="training run or bundle of the model; if omitted, no PyTorch comparison")
     original: Path | None = Field(
         None,
         description="checkpoint of an imported bundle: translates golden sentences with transformers or CTranslate2",
@@ -68,18 +65,13 @@ class VerifyCommand(BaseSettings):
         1.0, ge=0, description="beam search ranks by score / length^PENALTY; 0 ranks by score"
     )
     logits_tolerance: float | None = Field(
-        None,
-        ge=0,
-        description="largest logit difference; if omitted 5e-4, fp16: 0.05, int8: as measured",
+        None, ge=0, description="largest logit difference; if omitted 5e-4, fp16: 0.05, int8: as measured"
     )
     score_tolerance: float | None = Field(
         None, ge=0, description="largest score difference in nats; if omitted 1e-3, fp16: 0.1, int8: any"
     )
     minimum_identical: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="share of equal translations; if omitted 0.999, fp16: 0.99, int8: 0",
+        None, ge=0, le=1, description="share of equal translations; if omitted 0.999, fp16: 0.99, int8: 0"
     )
     invariance_sentences: int = Field(512, gt=0, description="invariance: number of sentences")
     batches: tuple[PositiveInt, ...] = Field(

@@ -121,8 +121,7 @@ def prepositional(prepositions: str, phrase: Text) -> Text:
     first, link, rest = phrase.german.partition("~")
     fused = _CONTRACTIONS.get(f"{german} {first}")
     return Text(
-        join(mark(english, "p"), phrase.english),
-        f"{fused}~p~{rest}" if fused else f"{german}~p {first}{link}{rest}",
+        join(mark(english, "p"), phrase.english), f"{fused}~p~{rest}" if fused else f"{german}~p {first}{link}{rest}"
     )
 
 

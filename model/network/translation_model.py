@@ -34,13 +34,7 @@ class TranslationModel(nn.Module, ABC):
     """An encoder-decoder with attention; `pad_id` fills up the shorter sources of a batch."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        vocabulary_size: int,
-        pad_id: int,
-        *,
-        bos_id: int = BOS_ID,
-        eos_id: int = EOS_ID,
+        self, config: ModelConfig, vocabulary_size: int, pad_id: int, *, bos_id: int = BOS_ID, eos_id: int = EOS_ID
     ) -> None:
         super().__init__()
         self.limits = config

@@ -81,10 +81,7 @@ class TrainCommand(BaseSettings):
     multi30k_folder: Path | None = Field(
         None, description="folder of the Multi30k files, downloaded if missing; else $DRAGOMAN_MULTI30K"
     )
-    initial: Path | None = Field(
-        None,
-        description="run or bundle to train further; its model options must be the same",
-    )
+    initial: Path | None = Field(None, description="run or bundle to train further; its model options must be the same")
     recipe: str | None = Field(None, description="name in model/recipes/ or YAML file with the sections below")
     model: ModelConfig = Field(TransformerConfig(), description="shape of the model")
     cleaning: CleaningConfig = Field(CleaningConfig(), description="which training pairs are removed")

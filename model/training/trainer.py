@@ -156,11 +156,7 @@ class ValidationTranslation(Callback):
 
 
 # The logged measure of each selection, and whether a lower or a higher value is better.
-MONITORS = {
-    "loss": ("validation_loss", "min"),
-    "bleu": ("validation_bleu", "max"),
-    "chrf": ("validation_chrf", "max"),
-}
+MONITORS = {"loss": ("validation_loss", "min"), "bleu": ("validation_bleu", "max"), "chrf": ("validation_chrf", "max")}
 
 
 class HardwareConfig(Section):

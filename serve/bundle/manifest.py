@@ -8,14 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self, TypeGuard
 
-from pydantic import (
-    Field,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, field_validator, model_validator
 
 from dragoman.serve.bundle.record import FileName, Record
 from dragoman.serve.bundle.tokenizer_spec import TokenizerSpec

@@ -41,13 +41,10 @@ class ConnectionOptions(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
-    HELP_GROUPS: ClassVar[dict[str, str]] = {
-        "api_key": "server connection",
-    }
+    HELP_GROUPS: ClassVar[dict[str, str]] = {"api_key": "server connection"}
 
     api_key: SecretStr | None = Field(
-        None,
-        description="API key for the server; better set it as DRAGOMAN_<COMMAND>_API_KEY.",
+        None, description="API key for the server; better set it as DRAGOMAN_<COMMAND>_API_KEY."
     )
     tls: bool = Field(False, description="Use TLS; each of the TLS files implies it.")
     tls_ca_file: Path | None = Field(

@@ -191,11 +191,7 @@ class TranslateCommand(ConnectionOptions):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="DRAGOMAN_TRANSLATE_",
-        env_nested_delimiter="__",
-        frozen=True,
-        extra="forbid",
-        cli_shortcuts=FLAGS,
+        env_prefix="DRAGOMAN_TRANSLATE_", env_nested_delimiter="__", frozen=True, extra="forbid", cli_shortcuts=FLAGS
     )
 
     HELP_GROUPS: ClassVar[dict[str, str]] = {
@@ -218,8 +214,7 @@ class TranslateCommand(ConnectionOptions):
     target_language: str = Field("", description="ISO 639-1 code of the target language, if ambiguous.")
     allow_pivot: bool = Field(False, description="Translate through a third language if no model has the direction.")
     split_sentences: bool = Field(
-        True,
-        description="Translate a line sentence by sentence. If off, each line is one sentence.",
+        True, description="Translate a line sentence by sentence. If off, each line is one sentence."
     )
     out: Path | None = Field(None, description="Folder for translated files.")
     retranslate: bool = Field(False, description="Translate again what PO and XLIFF files have translated.")

@@ -164,12 +164,7 @@ class _Run:
     """The translation of one claimed job."""
 
     def __init__(
-        self,
-        claim: Claim,
-        store: JobStore,
-        reader: DocumentReader,
-        translator: DocumentTranslator,
-        unpacked_bytes: int,
+        self, claim: Claim, store: JobStore, reader: DocumentReader, translator: DocumentTranslator, unpacked_bytes: int
     ) -> None:
         self.progress = Progress()
         self._reader = reader

@@ -59,10 +59,7 @@ WORD = Dialect(
 )
 DRAWING = Dialect(
     namespaces=frozenset(
-        {
-            "http://schemas.openxmlformats.org/drawingml/2006/main",
-            "http://purl.oclc.org/ooxml/drawingml/main",
-        }
+        {"http://schemas.openxmlformats.org/drawingml/2006/main", "http://purl.oclc.org/ooxml/drawingml/main"}
     ),
     wrappers=frozenset(),
     containers=frozenset(),

@@ -39,11 +39,7 @@ _PLACEHOLDERS = Finder(("mustache", "interpolation", "brace", "printf"))
 
 
 def value_part(
-    value: str,
-    spans: Sequence[Span],
-    ignore_tags: Collection[str],
-    write: Callable[..., Sequence[str]],
-    *given: object,
+    value: str, spans: Sequence[Span], ignore_tags: Collection[str], write: Callable[..., Sequence[str]], *given: object
 ) -> Part | None:
     """Returns the part of a value that has a letter; None: it is code, or its only letters are in markup.
 

@@ -19,11 +19,7 @@ from dragoman.serve.documents_api.translator import SegmentTranslator, request_f
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import problem_documentation
 from dragoman.serve.edge.route_table import DOCUMENTS, Route, RouteGroup, described_by_name
-from dragoman.serve.errors import (
-    DocumentNotFoundError,
-    DocumentNotReadyError,
-    InvalidRequestError,
-)
+from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, InvalidRequestError
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.translation.fields import refusal
 from dragoman.serve.translation.markup import read_markup

@@ -53,8 +53,7 @@ AutoSourceLanguage = Annotated[
     ),
 ]
 TargetLanguage = Annotated[
-    str,
-    Field(description="ISO 639-1 code of the target language; may be empty if there is a single direction."),
+    str, Field(description="ISO 639-1 code of the target language; may be empty if there is a single direction.")
 ]
 ModelName = Annotated[
     str, Field(description="Name of the model; empty: the first with the direction, in the order of /v1/models.")
@@ -89,8 +88,7 @@ class TranslateBody(Fields):
     source_language: AutoSourceLanguage = ""
     target_language: TargetLanguage = ""
     target_prefix: Texts = Field(
-        _NONE,
-        description="Forced start of each translation: none, or one per text; an empty one forces nothing.",
+        _NONE, description="Forced start of each translation: none, or one per text; an empty one forces nothing."
     )
     options: SearchFields = Field(DEFAULT_SEARCH, description="Search options; default: greedy search.")
     model: ModelName = ""

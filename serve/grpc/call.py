@@ -40,13 +40,7 @@ REQUEST_ID_KEY = "x-request-id"
 # The namespace of the reasons in ErrorInfo.
 DOMAIN = "dragoman.v1"
 # Errors of the client, whatever the load.
-CLIENT_ERRORS = (
-    InvalidRequestError,
-    ModelNotFoundError,
-    UnauthorizedError,
-    ForbiddenError,
-    RequestTooLargeError,
-)
+CLIENT_ERRORS = (InvalidRequestError, ModelNotFoundError, UnauthorizedError, ForbiddenError, RequestTooLargeError)
 
 # The account of the client of the running call.
 ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)

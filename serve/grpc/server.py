@@ -11,13 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 # The public server has no such hook. pyproject.toml names the versions that have these.
-from grpc._cython.cygrpc import (  # type: ignore[import-not-found]
-    AioServer,
-    _handle_rpc,
-    _MethodResolver,
-    _RequestCallError,
-    _schedule_rpc_coro,
-)
+from grpc._cython.cygrpc import AioServer, _handle_rpc, _MethodResolver, _RequestCallError, _schedule_rpc_coro  # type: ignore[import-not-found]
 
 from dragoman.serve.grpc.options import ChannelOptions
 

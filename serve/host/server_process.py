@@ -175,11 +175,7 @@ def _reserve(port: int) -> socket.socket:
 
 
 def server_command(
-    bundle: Path,
-    http_port: int,
-    grpc_port: int,
-    program: Sequence[str] = ("dragoman", "serve"),
-    **settings: float,
+    bundle: Path, http_port: int, grpc_port: int, program: Sequence[str] = ("dragoman", "serve"), **settings: float
 ) -> list[str]:
     """Returns the command line of the server, or of a program with the same options, with some of its settings."""
     options = {"host": HOST, "http_port": http_port, "grpc_port": grpc_port, "lame_duck_seconds": 0, **settings}

@@ -11,18 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from sqlalchemy import (
-    Connection,
-    Dialect,
-    Engine,
-    MetaData,
-    String,
-    TypeDecorator,
-    create_engine,
-    event,
-    inspect,
-    text,
-)
+from sqlalchemy import Connection, Dialect, Engine, MetaData, String, TypeDecorator, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError

@@ -93,13 +93,7 @@ class Exchange:
     """
 
     def __init__(
-        self,
-        carrier: Carrier,
-        output: AnswerOutput,
-        scope: dict[str, Any],
-        *,
-        keep_alive: bool,
-        expects_continue: bool,
+        self, carrier: Carrier, output: AnswerOutput, scope: dict[str, Any], *, keep_alive: bool, expects_continue: bool
     ) -> None:
         self._carrier = carrier
         self._output = output

@@ -216,9 +216,6 @@ def _row(counted: Counted, process: str) -> ColumnElement[bool]:
 def _insert(connection: Connection, counted: Counted, process: str, values: dict[str, float]) -> None:
     connection.execute(
         insert(_USAGE).values(
-            key_id=counted.key_id,
-            period_start_seconds=counted.period_start_seconds,
-            process=process,
-            **values,
+            key_id=counted.key_id, period_start_seconds=counted.period_start_seconds, process=process, **values
         )
     )

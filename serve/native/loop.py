@@ -56,11 +56,7 @@ class _Load(ctypes.Structure):
 
 
 class _Health(ctypes.Structure):
-    _fields_ = (
-        ("step_started_seconds", c_double),
-        ("healthy", c_int64),
-        ("failure_count", c_int64),
-    )
+    _fields_ = (("step_started_seconds", c_double), ("healthy", c_int64), ("failure_count", c_int64))
 
 
 class _Tensor(ctypes.Structure):

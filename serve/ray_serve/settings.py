@@ -67,11 +67,7 @@ BROUGHT_BY_RAY = frozenset(
 class RaySettings(ServeSettings):
     """Settings of each replica and of their number."""
 
-    cpus_per_replica: int = Field(
-        1,
-        ge=1,
-        description="CPUs of a replica, reserved by Ray, for all of its engines",
-    )
+    cpus_per_replica: int = Field(1, ge=1, description="CPUs of a replica, reserved by Ray, for all of its engines")
     min_replicas: int = Field(1, ge=1, description="Minimum number of replicas")
     max_replicas: int = Field(10, ge=1, description="Maximum number of replicas")
     look_back_seconds: float = Field(

@@ -27,9 +27,7 @@ def load_engines(settings: ServeSettings, bundle: Bundle) -> Models:
 
 
 def load_models(
-    settings: ServeSettings,
-    bundle: Bundle,
-    change: Callable[[HostSessions], HostSessions] = lambda sessions: sessions,
+    settings: ServeSettings, bundle: Bundle, change: Callable[[HostSessions], HostSessions] = lambda sessions: sessions
 ) -> list[Model]:
     """Returns a model for each engine in Python; on the CPU they share the sessions.
 

@@ -203,10 +203,5 @@ def settled(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
     )
     aligned = bool(bundle.manifest.alignment_heads) if settings.alignments is None else settings.alignments
     return settings.model_copy(
-        update={
-            "device": placement.kind,
-            "engines": placement.engines,
-            "slots": placement.slots,
-            "alignments": aligned,
-        }
+        update={"device": placement.kind, "engines": placement.engines, "slots": placement.slots, "alignments": aligned}
     )

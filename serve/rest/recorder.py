@@ -55,13 +55,7 @@ class Guard:
 class RequestRecorder:
     """ASGI middleware: records and guards every request except probes, and converts errors to problem documents."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        guard: Guard,
-        open_paths: frozenset[str],
-        interfaces: Sequence[Interface],
-    ) -> None:
+    def __init__(self, app: ASGIApp, guard: Guard, open_paths: frozenset[str], interfaces: Sequence[Interface]) -> None:
         """Wraps an application.
 
         `open_paths` (probes) are neither recorded nor guarded. The first of `interfaces` that owns a path answers its

@@ -89,10 +89,7 @@ class Model(Protocol):
         """Attention weights of the rows of the last aligned step, float32 [slots, A, S]; A is 0 without alignments."""
 
     def encode(
-        self,
-        source_ids: NDArray[np.int64],
-        source_lengths: NDArray[np.int32],
-        rows: Sequence[Sequence[int]],
+        self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
     ) -> None:
         """Encodes B sources for the decoder.
 

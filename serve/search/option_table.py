@@ -54,10 +54,7 @@ class OptionTable(BaseModel):
         description="Sampling temperature: softmax(logits / temperature). 0: no sampling.",
     )
     beam_size: Annotated[int, Option(1, "int32_t")] = Field(
-        1,
-        ge=1,
-        le=1000,
-        description="Beam size K; each hypothesis takes a slot. 1: greedy search or sampling.",
+        1, ge=1, le=1000, description="Beam size K; each hypothesis takes a slot. 1: greedy search or sampling."
     )
     patience: Annotated[float, Option(2, "double")] = Field(
         1.0,
@@ -67,10 +64,7 @@ class OptionTable(BaseModel):
         description="Stop at round(patience * K) finished hypotheses, at least 1. Requires K > 1.",
     )
     hypotheses: Annotated[int, Option(3, "int32_t", last_hop=True)] = Field(
-        1,
-        ge=1,
-        le=1000,
-        description="Translations per text, best first. Beam search: at most K and patience * K.",
+        1, ge=1, le=1000, description="Translations per text, best first. Beam search: at most K and patience * K."
     )
     length_penalty: Annotated[float, Option(4, "double")] = Field(
         1.0,
@@ -100,10 +94,7 @@ class OptionTable(BaseModel):
         description="Sample from the fewest tokens with this probability. Requires temperature > 0.",
     )
     seed: Annotated[int | None, Option(9, "uint64_t")] = Field(
-        None,
-        ge=0,
-        lt=1 << 64,
-        description="Seed of sampling; random and returned if unset. Requires temperature > 0.",
+        None, ge=0, lt=1 << 64, description="Seed of sampling; random and returned if unset. Requires temperature > 0."
     )
     max_target_tokens: Annotated[int | None, Option(11, "int32_t", last_hop=True)] = Field(
         None, ge=1, lt=1 << 32, description="Maximum length of a translation, at most and by default the model's limit."
@@ -112,8 +103,7 @@ class OptionTable(BaseModel):
         0, ge=0, lt=1 << 32, description="Minimum length of a translation, before the end token."
     )
     max_target_ratio: Annotated[_Ratio | None, Option(13, last_hop=True)] = Field(
-        None,
-        description="Maximum length per source token, rounded down. The smaller maximum applies.",
+        None, description="Maximum length per source token, rounded down. The smaller maximum applies."
     )
     min_target_ratio: Annotated[float, Option(12, last_hop=True)] = Field(
         0.0,
@@ -143,8 +133,7 @@ class OptionTable(BaseModel):
         False, description="Return the natural log-probability of every target token."
     )
     alignments: Annotated[AlignmentUnit | None, Option(20, "uint32_t")] = Field(
-        None,
-        description="Return alignments of `words` or `tokens`. Requires a server with alignments.",
+        None, description="Return alignments of `words` or `tokens`. Requires a server with alignments."
     )
 
 

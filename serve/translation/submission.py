@@ -221,10 +221,7 @@ def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], 
 
 
 async def run_sequences(
-    scheduler: RequestScheduler,
-    specs: Iterable[SequenceSpec],
-    *,
-    deadline_seconds: float | None,
+    scheduler: RequestScheduler, specs: Iterable[SequenceSpec], *, deadline_seconds: float | None
 ) -> tuple[DecodingSequence, ...]:
     """Runs one sequence per spec, all or none, and returns them finished. No queue timeout applies.
 

@@ -384,10 +384,7 @@ class Translator:
             text = text_stream.end(self._model.tokenizer.decode(best.target_ids))
             text = text if sentence.markup is None else sentence.markup.escaper.escape(text)
         return TranslationDelta(
-            text_index=index,
-            text=text,
-            target_tokens=len(best.target_ids),
-            finish_reason=best.finish_reason,
+            text_index=index, text=text, target_tokens=len(best.target_ids), finish_reason=best.finish_reason
         )
 
     async def _translated(

@@ -99,11 +99,7 @@ def test_data_of_another_direction_is_rejected(toy_run: RunFolder, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("text", "full"),
-    [
-        ("pytorch", "pytorch:fp32"),
-        ("dragoman:int8:cpu", "dragoman:int8"),
-        ("pytorch:fp16:cuda", "pytorch:fp16:cuda"),
-    ],
+    [("pytorch", "pytorch:fp32"), ("dragoman:int8:cpu", "dragoman:int8"), ("pytorch:fp16:cuda", "pytorch:fp16:cuda")],
 )
 def test_a_system_is_written_as_it_is_read(text: str, full: str) -> None:
     system = OfflineSystem.model_validate(text)

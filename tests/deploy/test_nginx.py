@@ -76,10 +76,7 @@ def test_an_event_is_not_buffered_until_the_next_token(
     nginx: Replicas, stepwise: LiveService, model: GatedModel
 ) -> None:
     del stepwise
-    with (
-        client(nginx) as rest,
-        rest.stream("POST", "/v1/translate/stream", json={"text": LONG_TEXT}) as answer,
-    ):
+    with client(nginx) as rest, rest.stream("POST", "/v1/translate/stream", json={"text": LONG_TEXT}) as answer:
         events = read_events(answer)
         _, delta = next(events)
         assert delta["target_tokens"] == len(model.steps) == 1

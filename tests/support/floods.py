@@ -145,11 +145,7 @@ def has_recovered(before: Usage, after: Usage) -> bool:
 
 @contextmanager
 def serve_under_attack(
-    program: Sequence[str],
-    folder: Path,
-    transport: Transport = "plain",
-    *,
-    descriptors: int | None = None,
+    program: Sequence[str], folder: Path, transport: Transport = "plain", *, descriptors: int | None = None
 ) -> Iterator[Served]:
     """Runs a server and waits until it is ready.
 

@@ -22,10 +22,7 @@ VOCABULARY = 20
 MAX_SOURCE_TOKENS = 9
 MAX_TARGET_TOKENS = 7
 
-STATES = (
-    StateSpec(name="hidden", shape=(WIDTH,)),
-    StateSpec(name="annotations", shape=("source", WIDTH)),
-)
+STATES = (StateSpec(name="hidden", shape=(WIDTH,)), StateSpec(name="annotations", shape=("source", WIDTH)))
 
 
 class RecallEncoder(nn.Module):

@@ -68,9 +68,7 @@ _ROUTES = {
         ),
     ),
     "detect": _route(
-        "Detects the language of a text",
-        {"type": "array", "items": _DETECTED},
-        _object("q", q=_TEXT, api_key=_KEY),
+        "Detects the language of a text", {"type": "array", "items": _DETECTED}, _object("q", q=_TEXT, api_key=_KEY)
     ),
     "suggest": _route(
         "Stores a better translation, if the server takes any",

@@ -103,20 +103,13 @@ _ROUTES: dict[str, dict[str, Any]] = {
         "responses": _TRANSLATION_ERRORS,
         "openapi_extra": _body(IndexBody, required=False),
     },
-    "infer": {
-        "response_model": InferAnswer,
-        "responses": _TRANSLATION_ERRORS,
-        "openapi_extra": _body(InferBody),
-    },
+    "infer": {"response_model": InferAnswer, "responses": _TRANSLATION_ERRORS, "openapi_extra": _body(InferBody)},
     "generate": {
         "response_model": GeneratedAnswer,
         "responses": _TRANSLATION_ERRORS,
         "openapi_extra": _body(GenerateBody),
     },
-    "generate_stream": {
-        "responses": {**_TRANSLATION_ERRORS, **_STREAM},
-        "openapi_extra": _body(GenerateBody),
-    },
+    "generate_stream": {"responses": {**_TRANSLATION_ERRORS, **_STREAM}, "openapi_extra": _body(GenerateBody)},
 }
 
 

@@ -177,12 +177,7 @@ class Parameters(Fields):
     priority: int = Field(
         0, ge=0, le=1000, description="Queue priority: 0 and 1 are the highest; larger values wait longer."
     )
-    timeout: int = Field(
-        0,
-        ge=0,
-        le=MAX_TIMEOUT_MICROSECONDS,
-        description="Timeout in microseconds; 0: none.",
-    )
+    timeout: int = Field(0, ge=0, le=MAX_TIMEOUT_MICROSECONDS, description="Timeout in microseconds; 0: none.")
     options: SearchFields = Field(SearchFields(), exclude=True)
 
     @classmethod

@@ -157,11 +157,7 @@ class Device:
         return binding
 
     def run(
-        self,
-        session: Any,
-        inputs: Given,
-        outputs: Mapping[str, View],
-        fetched: Sequence[str] = (),
+        self, session: Any, inputs: Given, outputs: Mapping[str, View], fetched: Sequence[str] = ()
     ) -> list[NDArray[Any]]:
         """Runs a session; returns the outputs named in `fetched` as host arrays."""
         with CUDA_GRAPH_LOCK.use():

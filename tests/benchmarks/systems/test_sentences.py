@@ -82,10 +82,7 @@ class Repeater(Translator):
 
 @pytest.mark.parametrize(
     ("alone", "warm_up", "work"),
-    [
-        (None, [(3, 4, EIGHT)], [(20, 4, EIGHT)]),
-        (4, [(1, 4, EIGHT)] * 2, [(1, 4, EIGHT)] * 4),
-    ],
+    [(None, [(3, 4, EIGHT)], [(20, 4, EIGHT)]), (4, [(1, 4, EIGHT)] * 2, [(1, 4, EIGHT)] * 4)],
 )
 def test_a_run_translates_all_or_some_sentences_after_a_warm_up(
     alone: int | None, warm_up: list[tuple[int, int, Batching]], work: list[tuple[int, int, Batching]], tmp_path: Path
@@ -93,11 +90,7 @@ def test_a_run_translates_all_or_some_sentences_after_a_warm_up(
     write_sentences(tmp_path / "sentences.json", [SourceSentence((number, 3), 0, 9) for number in range(20)])
     repeater, output = Repeater(), tmp_path / "output.json"
     run = repeater.prepare(
-        sentences=str(tmp_path / "sentences.json"),
-        beam_size=4,
-        batching="8:examples",
-        alone=alone,
-        output=str(output),
+        sentences=str(tmp_path / "sentences.json"), beam_size=4, batching="8:examples", alone=alone, output=str(output)
     )
     assert repeater.calls == warm_up
     assert run() == 2 * (alone or 20)

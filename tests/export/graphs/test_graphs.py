@@ -21,14 +21,7 @@ from dragoman.serve.bundle.manifest import AttentionHead, GraphVariant, Precisio
 from dragoman.serve.runtime.cuda.device import Device
 from dragoman.serve.runtime.cuda.runtime import DeviceSessions
 from dragoman.serve.runtime.sessions import load_sessions
-from tests.support.graph_models import (
-    HEADS,
-    MODELS,
-    ROWS,
-    decoded_logits,
-    expected_logits,
-    graphs_of_bundle,
-)
+from tests.support.graph_models import HEADS, MODELS, ROWS, decoded_logits, expected_logits, graphs_of_bundle
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import EXPORTED, Kind, RecurrentBundles, name_kind
 from tests.support.stepping import logits_of_step

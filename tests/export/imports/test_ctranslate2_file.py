@@ -34,11 +34,7 @@ def refusal(folder: Path, content: bytes) -> str:
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_variables_of_every_version_are_read(tmp_path: Path, version: int) -> None:
-    written: dict[str, Variable] = {
-        "a": MATRIX,
-        "b/weight": MATRIX.astype(np.int8),
-        "c": np.array(5, np.int16),
-    }
+    written: dict[str, Variable] = {"a": MATRIX, "b/weight": MATRIX.astype(np.int8), "c": np.array(5, np.int16)}
     found = read(tmp_path, model_file(written, version=version))
     assert list(found) == list(written)
     for name, value in written.items():

@@ -377,10 +377,7 @@ def test_given_sentences_become_golden(checkpoint: Path, tmp_path: Path) -> None
     [
         ([], "expected one of run, --from-marian"),
         (["run", "--from-marian", "m"], "expected one of run, --from-marian"),
-        (
-            ["--from-marian", "m", "--sentences", "corpus.txt"],
-            "sentences: corpus.txt: 1,001 lines, expected ",
-        ),
+        (["--from-marian", "m", "--sentences", "corpus.txt"], "sentences: corpus.txt: 1,001 lines, expected "),
         (["run", "--sentences=texts.txt"], "sentences: expected no such option with a run or a bundle"),
         (["run", "--max-target-tokens=40"], "max-target-tokens: expected no such option with a run or a bundle"),
     ],

@@ -21,9 +21,7 @@ def refuse_spec(tmp_path: Path, tokenizer: Tokenizer, spec: TransformerSpec) -> 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        ({"activation": 4}, "encoder/activation: GELU by sigmoid: expected ReLU, GELU by tanh, Swish, GELU"),
-    ],
+    [({"activation": 4}, "encoder/activation: GELU by sigmoid: expected ReLU, GELU by tanh, Swish, GELU")],
 )
 def test_unsupported_computations_are_refused_by_name(
     tmp_path: Path, tokenizer: Tokenizer, options: dict[str, Any], expected: str

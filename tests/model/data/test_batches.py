@@ -96,10 +96,7 @@ def test_validation_holds_every_pair_once_and_the_shortest_first(
     assert lengths == sorted(lengths)
 
 
-@given(
-    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=60).map(sorted),
-    budget=st.integers(1, 100),
-)
+@given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=60).map(sorted), budget=st.integers(1, 100))
 def test_a_batch_is_as_large_as_the_budget_allows(lengths: list[int], budget: int) -> None:
     """The next pair would exceed it."""
     plans = plan_batches(range(len(lengths)), np.array(lengths), budget)

@@ -159,8 +159,7 @@ def test_what_cannot_be_fetched_is_explained_in_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "name", "configuration"),
-    [("org/books:de-en:en-de", "org/books", "de-en"), ("books:en-de", "books", None)],
+    ("rest", "name", "configuration"), [("org/books:de-en:en-de", "org/books", "de-en"), ("books:en-de", "books", None)]
 )
 def test_a_data_set_of_the_hub_is_asked_for_by_name_and_configuration(
     monkeypatch: pytest.MonkeyPatch, rest: str, name: str, configuration: str | None

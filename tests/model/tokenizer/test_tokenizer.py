@@ -142,9 +142,7 @@ def test_a_language_without_a_token_is_reported(tagged: Tokenizer, language: str
 
 
 def test_text_that_looks_like_a_language_token_stays_text() -> None:
-    tokenizer = Tokenizer(
-        train_foreign(pad_id=0, unk_id=1, bos_id=2, eos_id=3, user_defined_symbols=["<2de>"]),
-    )
+    tokenizer = Tokenizer(train_foreign(pad_id=0, unk_id=1, bos_id=2, eos_id=3, user_defined_symbols=["<2de>"]))
     with pytest.raises(TokenizerError, match="has no token <2de>"):
         tokenizer.language_token("de")
 

@@ -74,10 +74,7 @@ def validation_losses(run: RunFolder) -> list[float]:
 
 def assert_same_end(ours: RunFolder, theirs: RunFolder) -> None:
     """Asserts that two runs have the same final parameters, bit for bit."""
-    for one, other in (
-        (ours.last_checkpoint, theirs.last_checkpoint),
-        (ours.best_checkpoint, theirs.best_checkpoint),
-    ):
+    for one, other in ((ours.last_checkpoint, theirs.last_checkpoint), (ours.best_checkpoint, theirs.best_checkpoint)):
         left, right = parameters(one), parameters(other)
         assert left.keys() == right.keys()
         assert [name for name in left if not torch.equal(left[name], right[name])] == []
@@ -218,11 +215,7 @@ def test_a_finished_run_has_its_curves_drawn(unbroken: RunFolder) -> None:
     ids=str,
 )
 def test_a_run_that_fails_anywhere_ends_like_an_unbroken_one(
-    arguments: list[str],
-    unbroken: RunFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moment: tuple[str, int],
+    arguments: list[str], unbroken: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: tuple[str, int]
 ) -> None:
     """Also within a validation, and before the first checkpoint."""
     fail_once(monkeypatch, *moment)

@@ -290,10 +290,7 @@ def native(folder: Path) -> Path:
     """A bundle whose manifest describes native graphs."""
     source, target = CACHE.names("source"), CACHE.names("target")
     encoder = {"inputs": [*ENCODE_INPUTS, *source], "outputs": list(map(present, source))}
-    decoder = {
-        "inputs": [*STEP_INPUTS, *target, *source],
-        "outputs": [*STEP_OUTPUTS, *map(present, target)],
-    }
+    decoder = {"inputs": [*STEP_INPUTS, *target, *source], "outputs": [*STEP_OUTPUTS, *map(present, target)]}
     changes = {"cache": CACHE.model_dump(), "states": [], "encoder": encoder, "decoder": decoder}
     (folder / TOPK_FILE).rename(folder / CHOOSE_FILE)
     change_manifest(reseal(folder), lambda manifest: manifest.update(changes))

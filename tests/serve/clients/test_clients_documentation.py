@@ -122,5 +122,5 @@ def test_the_table_of_connections_has_the_options_and_their_defaults() -> None:
     expected = {name: words.get(fields[name], f"{fields[name]:g}") for name in told if fields[name] is not None}
     assert {name: item for name, item in told.items() if name in expected} == expected
     assert {name: told[name] for name in told.keys() - expected.keys()} == {
-        "stream-unanswered-texts": f"{STREAM_PER_SLOT} for each slot",
+        "stream-unanswered-texts": f"{STREAM_PER_SLOT} for each slot"
     }

@@ -37,11 +37,7 @@ def _authority(tmp_path: Path) -> Authority:
 
 def files_of(authority: Authority) -> dict[str, Path]:
     issued = authority.issue("client", "somebody")
-    return {
-        "tls_ca_file": authority.file,
-        "tls_certificate_file": issued["certificate"],
-        "tls_key_file": issued["key"],
-    }
+    return {"tls_ca_file": authority.file, "tls_certificate_file": issued["certificate"], "tls_key_file": issued["key"]}
 
 
 def refusal(**options: Any) -> str:

@@ -188,10 +188,7 @@ def test_closing_the_blocking_client_ends_calls_that_wait_for_items(live: LiveSe
 
 
 def test_a_window_without_places_is_refused(live: LiveService) -> None:
-    with (
-        TranslationClient.open(live.grpc_target, PATIENT) as client,
-        pytest.raises(ValueError, match="in_flight"),
-    ):
+    with TranslationClient.open(live.grpc_target, PATIENT) as client, pytest.raises(ValueError, match="in_flight"):
         list(client.translate_many(TEXTS, in_flight=0))
 
 

@@ -143,8 +143,7 @@ def closed_port() -> str:
 
 
 @pytest.mark.parametrize(
-    ("method", "requested"),
-    [("translate", "a"), ("stream", "a"), ("score", [("a", "b")]), ("translate_many", ["a"])],
+    ("method", "requested"), [("translate", "a"), ("stream", "a"), ("score", [("a", "b")]), ("translate_many", ["a"])]
 )
 def test_an_unreachable_server_is_unavailable(ask: Ask, method: str, requested: Any) -> None:
     with pytest.raises(UnavailableError):

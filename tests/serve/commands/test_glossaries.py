@@ -22,11 +22,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 @pytest.mark.parametrize(("name", "text"), [("a.tsv", "house\tHaus\tHauses\n"), ("A.CSV", "house,Haus,Hauses\n")])
 def test_glossaries_are_managed_without_a_server(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    text: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     file = tmp_path / name
     file.write_text(text, encoding="utf-8")

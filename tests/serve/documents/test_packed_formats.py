@@ -224,10 +224,7 @@ def test_an_odt_has_its_spans_and_breaks() -> None:
         (childnode.tagName, str(childnode))
         for childnode in paragraph.childNodes
         if childnode.nodeType == childnode.ELEMENT_NODE
-    ] == [
-        ("text:span", "BOLD"),
-        ("text:line-break", ""),
-    ]
+    ] == [("text:span", "BOLD"), ("text:line-break", "")]
     assert str(paragraph) == "SOME BOLD TEXTAND <MORE>"
 
 

@@ -71,8 +71,7 @@ def test_inline_codes_go_around_their_texts(codes: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "before",
-    ["", f"<target>{MARKED.format('', '')}</target>", '<target>\n<mrk mtype="seg" mid="0"/>\n</target>'],
+    "before", ["", f"<target>{MARKED.format('', '')}</target>", '<target>\n<mrk mtype="seg" mid="0"/>\n</target>']
 )
 def test_a_source_in_segments_has_a_target_in_segments(before: str) -> None:
     source = f'<trans-unit id="1"><source>a. b.</source><seg-source>{MARKED.format("a.", "b.")}</seg-source>'

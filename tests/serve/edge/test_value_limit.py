@@ -54,8 +54,7 @@ def test_json_is_accepted_by_its_number_of_values(content: object, indent: int |
 
 
 @pytest.mark.parametrize(
-    "unit",
-    [b"[],", b"[", b'{"a":', b"0,", b'"",', b'"\\"",', b'"\\\\",', b'{"a":1},', b'"a":1,', b'"[\\\\",['],
+    "unit", [b"[],", b"[", b'{"a":', b"0,", b'"",', b'"\\"",', b'"\\\\",', b'{"a":1},', b'"a":1,', b'"[\\\\",[']
 )
 @pytest.mark.parametrize("frame", [b"%b", b'{"text": [%b]}', b'{"text": "a", "x": "\\\\\\"", "y": [%b]}'])
 def test_a_large_body_of_many_values_is_refused(unit: bytes, frame: bytes) -> None:

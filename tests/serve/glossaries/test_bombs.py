@@ -68,10 +68,7 @@ def test_a_term_in_many_pieces_is_read_in_linear_time() -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        ("\t" * MAX_COLUMNS, f"{MAX_COLUMNS + 1} columns"),
-        ("\n" * (MAX_LINES + 1), f"at most {MAX_LINES} lines"),
-    ],
+    [("\t" * MAX_COLUMNS, f"{MAX_COLUMNS + 1} columns"), ("\n" * (MAX_LINES + 1), f"at most {MAX_LINES} lines")],
 )
 def test_lines_and_columns_have_a_bound(text: str, problem: str) -> None:
     with pytest.raises(EntryError, match=problem):

@@ -21,10 +21,7 @@ from tests.support.random_messages import messages, messages_like
 UNTIMED = settings(database=None, suppress_health_check=list(HealthCheck))
 FEW = settings(UNTIMED, max_examples=25, derandomize=True)
 MANY = settings(UNTIMED, max_examples=1000)
-SERVICES = [
-    *translation_pb2.DESCRIPTOR.services_by_name.values(),
-    *inference_pb2.DESCRIPTOR.services_by_name.values(),
-]
+SERVICES = [*translation_pb2.DESCRIPTOR.services_by_name.values(), *inference_pb2.DESCRIPTOR.services_by_name.values()]
 _TENSOR = inference_pb2.ModelInferRequest.InferInputTensor(name="text_input", datatype="BYTES", shape=[1])
 _TENSOR.contents.bytes_contents.append(b"ab ba")
 _TRANSLATE = translation_pb2.TranslateRequest(text=["ab ba"])

@@ -139,9 +139,7 @@ def test_an_error_of_one_request_does_not_affect_others(live: LiveService) -> No
     }
 
 
-def test_a_stream_is_read_up_to_the_limit_of_unanswered_texts(
-    two_slots: tuple[LiveService, list[GatedModel]],
-) -> None:
+def test_a_stream_is_read_up_to_the_limit_of_unanswered_texts(two_slots: tuple[LiveService, list[GatedModel]]) -> None:
     live, models = two_slots
     with converse(live) as many:
         send_all(many, 9)
@@ -276,11 +274,7 @@ def test_a_stream_that_begins_while_the_server_starts_to_drain_ends_with_unavail
 
 
 def test_requests_unfinished_at_the_drain_timeout_get_no_response(bundle_path: Path) -> None:
-    with (
-        blocked(bundle_path, drain_seconds=0.05) as (live, model),
-        converse(live) as many,
-        capture_logs() as logs,
-    ):
+    with blocked(bundle_path, drain_seconds=0.05) as (live, model), converse(live) as many, capture_logs() as logs:
         many.send("held", LONG_TEXT)
         assert model.stepping.wait(WAIT_SECONDS)
         live.stop()

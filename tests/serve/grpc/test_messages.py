@@ -61,12 +61,7 @@ def field(tag: bytes, value: bytes) -> bytes:
         ),
         (messages.TranslateRequest, field(TEXT_TAG, b"\xed\xa0\xbd"), "text[0]", 0),  # an encoded surrogate
         (messages.TranslateRequest, field(SOURCE_LANGUAGE_TAG, b"\xc3"), "source_language", 0),
-        (
-            messages.TranslateRequest,
-            field(TEXT_TAG, b"a") + field(TARGET_PREFIX_TAG, b"ab\xff"),
-            "target_prefix[0]",
-            2,
-        ),
+        (messages.TranslateRequest, field(TEXT_TAG, b"a") + field(TARGET_PREFIX_TAG, b"ab\xff"), "target_prefix[0]", 2),
         (
             messages.TranslateRequest,
             field(OPTIONS_TAG, field(SUPPRESSED_TAG, b"fine") + field(SUPPRESSED_TAG, b"\xff")),

@@ -122,10 +122,7 @@ def typing(browser: Browser, address: str, edits: int) -> dict[str, str]:
 
 def main(edits: int) -> None:
     """Prints the table."""
-    with (
-        run_service(ROOT / "bundles" / "multi30k", []) as live,
-        sync_playwright() as run,
-    ):
+    with run_service(ROOT / "bundles" / "multi30k", []) as live, sync_playwright() as run:
         browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
         address = f"http://127.0.0.1:{live.service.http_port}"
         figures = loads(browser, address) | first_tokens(browser, address) | typing(browser, address, edits)

@@ -141,10 +141,7 @@ def fill(many: Conversation, texts: int, times: int, **fields: Any) -> list[int]
 @pytest.mark.promise("R9")
 def test_a_stream_may_fill_both_models_again_and_again(folder: Path) -> None:
     """Rows of a request in one model count neither in the other model nor against later requests."""
-    with (
-        run_service(folder, load=load_fakes, engines=1, slots=2, queue_limit=6) as live,
-        converse(live) as many,
-    ):
+    with run_service(folder, load=load_fakes, engines=1, slots=2, queue_limit=6) as live, converse(live) as many:
         assert fill(many, 8, 3, **FR_DE) == [8] * 3
 
 
@@ -167,10 +164,7 @@ def test_streams_in_opposite_directions_do_not_wait_for_each_other(tokenizer: To
 
 def test_a_request_through_one_model_twice_does_not_compete_with_itself(tokenizer: Tokenizer, tmp_path: Path) -> None:
     put_bundle(tmp_path / "both", tokenizer, direction("fr-en", 7), direction("en-de", 16))
-    with (
-        run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=2) as live,
-        converse(live) as many,
-    ):
+    with run_service(tmp_path, load=load_fakes, engines=1, slots=2, queue_limit=2) as live, converse(live) as many:
         answer = live.post({"text": ["alpha beta"] * 4, "split_sentences": False, **FR_DE})
         assert len(answer.json()["translations"]) == 4
         assert fill(many, 4, 3, **FR_DE) == [4] * 3

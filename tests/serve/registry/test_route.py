@@ -158,8 +158,7 @@ LANGUAGE_TOKENS = tuple(
 
 
 @pytest.mark.parametrize(
-    ("starts", "before_source", "prefix", "start"),
-    [(True, "source", (1,), (0,)), (False, "target", (0,), ())],
+    ("starts", "before_source", "prefix", "start"), [(True, "source", (1,), (0,)), (False, "target", (0,), ())]
 )
 def test_a_multilingual_model_has_every_direction_with_its_tokens(
     starts: bool, before_source: Any, prefix: tuple[int, ...], start: tuple[int, ...]

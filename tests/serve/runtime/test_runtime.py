@@ -100,8 +100,7 @@ def poison_source(runtime: Any, row: int, first: int, poison: float) -> None:
 
 
 @pytest.fixture(
-    scope="module",
-    params=["native", "int8", "native-fallback", "int8-fallback", "concat", "local_predictive", "hard"],
+    scope="module", params=["native", "int8", "native-fallback", "int8-fallback", "concat", "local_predictive", "hard"]
 )
 def bundle(
     request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory

@@ -10,14 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from dragoman.serve.bundle.bundle import (
-    DECODER_FILE,
-    ENCODER_FILE,
-    WEIGHTS_FILE,
-    Bundle,
-    BundleError,
-    write_manifest,
-)
+from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE, Bundle, BundleError, write_manifest
 from dragoman.serve.runtime.host import SharedWeights
 from dragoman.serve.runtime.onnx_runtime import open_session, session_options, shared_options
 from dragoman.serve.runtime.sessions import load_sessions

@@ -64,10 +64,7 @@ def rest_outcome(live: LiveService, *texts: str) -> str:
     return f"{answer.status_code} {answer.json()['reason']}, again after {answer.headers.get('retry-after')} s"
 
 
-REFUSED = {
-    grpc_outcome: "RESOURCE_EXHAUSTED, again after 1000 ms",
-    rest_outcome: "429 queue_full, again after 1 s",
-}
+REFUSED = {grpc_outcome: "RESOURCE_EXHAUSTED, again after 1000 ms", rest_outcome: "429 queue_full, again after 1 s"}
 
 
 @pytest.mark.promise("R8")

@@ -243,11 +243,7 @@ def test_times_and_ends_of_sequences_are_measured() -> None:
     assert (sample("request_encode_seconds_sum"), sample("request_decode_seconds_sum")) == (0.5, 4.0)
     assert [
         sample("sequences_finished_total", reason=reason) for reason in ("eos", "cancelled", "deadline_exceeded")
-    ] == [
-        1,
-        1,
-        1,
-    ]
+    ] == [1, 1, 1]
     assert sample("wasted_tokens_total", cause="cancelled") == 2
     assert sample("wasted_tokens_total", cause="deadline_exceeded") == 3
     assert sample("cancel_release_seconds_sum", cause="cancelled") == 3.0

@@ -60,13 +60,7 @@ def test_the_first_k_candidates_that_do_not_end_survive_in_order(beam_size: int)
 
 @pytest.mark.parametrize(
     ("token_ids", "count"),
-    [
-        ([EOS_ID, 4, EOS_ID, 5], 1),
-        ([EOS_ID, EOS_ID, 4, 5], 2),
-        ([4, 5, EOS_ID, EOS_ID], 0),
-        ([EOS_ID], 1),
-        ([], 0),
-    ],
+    [([EOS_ID, 4, EOS_ID, 5], 1), ([EOS_ID, EOS_ID, 4, 5], 2), ([4, 5, EOS_ID, EOS_ID], 0), ([EOS_ID], 1), ([], 0)],
 )
 def test_an_end_among_the_first_k_finishes_a_hypothesis(token_ids: list[int], count: int) -> None:
     assert ended(candidates_of(token_ids), 2, EOS_ID) == candidates_of([EOS_ID] * count)

@@ -108,11 +108,7 @@ def test_forbidding_nan_keeps_it_visible(logit: float) -> None:
 
 def test_all_constraints_of_the_options_are_applied() -> None:
     options = SearchOptions(
-        max_target_tokens=9,
-        min_target_tokens=3,
-        repetition_penalty=2.0,
-        no_repeat_ngram_tokens=2,
-        suppressed_ids=(0,),
+        max_target_tokens=9, min_target_tokens=3, repetition_penalty=2.0, no_repeat_ngram_tokens=2, suppressed_ids=(0,)
     )
     logits = np.full(VOCABULARY, 4.0, np.float32)
     constrain(logits, [4, 4], options, EOS_ID)

@@ -48,10 +48,7 @@ def test_a_valid_request_keeps_all_its_fields() -> None:
         fairness_key=stream,
     )
     assert LIMITS.prepare(request, EN_DE, 7.0) == ModelRequest(
-        (
-            TextRequest("a", "", "text[0]", "target_prefix[0]"),
-            TextRequest("b", "c", "text[1]", "target_prefix[1]"),
-        ),
+        (TextRequest("a", "", "text[0]", "target_prefix[0]"), TextRequest("b", "c", "text[1]", "target_prefix[1]")),
         EN_DE,
         SearchPlan(SearchOptions(max_target_tokens=5), token_scores=True),
         7.0,

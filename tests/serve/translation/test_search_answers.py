@@ -79,11 +79,7 @@ def test_suppressed_tokens_are_never_chosen(letters_live: LiveService, letters: 
 
 def test_every_text_has_a_prefix_of_its_own(letters_live: LiveService, letters: Tokenizer) -> None:
     texts, prefixes = ["ab ba", "ab ba", "b ab"], ["ba b", "", "a"]
-    request = {
-        "text": texts,
-        "target_prefix": prefixes,
-        "options": {"max_target_tokens": LIMIT, "token_scores": True},
-    }
+    request = {"text": texts, "target_prefix": prefixes, "options": {"max_target_tokens": LIMIT, "token_scores": True}}
     for text, prefix, translation in zip(texts, prefixes, translate_over_both(letters_live, request), strict=True):
         forced = tuple(letters.encode(prefix))
         assert_found(translation, search(letters, text, target_prefix=forced)[0], letters)

@@ -230,10 +230,7 @@ def test_blank_lines_are_kept_and_zero_width_characters_stay_inside_words(text: 
 
 @pytest.mark.parametrize(
     ("options", "prefix", "field"),
-    [
-        ({"beam_size": 2, "hypotheses": 2}, "", "options.hypotheses"),
-        ({}, "Ein", "target_prefix[0]"),
-    ],
+    [({"beam_size": 2, "hypotheses": 2}, "", "options.hypotheses"), ({}, "Ein", "target_prefix[0]")],
 )
 def test_options_for_one_sentence_are_refused_for_several(options: dict[str, Any], prefix: str, field: str) -> None:
     plan = SearchPlan(SearchOptions(max_target_tokens=9, **options))

@@ -120,11 +120,7 @@ ATTACKS = {
         padding="ab" * 8,
     ),
     "docx run of namespaces": Attack(
-        "docx",
-        '<w:p><w:r xmlns:b="{}">',
-        "<w:t>a</w:t><w:tab/>",
-        end="</w:r></w:p>",
-        padding="ab" * 8,
+        "docx", '<w:p><w:r xmlns:b="{}">', "<w:t>a</w:t><w:tab/>", end="</w:r></w:p>", padding="ab" * 8
     ),
     "docx nested fields": Attack(
         "docx", "<w:p><w:r><w:t>a</w:t></w:r>", _BEGIN, "<w:r><w:t>a</w:t></w:r>", _END, "</w:p>"

@@ -46,9 +46,7 @@ def test_every_search_returns_the_bits_of_the_reference(options: dict[str, Any],
 
 @settings(max_examples=50)
 @given(specs=any_specs(LIMIT, max_size=7))
-def test_any_mixture_returns_the_bits_of_the_reference(
-    specs: list[tuple[tuple[int, ...], SearchOptions, int]],
-) -> None:
+def test_any_mixture_returns_the_bits_of_the_reference(specs: list[tuple[tuple[int, ...], SearchOptions, int]]) -> None:
     together = [(source_ids, options) for source_ids, options, _ in specs]
     gaps = [gap for *_, gap in specs]
     assert results(NativeBench(SLOTS), together, gaps) == results(Bench(SLOTS), together, gaps)

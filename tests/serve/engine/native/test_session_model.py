@@ -68,12 +68,7 @@ def in_python(bundle: Bundle, specs: Specs) -> Results:
     return results_of(sequences)
 
 
-def natively(
-    bundle: Bundle,
-    specs: Specs,
-    pause: Callable[[], object] = lambda: None,
-    **changes: Any,
-) -> Results:
+def natively(bundle: Bundle, specs: Specs, pause: Callable[[], object] = lambda: None, **changes: Any) -> Results:
     """Returns the results of native engines; `pause` is called between submissions."""
     settings = settings_of(bundle, **changes)
     metrics = Metrics(CollectorRegistry(), "native")

@@ -8,13 +8,7 @@ from dragoman.serve.protect.markup.sentences import read_document
 from tests.support.markup import whole
 
 
-@pytest.mark.parametrize(
-    ("part", "texts"),
-    [
-        ((0, 23), ["one two", "three", " four "]),
-        ((4, 11), ["two", "thr"]),
-    ],
-)
+@pytest.mark.parametrize(("part", "texts"), [((0, 23), ["one two", "three", " four "]), ((4, 11), ["two", "thr"])])
 def test_a_part_of_plain_text_is_at_its_own_place(part: tuple[int, int], texts: list[str]) -> None:
     document = "one two\tthree\n\n\t four \n"
     blocks = list(read_lines(document, [part]))

@@ -31,11 +31,7 @@ def test_references_of_html_are_those_of_the_standard_library(text: str) -> None
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("&lt;&amp;&#233;&#xE9;", "<&éé"),
-        ("&copy;&name;", "©\N{WHITE SQUARE}"),
-        ("&#0;&#xD800;", "\ufffd\ufffd"),
-    ],
+    [("&lt;&amp;&#233;&#xE9;", "<&éé"), ("&copy;&name;", "©\N{WHITE SQUARE}"), ("&#0;&#xD800;", "\ufffd\ufffd")],
 )
 def test_entities_of_xml_that_no_html_names_are_not_expanded(text: str, expected: str) -> None:
     assert decoded(text, xml=True) == expected
