@@ -63,6 +63,9 @@ class ExportCommand(BaseSettings):
     description: Description = Field(
         "", description="texts that the model is for, for the page; if omitted, the bundle's"
     )
+    license: Description = Field(
+        "", description="terms of the weights, as an SPDX expression; if omitted, the bundle's"
+    )
     variant: GraphVariant = Field("cpu", description="processor: cpu, or cuda for NVIDIA GPUs")
     precision: Precision = Field("fp32", description="number type; int8 is faster and less exact; fp16 for cuda")
     align: tuple[Annotated[str, StringConstraints(pattern=r"^\d+:\d+$")], ...] = Field(
@@ -105,7 +108,7 @@ class ExportCommand(BaseSettings):
         try:
             exportable, samples = self._read(origin, path)
             options = BundleOptions(
-                name, self.variant, self.precision, tuple(map(_read_head, self.align)), self.description
+                name, self.variant, self.precision, tuple(map(_read_head, self.align)), self.description, self.license
             )
             bundle = write_bundle(exportable, samples, self.out, options)
         except UnsupportedGraphError as error:

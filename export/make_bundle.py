@@ -64,7 +64,7 @@ LIBRARIES = ("dragoman", "onnx", "onnxruntime", "onnxruntime-gpu", "sentencepiec
 class BundleOptions:
     """Options of a bundle; without alignment heads it has no aligned decoder.
 
-    Without a description it has that of its source.
+    Without a description or a license it has that of its source.
     """
 
     name: str
@@ -72,6 +72,7 @@ class BundleOptions:
     precision: Precision = "fp32"
     alignment_heads: tuple[AttentionHead, ...] = ()
     description: str = ""
+    license: str = ""
 
 
 def write_bundle(exportable: Exportable, samples: Sequence[Sample], out: Path, options: BundleOptions) -> Bundle:
@@ -352,6 +353,7 @@ def _manifest(folder: Path, contents: _Contents, scores: dict[str, float]) -> Ma
     return Manifest(
         name=options.name,
         description=options.description or exportable.description,
+        license=options.license or exportable.license,
         vocabulary_size=model.vocabulary_size,
         directions=exportable.directions,
         multilingual=exportable.multilingual,

@@ -44,6 +44,7 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
             training=manifest.provenance.training,
             steps=trained.steps,
             description=manifest.description,
+            license=manifest.license,
         )
         return exportable, _samples(bundle)
 

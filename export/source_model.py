@@ -28,7 +28,8 @@ class Exportable:
 
     Either it has directions, or it is multilingual. Every source ends with `source_suffix`; `unk_id` stands for unknown
     pieces. `training` is the configuration of the training or import. `steps` is the number of optimizer steps, 0 if
-    unknown. `alignment_heads` are those that an imported file names. `description` is that of an exported bundle.
+    unknown. `alignment_heads` are those that an imported file names. `description` and `license` are those of an
+    exported bundle.
     """
 
     model: "TranslationModel | TransformerWeights"
@@ -41,6 +42,7 @@ class Exportable:
     multilingual: Multilingual | None = None
     alignment_heads: tuple[AttentionHead, ...] = ()
     description: str = ""
+    license: str = ""
 
     @classmethod
     def of_run(cls, trained: "TrainedModel") -> Self:

@@ -286,6 +286,7 @@ class Manifest(Record):
 
     Attributes:
         description: texts that the model is for; empty: unknown.
+        license: terms of the weights, an SPDX expression; empty: not stated.
         directions: one or more; none if the model is multilingual.
         multilingual: languages instead of directions.
         confidence: of usual translations; None: unknown.
@@ -303,6 +304,7 @@ class Manifest(Record):
     format_version: Literal[6] = 6
     name: ModelName
     description: Description = ""
+    license: Description = ""
     vocabulary_size: int = Field(gt=0, le=MAX_VOCABULARY)
     directions: tuple[BundleDirection, ...] = Field(max_length=10_000)
     multilingual: Multilingual | None = None

@@ -38,12 +38,12 @@ def test_the_export_of_a_bundle_equals_the_bundle(toy_bundle: Path, tmp_path: Pa
     assert again.manifest.provenance.steps == first.manifest.provenance.steps > 0
 
 
-def test_an_export_says_what_the_model_is_for_and_the_next_one_keeps_it(toy_bundle: Path, tmp_path: Path) -> None:
-    options = ["--out", str(tmp_path / "first"), "--description", "sums of words"]
+def test_an_export_states_purpose_and_license_and_the_next_one_keeps_them(toy_bundle: Path, tmp_path: Path) -> None:
+    options = ["--out", str(tmp_path / "first"), "--description", "sums of words", "--license", "MIT"]
     command_line.run("export", [str(toy_bundle), *options])
     command_line.run("export", [str(tmp_path / "first"), "--out", str(tmp_path / "second")])
-    assert Bundle.open(toy_bundle).manifest.description == ""
-    assert Bundle.open(tmp_path / "second").manifest.description == "sums of words"
+    manifests = [Bundle.open(folder).manifest for folder in (toy_bundle, tmp_path / "second")]
+    assert [(each.description, each.license) for each in manifests] == [("", ""), ("sums of words", "MIT")]
 
 
 @pytest.fixture(scope="module", name="in_8_bits")
