@@ -3,13 +3,13 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tests.support.attacks import damaged, http1, http2
-from tests.support.attacks.link import Answers, EndedError, Http1Answers, Link, Target
+from tests.support.attacks.link import Answers, Behavior, EndedError, Http1Answers, Link, Target
 
 # All connections open within a second: at once, their requests alone would exceed the capacity.
 OPEN_SECONDS = 1.0
@@ -28,7 +28,7 @@ class Family:
         kept_bytes: memory that the allocator keeps for the next large bodies.
     """
 
-    attack: Callable[[Link], Awaitable[None]]
+    attack: Behavior
     port: Literal["rest", "grpc"]
     connections: int
     reads: bool = True

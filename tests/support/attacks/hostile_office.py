@@ -12,6 +12,8 @@ from random import Random
 from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, ZipFile
 
+import yaml
+
 from dragoman.serve.documents.document import DocumentError, DocumentRequest, Segment
 from dragoman.serve.documents.formats import parse_document
 
@@ -53,16 +55,8 @@ def _xliff(body: str) -> bytes:
     return f'<xliff version="1.2"><file>{body}</file></xliff>'.encode()
 
 
-WRITERS: dict[str, Callable[[str], bytes]] = {
-    "docx": _docx,
-    "pptx": _pptx,
-    "odt": _odt,
-    "xlf": _xliff,
-    "json": str.encode,
-    "arb": str.encode,
-    "yaml": str.encode,
-    "po": str.encode,
-}
+# Of the formats that are no plain text.
+WRITERS: dict[str, Callable[[str], bytes]] = {"docx": _docx, "pptx": _pptx, "odt": _odt, "xlf": _xliff}
 
 
 class Attack(NamedTuple):
@@ -87,7 +81,7 @@ class Attack(NamedTuple):
         count = max(1, size_bytes // len(self.repeated + self.mirrored + self.padding))
         beginning = self.beginning.replace("{}", self.padding * count)
         text = f"{beginning}{self.repeated * count}{self.middle}{self.mirrored * count}{self.end}"
-        return WRITERS[self.format](_numbered(text))
+        return WRITERS.get(self.format, str.encode)(_numbered(text))
 
 
 def _numbered(text: str) -> str:
@@ -100,145 +94,14 @@ _BEGIN = '<w:r><w:fldChar w:fldCharType="begin"/></w:r>'
 _SEPARATE = '<w:r><w:fldChar w:fldCharType="separate"/></w:r>'
 _END = '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
 _LINK = "<w:r><w:instrText> HYPERLINK a </w:instrText></w:r>"
-_PROPERTIES = '<w:rPr><w:rStyle w:val="{}"/></w:rPr>'
-_UNIT = '<trans-unit id="1"><source>{}</source></trans-unit>'
 _PO_HEAD = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
-
+_DIRECTIVES = "".join(f"%TAG !a{number}! b\n" for number in range(100))
 ATTACKS = {
-    # Properties of a run as long as all of its texts.
-    "docx run of tabs": Attack(
-        "docx", f"<w:p><w:r>{_PROPERTIES}", "<w:t>a</w:t><w:tab/>", end="</w:r></w:p>", padding="ab" * 8
-    ),
-    "docx run of points": Attack(
-        "docx", f"<w:p><w:r>{_PROPERTIES}", "<w:t>a</w:t><w:sym/>", end="</w:r></w:p>", padding="ab" * 8
-    ),
-    "docx run of fields": Attack(
-        "docx",
-        f"<w:p><w:r>{_PROPERTIES}<w:t>a</w:t>",
-        '<w:fldChar w:fldCharType="begin"/><w:fldChar w:fldCharType="end"/>',
-        end="</w:r></w:p>",
-        padding="ab" * 8,
-    ),
-    "docx run of namespaces": Attack(
-        "docx", '<w:p><w:r xmlns:b="{}">', "<w:t>a</w:t><w:tab/>", end="</w:r></w:p>", padding="ab" * 8
-    ),
-    "docx nested fields": Attack(
-        "docx", "<w:p><w:r><w:t>a</w:t></w:r>", _BEGIN, "<w:r><w:t>a</w:t></w:r>", _END, "</w:p>"
-    ),
-    "docx nested links": Attack("docx", "<w:p>", _BEGIN + _LINK + _SEPARATE, "<w:r><w:t>a</w:t></w:r>", _END, "</w:p>"),
-    "docx nested barriers": Attack("docx", "<w:p>", _BEGIN, "<w:r><w:t>a</w:t><w:tab/></w:r>", _END, "</w:p>"),
-    "docx open fields": Attack("docx", "<w:p>", _BEGIN + "<w:r><w:t>a</w:t></w:r>", end="</w:p>"),
-    "docx formats": Attack(
-        "docx", "<w:p>", "<w:r><w:rPr><w:b/></w:rPr><w:t>a</w:t></w:r><w:r><w:t>a</w:t></w:r>", end="</w:p>"
-    ),
-    "docx paragraphs": Attack("docx", "", "<w:p><w:r><w:t>a</w:t></w:r></w:p>"),
-    "docx links": Attack("docx", "<w:p>", "<w:hyperlink><w:r><w:t>a</w:t></w:r></w:hyperlink>", end="</w:p>"),
-    "docx broken links": Attack(
-        "docx", "<w:p>", "<w:hyperlink><w:r><w:t>a</w:t><w:tab/></w:r></w:hyperlink>", end="</w:p>"
-    ),
-    "docx namespaces": Attack("docx", "", f'<b:p xmlns:b="{_WORD}"/>'),
-    "docx drawings": Attack("docx", "<w:p><w:r><w:t>a</w:t>", "<w:drawing><w:a/></w:drawing>", end="</w:r></w:p>"),
-    "docx long text": Attack("docx", "<w:p><w:r><w:t>", "a", end="</w:t></w:r></w:p>"),
-    "docx long wide text": Attack("docx", "<w:p><w:r><w:t>\U0001f600", "a", end="</w:t></w:r></w:p>"),
-    "docx attributes": Attack("docx", "<w:p ", f'a{NUMBER}="1" ', end="/>"),
-    "docx comment": Attack("docx", "<!--", "a", end="-->"),
-    "docx comment of dashes": Attack("docx", "<!--", "- ", end="-->"),
-    "docx open comments": Attack("docx", "", "<!-- "),
-    "docx instruction": Attack("docx", "<?a ", "a", end="?>"),
-    "docx CDATA": Attack("docx", "<w:p><w:r><w:t><![CDATA[", "]] ", end="]]></w:t></w:r></w:p>"),
-    "docx quoted tag": Attack("docx", '<w:p a="', "> ", end='"/>'),
-    "docx references": Attack("docx", "<w:p><w:r><w:t>", "&amp;", end="</w:t></w:r></w:p>"),
-    "docx long reference": Attack("docx", "<w:p><w:r><w:t>&#", "0", end="65;</w:t></w:r></w:p>"),
-    "docx elements": Attack("docx", "", "<a/>"),
-    "pptx run of texts": Attack(
-        "pptx", '<a:p><a:r><a:rPr a="{}"/>', "<a:t>a</a:t><a:x/>", end="</a:r></a:p>", padding="ab" * 8
-    ),
-    "pptx formats": Attack(
-        "pptx", "<a:p>", '<a:r><a:rPr b="1"/><a:t>a</a:t></a:r><a:r><a:t>a</a:t></a:r>', end="</a:p>"
-    ),
-    "pptx breaks": Attack("pptx", "<a:p>", "<a:r><a:t>a</a:t></a:r><a:br/>", end="</a:p>"),
-    "odt paragraphs": Attack("odt", "", "<text:p>a</text:p>"),
-    "odt nested": Attack("odt", "", "<text:p>a<draw:b><text:p>b</text:p></draw:b></text:p>"),
-    "odt points": Attack("odt", "<text:p>a", "<text:s/>a", end="</text:p>"),
-    "odt spans": Attack("odt", "<text:p>a", "<text:span>a</text:span>", end="</text:p>"),
-    "odt spaces": Attack("odt", "<text:p>a", " ", end="a</text:p>"),
-    "xlf units": Attack("xlf", "", _UNIT.format("a")),
-    "xlf codes": Attack("xlf", '<trans-unit id="1"><source>a', '<x id="1"/>', end="</source></trans-unit>"),
-    "xlf pairs": Attack("xlf", '<trans-unit id="1"><source>a', '<g id="1">a</g>', end="</source></trans-unit>"),
-    "xlf starts": Attack("xlf", '<trans-unit id="1"><source>a', '<bx id="1"/>a', end="</source></trans-unit>"),
-    "xlf segments": Attack(
-        "xlf",
-        '<trans-unit id="1"><source>a</source><seg-source>',
-        '<mrk mtype="seg">a</mrk>',
-        end="</seg-source></trans-unit>",
-    ),
-    "xlf sources": Attack("xlf", "", "<trans-unit><source>a</source><target/></trans-unit>"),
-    "xlf blanks": Attack("xlf", "", " ", end=_UNIT.format("a")),
-    "json texts": Attack("json", "[", '"a",', end='"a"]'),
-    "json names": Attack("json", "{", '"a":"b",', end='"a":"b"}'),
-    "json long text": Attack("json", '["', "ab ", end='"]'),
-    "json escapes": Attack("json", '["a', "\\u00e9", end='"]'),
-    "json surrogates": Attack("json", '["a', "\\ud83d\\ude00", end='"]'),
-    "json blanks": Attack("json", '["a"', " ", end=',"b"]'),
-    "json blanks before a name": Attack("json", '{"a"', " ", end=':"b"}'),
-    "json levels": Attack("json", "", "[", mirrored="]"),
-    "json number": Attack("json", '["a",', "1", end="]"),
-    "json collections": Attack("json", "[", "[[[]]],", end='"a"]'),
-    "json objects": Attack("json", "[", '{"":{}},', end='"a"]'),
-    "json numbers": Attack("json", "[", "1e1,", end='"a"]'),
-    "json integers": Attack("json", "[", "1234,", end='"a"]'),
-    "json blank texts": Attack("json", "[", '"12",', end='"a"]'),
-    "json tags": Attack("json", '["a', "<b>a</b>", end='"]'),
-    "json open tags": Attack("json", '["a', "<b>", end='"]'),
-    "json angles": Attack("json", '["a', "<", end='"]'),
-    "arb messages": Attack("arb", "{", '"a":"b","@a":{"b":"c"},', end='"a":"b"}'),
-    "yaml directives": Attack("yaml", "", f"%TAG !a{NUMBER}! b\n", end="--- a\n"),
-    "yaml other directives": Attack("yaml", "", "%A b\n", end="--- a\n"),
-    "yaml anchors": Attack("yaml", "", f"- &a{NUMBER} a\n"),
-    "yaml aliases": Attack("yaml", "- &a a\n", "- *a\n"),
-    "yaml documents": Attack("yaml", "", "--- a\n"),
-    "yaml document directives": Attack("yaml", "", "%TAG !a! b\n--- a\n"),
-    "yaml tags of directives": Attack(
-        "yaml", "".join(f"%TAG !a{number}! b\n" for number in range(100)) + "---\n", "- !a99!a b\n"
-    ),
-    "yaml texts": Attack("yaml", "", "- a\n"),
-    "yaml names": Attack("yaml", "", "a: b\n"),
-    "yaml flow": Attack("yaml", "[", "a,", end="a]"),
-    "yaml flow of names": Attack("yaml", "{", "a: b,", end="a: b}"),
-    "yaml flow levels": Attack("yaml", "", "[", mirrored="]"),
+    name: Attack(name.split()[0], **fields)
+    for name, fields in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
+} | {
+    "yaml tags of directives": Attack("yaml", f"{_DIRECTIVES}---\n", "- !a99!a b\n"),
     "yaml texts of a deep level": Attack("yaml", "[" * 190, "a,", end="]" * 190),
-    "yaml levels": Attack("yaml", "", "- ", end="a"),
-    "yaml keys": Attack("yaml", "", "? "),
-    "yaml long text": Attack("yaml", "a: ", "a ", end="b\n"),
-    "yaml lines of a text": Attack("yaml", "a: b", "\n  a", end="\n"),
-    "yaml quoted": Attack("yaml", 'a: "a', "\\\n", end='"\n'),
-    "yaml quoted lines": Attack("yaml", 'a: "a', "\n", end='"\n'),
-    "yaml escapes": Attack("yaml", 'a: "a', "\\x41", end='"\n'),
-    "yaml block": Attack("yaml", "a: |\n", "  a\n"),
-    "yaml folded": Attack("yaml", "a: >\n", "  a\n\n"),
-    "yaml blank block": Attack("yaml", "a: |\n  a\n", "\n"),
-    "yaml comments": Attack("yaml", "", "#\n", end="a: b\n"),
-    "yaml comments after an anchor": Attack("yaml", "a: &a", "\n  # a", end="\n  text\n"),
-    "yaml tags": Attack("yaml", "", "- !a b\n"),
-    "yaml long tag": Attack("yaml", "- !", "a", end=" b\n"),
-    "yaml long anchor": Attack("yaml", "- &", "a", end=" b\n"),
-    "yaml anchored levels": Attack("yaml", "", "- &a\n"),
-    "yaml blanks": Attack("yaml", "a: b", " ", end="# c\n"),
-    "yaml tabs": Attack("yaml", "a: b", "\t", end="# c\n"),
-    "yaml colons": Attack("yaml", "a: ", ":", end="b\n"),
-    "po messages": Attack("po", _PO_HEAD, 'msgid "a"\nmsgstr ""\n\n'),
-    "po long text": Attack("po", f'{_PO_HEAD}msgid "', "a", end='"\nmsgstr ""\n'),
-    "po long wide text": Attack("po", f'{_PO_HEAD}msgid "\U0001f600', "a", end='"\nmsgstr ""\n'),
-    "po lines": Attack("po", f'{_PO_HEAD}msgid ""\n', '"a"\n', end='msgstr ""\n'),
-    "po empty lines": Attack("po", f'{_PO_HEAD}msgid "a"\n', '""\n', end='msgstr ""\n'),
-    "po bare lines": Attack("po", "", "\n", end='msgid "a"\nmsgstr ""\n'),
-    "po plurals": Attack("po", f'{_PO_HEAD}msgid "a"\nmsgid_plural "b"\n', 'msgstr[0] ""\n'),
-    "po numbers": Attack("po", f'{_PO_HEAD}msgid "a"\nmsgid_plural "b"\nmsgstr[', "0", end='] ""\n'),
-    "po escapes": Attack("po", f'{_PO_HEAD}msgid "a', "\\n", end='"\nmsgstr ""\n'),
-    "po comments": Attack("po", "", "#, fuzzy\n", end='msgid "a"\nmsgstr ""\n'),
-    "po flags": Attack("po", "#, ", "fuzzy, ", end='\nmsgid "a"\nmsgstr ""\n'),
-    "po blanks": Attack("po", 'msgid "a"', " ", end='x\nmsgstr ""\n'),
-    "po header": Attack("po", 'msgid ""\nmsgstr ""\n', '"charset"\n', end='"a"\n'),
 }
 
 

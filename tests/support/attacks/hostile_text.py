@@ -1,12 +1,10 @@
 """Hostile documents of the text formats: made by repeating marks of the format up to a size."""
 
 from random import Random
-from typing import NamedTuple
 
-from dragoman.serve.documents.document import DocumentError, DocumentRequest
+from dragoman.serve.documents.document import DocumentError
 from dragoman.serve.documents.formats import parse_document
-
-_REQUEST = DocumentRequest("en", "de", max_texts=250_000)
+from tests.support.attacks.hostile_office import REQUEST, Attack
 
 
 def _marks(text: str) -> tuple[str, ...]:
@@ -52,28 +50,7 @@ BEGINNINGS: dict[str, tuple[str, ...]] = {
 }
 
 
-class HostileText(NamedTuple):
-    """A document of any size: marks repeated between a beginning and an end.
-
-    Attributes:
-        suffix: end of the name of the file.
-        mirrored: repeated as often after the middle.
-    """
-
-    suffix: str
-    beginning: str
-    repeated: str
-    middle: str = ""
-    mirrored: str = ""
-    end: str = ""
-
-    def make(self, size: int) -> bytes:
-        """Returns a document of about a number of characters."""
-        count = max(1, size // len(self.repeated + self.mirrored))
-        return f"{self.beginning}{self.repeated * count}{self.middle}{self.mirrored * count}{self.end}".encode()
-
-
-def draw(random: Random) -> HostileText:
+def draw(random: Random) -> Attack:
     """Returns random marks of a format."""
     suffix = random.choice(tuple(MARKS))
 
@@ -81,15 +58,14 @@ def draw(random: Random) -> HostileText:
         return "".join(random.choices(MARKS[suffix], k=random.choice(counts)))
 
     end = random.choice(("", "a", "\n", "\na", ">", "]"))
-    return HostileText(
-        suffix, random.choice(BEGINNINGS[suffix]), marks(1, 1, 2, 2, 3), marks(0, 1), marks(0, 0, 0, 1, 2), end
-    )
+    beginning = random.choice(BEGINNINGS[suffix])
+    return Attack(suffix[1:], beginning, marks(1, 1, 2, 2, 3), marks(0, 1), marks(0, 0, 0, 1, 2), end)
 
 
-def translate(suffix: str, content: bytes) -> None:
+def translate(name: str, content: bytes) -> None:
     """Reads a document and writes it with other texts, unless it is refused."""
     try:
-        document = parse_document(f"a{suffix}", content, _REQUEST)
+        document = parse_document(name, content, REQUEST)
     except DocumentError:
         return
     document.write([f"{segment.text}x" if segment.format == "text" else segment.text for segment in document.segments])

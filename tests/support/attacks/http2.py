@@ -22,7 +22,7 @@ from hyperframe.frame import (
 )
 
 from dragoman.protos.translation_pb2 import TranslateRequest
-from tests.support.attacks.link import Link
+from tests.support.attacks.link import Behavior, Link
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 TRANSLATE = "/dragoman.v1.TranslationService/Translate"
@@ -179,29 +179,25 @@ async def continuations(link: Link) -> None:
     await _flood(link, ContinuationFrame(1, Encoder().encode([("a", "b" * 64, True)]) * BATCH).serialize())
 
 
-async def pings(link: Link) -> None:
-    await begin(link)
-    await _flood(link, PingFrame(opaque_data=b"attacker").serialize() * BATCH)
+def _repeating(frames: bytes, first: bytes = b"") -> Behavior:
+    """Sends frames again and again."""
+
+    async def attack(link: Link) -> None:
+        await begin(link)
+        await link.send(first)
+        await _flood(link, frames)
+
+    return attack
 
 
-async def settings(link: Link) -> None:
-    await begin(link)
-    changes = [SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: size}) for size in (1, 2**16)]
-    await _flood(link, b"".join(change.serialize() for change in changes) * (BATCH // 2))
-
-
-async def empty_data(link: Link) -> None:
-    """Sends frames without content on one call."""
-    await begin(link)
-    await link.send(headers(1))
-    await _flood(link, data(1) * BATCH)
-
-
-async def windows(link: Link) -> None:
-    """Sends window updates."""
-    await begin(link)
-    await link.send(headers(1))
-    await _flood(link, (WindowUpdateFrame(0, window_increment=1).serialize() * BATCH))
+pings = _repeating(PingFrame(opaque_data=b"attacker").serialize() * BATCH)
+settings = _repeating(
+    b"".join(SettingsFrame(settings={SettingsFrame.INITIAL_WINDOW_SIZE: size}).serialize() for size in (1, 2**16))
+    * (BATCH // 2)
+)
+# On one call.
+empty_data = _repeating(data(1) * BATCH, headers(1))
+windows = _repeating(WindowUpdateFrame(0, window_increment=1).serialize() * BATCH, headers(1))
 
 
 async def slow_message(link: Link) -> None:
@@ -213,25 +209,21 @@ async def slow_message(link: Link) -> None:
         await link.send(data(1, b"a"))
 
 
-async def closed_window(link: Link) -> None:
-    """Calls TranslateStream, but never lets the server send the answers."""
-    await begin(link, INITIAL_WINDOW_SIZE=0)
-    await _streams(link, TRANSLATE_STREAM, CALLS_UNREAD, TEXT)
-    await link.hold()
+def _calling(path: str, count: int, message: bytes | None = None, **settings: int) -> Behavior:
+    """Opens calls and sends nothing more."""
+
+    async def attack(link: Link) -> None:
+        await begin(link, **settings)
+        await _streams(link, path, count, message)
+        await link.hold()
+
+    return attack
 
 
-async def many_idle(link: Link) -> None:
-    """Opens streams of requests and sends none."""
-    await begin(link)
-    await _streams(link, TRANSLATE_MANY, STREAMS_HELD)
-    await link.hold()
-
-
-async def watches(link: Link) -> None:
-    """Watches the health of the server many times."""
-    await begin(link)
-    await _streams(link, WATCH, STREAMS_HELD, b"")
-    await link.hold()
+# The server can never send the answers.
+closed_window = _calling(TRANSLATE_STREAM, CALLS_UNREAD, TEXT, INITIAL_WINDOW_SIZE=0)
+many_idle = _calling(TRANSLATE_MANY, STREAMS_HELD)
+watches = _calling(WATCH, STREAMS_HELD, b"")
 
 
 async def reflections(link: Link) -> None:

@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -194,3 +195,7 @@ class Link:
         """Closes the connection at once."""
         self._reading.cancel()
         self._writer.transport.abort()
+
+
+# What one client does on one connection.
+Behavior = Callable[[Link], Awaitable[None]]
