@@ -12,7 +12,6 @@ from dragoman.serve.bundle.bundle import ENCODER_FILE, MANIFEST_FILE, file_hashe
 
 
 def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Changes the manifest of a bundle in place."""
     path = folder / MANIFEST_FILE
     manifest = json.loads(path.read_text(encoding="utf-8"))
     change(manifest)

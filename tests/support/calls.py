@@ -68,7 +68,6 @@ class RestCall:
             pass
 
     def leave(self) -> None:
-        """Closes the connection."""
         self._connection.close()
 
     def _last(self) -> Any:
@@ -157,7 +156,6 @@ def open_call(live: LiveService, way: Way, text: str, timeout_seconds: float = W
 
 
 def failure_of(status: Status, retry_seconds: float | None = None) -> Failure:
-    """Returns the failure that the details of a gRPC status describe."""
     details = details_of(status)
     info, request = details[ErrorInfo], details.get(RequestInfo)
     return Failure(

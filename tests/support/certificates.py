@@ -32,7 +32,6 @@ class Authority:
         return {"certificate": certificate, "key": key}
 
     def settings(self, name: str = "server") -> dict[str, Any]:
-        """Returns settings of a server with a new certificate."""
         files = self.issue(name)
         return {"tls_certificate_file": files["certificate"], "tls_key_file": files["key"]}
 

@@ -24,7 +24,6 @@ class Comparison(NamedTuple):
 
     @property
     def identical(self) -> bool:
-        """True if both have the same tokens."""
         return self.actual.target_ids == self.expected.target_ids
 
     @property

@@ -30,11 +30,9 @@ class Conversation:
         )
 
     def send_bytes(self, data: bytes) -> None:
-        """Sends bytes instead of a request."""
         self.sent.put(data)
 
     def close(self) -> None:
-        """Ends the requests."""
         self.sent.put(None)
 
     def receive(self) -> TranslateManyResponse:

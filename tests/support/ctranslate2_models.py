@@ -27,7 +27,6 @@ SIZES = {"d_model": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "m
 
 
 def make_model(tokenizer: Tokenizer, **options: Any) -> Transformer:
-    """Returns a small random model."""
     return random_model(7, tokenizer.vocabulary_size, **{**SIZES, "max_target_tokens": LIMIT, **options})
 
 
@@ -51,24 +50,31 @@ def write_model(folder: Path, spec: TransformerSpec, kind: str = "float32", toke
 
 
 def translate(
-    folder: Path, sources: Sequence[Sequence[str]], beam_size: int, limit: int, length_penalty: float = 0.0
+    folder: Path,
+    sources: Sequence[Sequence[str]],
+    beam_size: int,
+    limit: int,
+    length_penalty: float = 0.0,
+    *,
+    start: Sequence[str] = (),
+    shortest: int = 0,
 ) -> list[list[str]]:
-    """Returns the pieces of the translations of CTranslate2 in float32."""
+    """Returns the pieces of the translations of CTranslate2 in float32, without the start tokens."""
     translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
     results = translator.translate_batch(
         [list(pieces) for pieces in sources],
+        target_prefix=[list(start) for _ in sources] if start else None,
         beam_size=beam_size,
-        max_decoding_length=limit,
+        max_decoding_length=limit + len(start),
         length_penalty=length_penalty,
-        min_decoding_length=0,
+        min_decoding_length=shortest,
     )
-    return [result.hypotheses[0] for result in results]
+    return [result.hypotheses[0][len(start) :] for result in results]
 
 
 def write_package(
     path: Path, model: Path, tokenizer: bytes, tokenizer_file: str = "sentencepiece.model", /, **metadata: object
 ) -> Path:
-    """Writes an Argos package of a model."""
     content = {"package_version": "1.0", "argos_version": "1.5", "from_code": "en", "to_code": "de", **metadata}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("en_de/metadata.json", json.dumps(content))
@@ -86,7 +92,6 @@ def text(content: str) -> bytes:
 
 
 def variable(name: str, value: NDArray[np.generic], version: int) -> bytes:
-    """Returns a variable in the format of model.bin."""
     shape = b"".join(struct.pack("<I", size) for size in value.shape)
     kind = TYPES.index(value.dtype.name) if version >= 4 else value.itemsize
     length = value.nbytes if version >= 4 else value.size
@@ -100,7 +105,6 @@ def model_file(
     revision: int = 7,
     specification: str = "TransformerSpec",
 ) -> bytes:
-    """Returns the bytes of a model in the format of CTranslate2."""
     content = struct.pack("<I", version)
     if version >= 2:
         content += text(specification) + struct.pack("<I", revision)

@@ -52,7 +52,6 @@ class AnyBench:
         return sequence
 
     def step(self, count: int = 1) -> None:
-        """Makes this number of steps."""
         for _ in range(count):
             self.engine.step()
 
@@ -65,7 +64,6 @@ class AnyBench:
         raise AssertionError("some sequence never ends")
 
     def sample(self, name: str, **labels: str) -> float | None:
-        """Returns the value of a metric."""
         return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
 
 
@@ -88,7 +86,6 @@ class Bench(AnyBench):
         self.engine = self.make_engine(self.model)
 
     def make_engine(self, model: FakeModel) -> Engine:
-        """Returns an engine on this bench's scheduler."""
         return Engine(
             model,
             self.scheduler,

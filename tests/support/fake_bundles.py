@@ -78,7 +78,6 @@ def put_bundle(
 
 
 def load_fakes(settings: ServeSettings, _: Bundle) -> list[FakeModel]:
-    """Returns fake models for the settings of a model."""
     return [FakeModel(settings.slots) for _ in range(settings.engine_count)]
 
 

@@ -27,7 +27,6 @@ class Repository:
     gated: bool = False
 
     def commit(self, files: dict[str, bytes]) -> str:
-        """Adds a commit and returns its hash."""
         name = hashlib.sha1(repr((len(self.commits), sorted(files))).encode()).hexdigest()  # noqa: S324 - as git does
         self.commits[name] = files
         return name
@@ -59,7 +58,6 @@ class FakeHub:
 
 
 def git_id(content: bytes) -> str:
-    """Returns the object id of a file in git."""
     return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()  # noqa: S324 - as git does
 
 

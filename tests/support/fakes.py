@@ -50,7 +50,6 @@ class FakeClock:
     seconds: float = 0.0
 
     def __call__(self) -> float:
-        """Returns the time in seconds."""
         return self.seconds
 
 
@@ -190,7 +189,6 @@ class FakeModel:
         return logits - np.array([log_sum(row) for row in logits], np.float32)[:, np.newaxis]
 
     def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Sorts the tokens of each row."""
         token_ids = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         return np.take_along_axis(scores, token_ids, axis=1), token_ids
 
@@ -248,7 +246,6 @@ class FiniteModel(FakeModel):
     """The fake model with a positive probability of every token, as of a real model: any token may be forced."""
 
     def decode_step(self, *arguments: Any, **options: Any) -> NDArray[np.float32]:
-        """Computes as the fake model does."""
         logits = super().decode_step(*arguments, **options)
         return np.maximum(logits, np.float32(-20.0), out=logits)
 

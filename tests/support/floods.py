@@ -49,7 +49,6 @@ class Usage:
 
     @classmethod
     def read(cls, process_id: int, log: Path) -> "Usage":
-        """Reads them from /proc."""
         process = Path(f"/proc/{process_id}")
         status = dict(line.split(":", 1) for line in (process / "status").read_text(encoding="ascii").splitlines())
         memory_bytes = int(status["VmRSS"].split()[0]) * 1024
@@ -65,7 +64,6 @@ class Traffic:
 
     @property
     def requests(self) -> int:
-        """Requests sent."""
         return len(self.latencies) + self.errors.total()
 
     def percentile_ms(self, percentile: float) -> float:
@@ -84,11 +82,9 @@ class Served:
 
     @property
     def security(self) -> ClientSettings:
-        """TLS of the clients."""
         return self.targets.security
 
     def usage(self) -> Usage:
-        """Returns what the server uses now."""
         return Usage.read(self.process.process_id, self.log)
 
     def attack(self, name: str, seconds: float) -> Attack:
@@ -136,7 +132,6 @@ class Served:
 
 
 def has_recovered(before: Usage, after: Usage) -> bool:
-    """Returns whether memory and descriptors are about where they were."""
     return (
         after.memory_bytes <= before.memory_bytes + MORE_BYTES
         and after.descriptors <= before.descriptors + MORE_DESCRIPTORS
@@ -213,11 +208,9 @@ class Findings:
 
     @property
     def log_bytes(self) -> int:
-        """Bytes that the server has logged."""
         return self.after.log_bytes - self.before.log_bytes
 
     def problems(self) -> Iterator[str]:
-        """Yields the rules that the server has broken."""
         if self.traffic.errors:
             yield f"errors: expected none, got {dict(self.traffic.errors)}"
         if self.after.memory_bytes > self.before.memory_bytes + MORE_BYTES + self.kept_bytes:

@@ -109,7 +109,6 @@ def verify(folder: Path, other: Path) -> BaseSettings:
 
 
 def evaluate(folder: Path, other: Path) -> BaseSettings:
-    """Returns `dragoman evaluate` for one sentence."""
     from dragoman.export.evaluate.command import EvaluateCommand  # noqa: PLC0415 - as above
 
     pairs = other / "pairs.en-de.tsv"

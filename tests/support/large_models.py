@@ -41,7 +41,6 @@ def random_tensors(shapes: Shapes) -> Tensors:
 
 
 def write_safetensors(path: Path, shapes: Shapes) -> None:
-    """Writes random float32 tensors."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
     shapes = list(shapes)

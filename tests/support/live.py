@@ -65,7 +65,6 @@ class GatedModel(FakeModel):
         self.gate.set()
 
     def decode_step(self, *arguments: Any, **options: Any) -> NDArray[np.float32]:
-        """Reports the step, waits at the gate and computes."""
         self.stepping.set()
         assert self.gate.wait(WAIT_SECONDS)
         return super().decode_step(*arguments, **options)
@@ -120,17 +119,14 @@ class LiveService:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline of the first model."""
         return next(iter(self.service.models)).pipeline
 
     @property
     def grpc_target(self) -> str:
-        """Host and port of the gRPC interface."""
         return f"127.0.0.1:{self.service.grpc_port}"
 
     @property
     def http_url(self) -> str:
-        """Base URL of the REST interface."""
         return f"http://127.0.0.1:{self.service.http_port}"
 
     def stop(self) -> None:
@@ -187,7 +183,6 @@ class LiveService:
             raise self.failure[0]
 
     def http(self) -> httpx.Client:
-        """Returns a REST client with a new connection."""
         return httpx.Client(base_url=self.http_url, timeout=WAIT_SECONDS, trust_env=False, verify=NO_TLS)
 
     def post(self, body: Any = None, *, path: str = "/v1/translate", **options: Any) -> httpx.Response:
@@ -196,16 +191,13 @@ class LiveService:
             return client.post(path, **({"json": body} if body is not None else {}), **options)
 
     def get(self, path: str) -> httpx.Response:
-        """Sends one GET request."""
         with self.http() as client:
             return client.get(path)
 
     def grpc_channel(self) -> grpc.Channel:
-        """Returns a gRPC channel with a new connection."""
         return grpc.insecure_channel(self.grpc_target)
 
     def stub(self, name: str, request: Message, answer: type[Message]) -> Any:
-        """Calls a method of the service by name."""
         return self._call(f"/dragoman.v1.TranslationService/{name}", request, answer, WAIT_SECONDS)
 
     def call(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> TranslateResponse:
@@ -262,7 +254,6 @@ class LiveService:
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
     def _registries(self) -> list[CollectorRegistry]:
-        """Returns the registries of the service and of each model."""
         registry = self.service.metrics.registry
         (merged,) = (name for name in registry._collector_to_names if isinstance(name, _Merged))
         return [registry, merged._unrouted, *(metrics.registry for metrics in list(merged._models.values()))]

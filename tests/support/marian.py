@@ -3,7 +3,6 @@
 Random models show rare behavior: they end at once, late or never.
 """
 
-import io
 import json
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -13,8 +12,11 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+from tests.support import small_models
+from tests.support.small_models import randomize, sentencepiece_model, train
 
 EOS_PIECE, UNK_PIECE, PAD_PIECE = "</s>", "<unk>", "<pad>"
 EOS_ID = 0
@@ -57,32 +59,20 @@ def make_texts(seed: int, count: int) -> tuple[str, ...]:
 
 
 def translate_words(text: str) -> str:
-    """Returns the one correct translation of a text."""
     return " ".join(WORDS[word] for word in text.split())
 
 
 @cache
 def train_pieces(side: str) -> bytes:
-    """Returns a SentencePiece model of one side."""
     texts = make_texts(1, 200)
     return marian_pieces(texts if side == "source" else map(translate_words, texts), 60, at_most=True)
 
 
 def marian_pieces(texts: Iterable[str], count: int, *, at_most: bool = False) -> bytes:
     """Returns a SentencePiece model with `count` pieces, or fewer, and the special tokens of Marian."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts),
-        model_writer=model,
-        vocab_size=count,
-        hard_vocab_limit=not at_most,
-        eos_id=EOS_ID,
-        unk_id=1,
-        bos_id=-1,
-        pad_id=-1,
-        minloglevel=2,
+    return sentencepiece_model(
+        texts, count, hard_vocab_limit=not at_most, eos_id=EOS_ID, unk_id=1, bos_id=-1, pad_id=-1
     )
-    return model.getvalue()
 
 
 def pieces_of(model: bytes) -> list[str]:
@@ -110,14 +100,7 @@ def random_marian(vocabulary_size: int, *, seed: int = 3, **options: Any) -> Mar
     special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": EOS_ID}
     torch.manual_seed(seed)
     model = MarianMTModel(MarianConfig(vocab_size=vocabulary_size, **{**SMALL, **special, **options}))
-    for name, parameter in model.named_parameters():
-        if "embed_positions" in name:
-            continue
-        if parameter.dim() > 1:
-            # Twice the usual scale: otherwise the logits depend on the last target token only.
-            nn.init.xavier_normal_(parameter, gain=2.0)
-        else:
-            nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
+    randomize((name, parameter) for name, parameter in model.named_parameters() if "embed_positions" not in name)
     with torch.no_grad():
         for embedding in {model.get_input_embeddings(), model.get_output_embeddings()}:
             nn.init.normal_(embedding.weight, std=0.2 if model.config.scale_embedding else 1.0)
@@ -136,61 +119,26 @@ def trained_marian(vocabulary: dict[str, int], steps: int = 300) -> MarianMTMode
     texts = make_texts(1, 200) + make_texts(2, 1800)
     sources = [encode(train_pieces("source"), vocabulary, text) for text in texts]
     targets = [encode(train_pieces("target"), vocabulary, translate_words(text)) for text in texts]
-    model.train()
     nn.init.normal_(model.model.shared.weight, std=SMALL["d_model"] ** -0.5)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-    random = np.random.default_rng(4)
-    for _ in range(steps):
-        chosen = random.choice(len(texts), 32, replace=False)
-        source = fill([sources[index] for index in chosen], pad)
-        labels = fill([targets[index] for index in chosen], -100)
-        loss = model(input_ids=source, attention_mask=source != pad, labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        with torch.no_grad():
-            model.model.shared.weight[pad] = 0.0
-    return model.eval()
+    train(model, [*zip(sources, targets, strict=True)], pad_id=pad, first_id=pad, seed=4, steps=steps)
+    with torch.no_grad():
+        model.model.shared.weight[pad] = 0.0
+    return model
 
 
-def fill(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
-    """Returns rows as one tensor, right-padded."""
-    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=filling)
-
-
-@torch.inference_mode()
 def generate(
     model: MarianMTModel, sources: Sequence[Sequence[int]], beam_size: int, limit: int
 ) -> list[tuple[int, ...]]:
-    """Returns the translations of `transformers`, without special tokens.
-
-    These settings make its search equal to ours: hypotheses finish in order, rank by mean token log-probability,
-    renormalize after forbidden tokens, and have no forced end.
-    """
+    """Returns the translations of `transformers`, which renormalizes after forbidden tokens as we do."""
     pad = model.config.pad_token_id
-    source = fill(sources, pad)
-    options: dict[str, Any] = {"early_stopping": True, "length_penalty": 1.0} if beam_size > 1 else {}
-    found = model.generate(
-        input_ids=source,
-        attention_mask=source != pad,
-        num_beams=beam_size,
-        max_length=limit + 1,
-        renormalize_logits=True,
-        forced_eos_token_id=None,
-        do_sample=False,
-        **options,
+    return small_models.generate(
+        model, sources, beam_size, limit, pad_id=pad, end_ids=(EOS_ID, pad), renormalize_logits=True
     )
-    translations = []
-    for row in found[:, 1:].tolist():
-        ends = [number for number, token_id in enumerate(row) if token_id in (EOS_ID, pad)]
-        translations.append(tuple(row[: ends[0]] if ends else row))
-    return translations
 
 
 def write_marian(
     folder: Path, model: MarianMTModel, vocabulary: dict[str, int], *, safe: bool = True, **tokenizer: Any
 ) -> Path:
-    """Writes a checkpoint with its library, and a tokenizer."""
     model.save_pretrained(folder)
     if not safe:
         torch.save(model.state_dict(), folder / "pytorch_model.bin")

@@ -22,7 +22,8 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.support.marian import EOS_ID, fill, make_texts, marian_pieces, translate_words
+from tests.support.marian import EOS_ID, make_texts, marian_pieces, translate_words
+from tests.support.small_models import fill
 
 PIECES = 40
 WIDTH, INNER, HEADS, LAYERS = 64, 128, 4, 2
@@ -183,12 +184,10 @@ class Student(nn.Module):
         return self._affine(heads.transpose(1, 2).flatten(2), name, "o")
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """Returns the parameters as Marian stores them."""
         return {name: value.detach().float().numpy() for name, value in self.weights.items()}
 
 
 def train(student: Student, steps: int) -> Student:
-    """Trains a model to translate the words of `make_texts`."""
     texts = make_texts(1, 200) + make_texts(2, 1800)
     sources, targets = [encode(text) for text in texts], [encode(translate_words(text)) for text in texts]
     for name, parameter in student.weights.items():

@@ -25,7 +25,6 @@ HOSTILE_HTML = st.lists(st.sampled_from(PARTS), max_size=40).map("".join)
 
 
 def tokens_of(text: str) -> list[tuple[int, int]]:
-    """Returns words, digits and punctuation as tokens."""
     return [match.span() for match in re.finditer(r"[^\W\d]+|\d|[^\w\s]", text)]
 
 
@@ -72,7 +71,6 @@ def whole(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
 def translate_markup(
     text: str, options: MarkupOptions, translate: Translate = same, find_sentences: Split = split
 ) -> str:
-    """Returns the translation of a document."""
     document = read_document(text, options, find_sentences)
     parts = list[str]()
     for gap, sentence in zip(document.gaps, document.sentences, strict=False):

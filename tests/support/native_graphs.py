@@ -21,7 +21,6 @@ def _inputs(names: Mapping[str, int], arrays: list[str], shape: Shape) -> list[o
 
 
 def _model(name: str, inputs: Any, outputs: Any, tensors: list[Array], attributes: dict[str, Any]) -> bytes:
-    """Returns a graph of one node."""
     weights = [onnx.numpy_helper.from_array(tensor, f"w{i}") for i, tensor in enumerate(tensors)]
     names = [info.name for info in inputs] + [weight.name for weight in weights]
     node = helper.make_node(name, names, [info.name for info in outputs], domain="dragoman", **attributes)
@@ -42,7 +41,6 @@ def packed(tensors: list[Array]) -> list[Array]:
 
 
 def cache_names(shape: Shape, side: str) -> list[str]:
-    """Returns the names of a cache's tensors."""
     return [f"{side}_cache", f"{side}_scales"] if shape.int8 else [f"{side}_cache"]
 
 

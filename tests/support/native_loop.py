@@ -25,7 +25,6 @@ Hook = CFUNCTYPE(None)
 
 @cache
 def library() -> LoopLibrary:
-    """Returns the library of the tests."""
     made = LoopLibrary(loop_library())
     for functions in (made.quick, made.slow):
         functions.driver_new.restype = functions.driver_loop.restype = c_void_p
@@ -98,11 +97,9 @@ class DrivenScheduler(NativeScheduler):
         return super().idle
 
     def set_time(self) -> None:
-        """Sets the clock of the loop to that of the test."""
         library().quick.driver_set_seconds(self.driver, self._clock())
 
     def schedule(self, free_rows: int, running_rows: int) -> list[DecodingSequence]:
-        """Returns the sequences that start now."""
         self.set_time()
         tickets = (c_uint64 * MAX_RECORDS)()
         count = library().quick.driver_schedule(
@@ -129,7 +126,6 @@ class DrivenScheduler(NativeScheduler):
         return bool(library().slow.driver_wait(self.loop.handle))
 
     def fail_all(self, error: ServiceError) -> None:
-        """Finishes every waiting sequence with the error."""
         self._errors.update((id(sequence), error) for sequence, _ in self.line())
         library().quick.driver_fail_all(self.loop.handle, Failure.INTERNAL)
         self.deliver()
@@ -195,7 +191,6 @@ class SteppedEngine(NativeEngine):
         super().__init__(scheduler, number, *arguments, **options)
 
     def step(self) -> None:
-        """Makes one step and delivers its results."""
         self._stepped.set_time()
         library().slow.driver_step(self._stepped.loop.handle, self._place)
         self._stepped.deliver()
@@ -235,7 +230,6 @@ class NativeBench(AnyBench):
         return engine, NativeFake(self.scheduler, number)
 
     def sample(self, name: str, **labels: str) -> float | None:
-        """Returns the value of a metric."""
         with suppress(LoopError):  # a closed loop has published all
             self.engine.publish()
         return super().sample(name, **labels)

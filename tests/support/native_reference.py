@@ -39,16 +39,13 @@ class Shape:
 
     @property
     def head_size(self) -> int:
-        """Width of a head."""
         return self.d_model // self.heads
 
     @property
     def int8(self) -> bool:
-        """Whether weights and caches have 8 bits."""
         return self.precision == "int8"
 
     def attributes(self) -> dict[str, Any]:
-        """Returns the attributes of Encode and Step."""
         names = ("layers", "decoder_layers", "heads", "d_model", "d_ff", "norm", "activation", "precision")
         values = {name: getattr(self, name) for name in names}
         return values | {
@@ -59,7 +56,6 @@ class Shape:
 
 
 def round_up(count: int, multiple: int) -> int:
-    """Returns the smallest multiple that is at least `count`."""
     return -(-count // multiple) * multiple
 
 
@@ -90,7 +86,6 @@ class Linear:
         return (self.q.astype(np.int64) @ q) * self.scale.astype(np.float64) * scale + self.bias
 
     def tensors(self, padded_bias: float = 0.0) -> list[Array]:
-        """Returns the initializers."""
         outputs = len(self.q)
         bias = np.full(round_up(outputs, BLOCK), padded_bias, np.float32)
         bias[:outputs] = self.bias
@@ -101,7 +96,6 @@ class Linear:
         return [quad_blocks(self.q), padded(self.scale), offset, bias]
 
     def table(self) -> list[Array]:
-        """Returns the initializers of an embedding."""
         return [quad_blocks(self.q), padded(self.scale)] if self.int8 else [blocks(self.weight.astype(np.float32))]
 
 
@@ -141,13 +135,11 @@ class Norm:
     epsilon: float
 
     def __call__(self, x: Array) -> Array:
-        """Returns the normalized x [d]."""
         centered = x if self.bias is None else x - x.mean()
         normalized = centered / math.sqrt((centered**2).mean() + self.epsilon) * self.gain
         return normalized if self.bias is None else normalized + self.bias
 
     def tensors(self) -> list[Array]:
-        """Returns the initializers."""
         return [self.gain] if self.bias is None else [self.gain, self.bias]
 
 
@@ -169,19 +161,16 @@ class FeedForward:
     activation: str
 
     def __call__(self, x: Array) -> Array:
-        """Returns the output for x [d]."""
         if self.gate is None:
             return self.outer(ACTIVATIONS[self.activation](self.inner(x)))
         return self.outer(ACTIVATIONS["silu"](self.gate(x)) * self.inner(x))
 
     def tensors(self) -> list[Array]:
-        """Returns the initializers."""
         gate = [] if self.gate is None else self.gate.tensors()
         return [*gate, *self.inner.tensors(), *self.outer.tensors(), *self.norm.tensors()]
 
 
 def softmax(scores: Array) -> Array:
-    """Returns the softmax of scores [T]."""
     exponentials: Array = np.exp(scores - scores.max())
     return exponentials / float(exponentials.sum())
 
@@ -217,7 +206,6 @@ class Sublayers:
     pre_norm: bool
 
     def __call__(self, norm: Norm, x: Array, sublayer: Callable[[Array], Array]) -> Array:
-        """Returns the output of a residual connection."""
         return x + sublayer(norm(x)) if self.pre_norm else norm(x + sublayer(x))
 
 
@@ -225,7 +213,6 @@ class Transformer:
     """A model with random weights."""
 
     def __init__(self, shape: Shape, seed: int = 0) -> None:
-        """Draws the weights."""
         self.shape = shape
         self._random = np.random.default_rng(seed)
         d = shape.d_model
@@ -358,7 +345,6 @@ class Row:
 
     @property
     def length(self) -> int:
-        """Tokens that the row has read."""
         return len(self.keys[0])
 
 

@@ -16,7 +16,6 @@ STEP_RESULTS = ("logits", "log_sums", "best_scores", "best_ids", "alignments")
 
 
 def open_graph(graph: bytes, threads: int = 1) -> Any:
-    """Returns a session of a graph with the native operators."""
     return onnxruntime.InferenceSession(graph, session_options(threads), providers=["CPUExecutionProvider"])
 
 
@@ -42,7 +41,6 @@ class NativeModel:
     def __init__(
         self, model: Transformer, *, slots: int = 8, capacity: int = 32, threads: int = 1, in_place: bool = False
     ) -> None:
-        """Opens the sessions; caches are empty."""
         self.shape = model.shape
         self.in_place = in_place
         self.encoder = open_graph(encode_graph(model), threads)

@@ -9,7 +9,6 @@ Files = Mapping[str, bytes]
 
 
 def tar_of(files: Files, mode: str = "w:gz") -> bytes:
-    """Returns a compressed tar file."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode=mode) as archive:  # type: ignore[call-overload]
         for name, content in files.items():
@@ -20,7 +19,6 @@ def tar_of(files: Files, mode: str = "w:gz") -> bytes:
 
 
 def zip_of(files: Files) -> bytes:
-    """Returns a zip file."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in files.items():

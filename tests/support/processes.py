@@ -51,7 +51,6 @@ def fake_command(bundle_path: Path, kind: str = "open", *options: str) -> list[s
 
 
 def children(process_id: int) -> list[int]:
-    """Returns the processes that a process has started."""
     text = Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="ascii")
     return [int(word) for word in text.split()]
 
@@ -71,12 +70,10 @@ def start_process(
 
 
 def resident_bytes() -> int:
-    """Returns the resident memory of this process in bytes (Linux)."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGESIZE
 
 
 def read_log(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Returns the next line of a process's log."""
     assert process.stderr is not None
     line: dict[str, Any] = json.loads(process.stderr.readline())
     return line

@@ -107,7 +107,6 @@ class PromiseTable:
         self._filled({PLACE: ""})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Records the promises of a passed test."""
         if report.when != "call" or not report.passed:
             return
         file = report.nodeid.partition("::")[0]
@@ -124,7 +123,6 @@ class PromiseTable:
             self._document.write_text(self._filled(self.tables()), encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the tables if there is no document."""
         if self._document == TERMINAL:
             terminalreporter.write_line("\n\n".join(self.tables().values()))
 
@@ -160,7 +158,6 @@ def _values(report: pytest.TestReport, name: str) -> list[Any]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the options."""
     group = parser.getgroup("promises of reliability")
     group.addoption("--promises", type=Path, metavar="DOCUMENT", help="fill in the table of a document; -: print it")
     group.addoption("--thorough", action="store_true", help="test promises as often as docs/reliability.md says")
@@ -169,7 +166,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker, and the table if requested."""
     config.addinivalue_line("markers", f"{MARKER}(item): shows an item of docs/reliability.md")
     document: Path | None = config.getoption("promises")
     if document is not None and not hasattr(config, "workerinput"):
@@ -178,7 +174,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Adds the markers of a test to its reports."""
     for marker in item.iter_markers(MARKER):
         (promise,) = marker.args
         if promise not in PROMISES:

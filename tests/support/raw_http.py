@@ -38,7 +38,6 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The reason of a problem document."""
         problem = json.loads(self.body)
         assert self.headers["content-type"] == "application/problem+json"
         assert problem["status"] == self.status

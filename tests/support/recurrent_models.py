@@ -10,6 +10,7 @@ from dragoman.model.config import RecurrentConfig
 from dragoman.model.network.recurrent import Recurrent
 from dragoman.model.tokenizer.tokenizer import EOS_ID, PAD_ID
 from dragoman.serve.bundle.bundle import Bundle
+from tests.support.small_models import randomize
 
 VOCABULARY = 40
 ATTENTIONS = ("additive", "dot", "general", "concat", "local_monotonic", "local_predictive")
@@ -54,12 +55,7 @@ def random_recurrent(vocabulary_size: int = VOCABULARY, **fields: Any) -> Recurr
     tiny = {"architecture": "recurrent", "d_model": 16, "window": 2, "max_source_tokens": 12, "max_target_tokens": 9}
     torch.manual_seed(1)
     model = Recurrent(RecurrentConfig.model_validate({**tiny, **fields}), vocabulary_size, PAD_ID)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            # Larger than usual: otherwise the logits depend on the last target token only.
-            nn.init.xavier_normal_(parameter, gain=1.5)
-        else:
-            nn.init.normal_(parameter, std=0.1)
+    randomize(model.named_parameters(), gain=1.5)
     nn.init.normal_(model.embedding.weight, std=1.2 * model.config.d_model**-0.5)
     return model.eval()
 

@@ -14,7 +14,6 @@ Parameters = dict[str, Array]
 
 
 def softmax(scores: Array) -> Array:
-    """Returns probabilities along the last axis."""
     exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
@@ -53,12 +52,10 @@ def gelu(states: Array) -> Array:
 
 
 def swish(states: Array) -> Array:
-    """Returns x * sigmoid(x)."""
     return np.asarray(states / (1 + np.exp(-states)))
 
 
 def relu(states: Array) -> Array:
-    """Returns max(0, x)."""
     return np.maximum(states, 0)
 
 
@@ -126,29 +123,24 @@ class Transformer:
         return self.norm(f"{side}_embedding_norm", states) if self.config.norm_embeddings else states
 
     def residual(self, name: str, states: Array, sublayer: Callable[[Array, str], Array]) -> Array:
-        """Runs a sub-layer with its residual connection."""
         norm = f"{name}_residual.norm"
         if self.config.norm_position == "pre":
             return np.asarray(states + sublayer(self.norm(norm, states), name))
         return self.norm(norm, states + sublayer(states, name))
 
     def stack_end(self, name: str, states: Array) -> Array:
-        """Normalizes the output of a stack with pre-normalization."""
         return self.norm(name, states) if self.config.norm_position == "pre" else states
 
     def norm(self, name: str, states: Array) -> Array:
-        """Normalizes each position."""
         weight, epsilon = self.parameters[f"{name}.weight"], self.config.norm_epsilon
         if self.config.norm == "rms":
             return rms_norm(states, weight, epsilon)
         return layer_norm(states, weight, self.parameters[f"{name}.bias"], epsilon)
 
     def linear(self, name: str, states: Array) -> Array:
-        """Returns x W^T + b."""
         return np.asarray(states @ self.parameters[f"{name}.weight"].T + self.parameters.get(f"{name}.bias", 0.0))
 
     def attention(self, name: str, queries: Array, memory: Array, mask: NDArray[np.bool_]) -> Array:
-        """Attends head by head, [T, d_model]."""
         parts = zip(("query", "key", "value"), (queries, memory, memory), strict=True)
         q, k, v = (self.linear(f"{name}.{part}", states) for part, states in parts)
         heads = [np.split(array, self.config.heads, axis=1) for array in (q, k, v)]

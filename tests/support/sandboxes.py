@@ -23,7 +23,6 @@ def add_parsers(patch: pytest.MonkeyPatch, module: str = "tests.support.hostile_
 
 @asynccontextmanager
 async def open_sandbox() -> AsyncIterator[Sandbox]:
-    """Yields a sandbox and closes it."""
     sandbox = Sandbox()
     try:
         yield sandbox

@@ -17,7 +17,6 @@ class Waiter:
 
     @property
     def rows(self) -> int:
-        """Rows of the sequence."""
         return self.sequence.options.rows
 
     @property
@@ -58,12 +57,10 @@ class ReferenceScheduler:
 
     @property
     def waiting(self) -> list[DecodingSequence]:
-        """The waiting sequences in their order."""
         return [waiter.sequence for waiter in sorted(self.line, key=lambda waiter: waiter.order)]
 
     @property
     def all_running(self) -> list[DecodingSequence]:
-        """The running sequences of all engines."""
         return [sequence for engine in self.running for sequence in engine]
 
     def fits(self, new: list[DecodingSequence]) -> bool:
@@ -72,7 +69,6 @@ class ReferenceScheduler:
         return rows <= self.engines * self.engine_rows + self.queue_limit
 
     def submit(self, sequence: DecodingSequence) -> None:
-        """Adds a sequence to the queue."""
         fairness_key = (sequence.priority, sequence.fairness_key)
         entered_round = max(self.current_rounds.get(sequence.priority, 0), self.next_rounds.get(fairness_key, 0))
         self.next_rounds[fairness_key] = entered_round + sequence.options.rows

@@ -78,11 +78,9 @@ class Stepped:
         self.running: list[list[DecodingSequence]] = [[] for _ in range(self.engines)]
 
     def free_rows(self, engine: int = 0) -> int:
-        """Returns the free rows of an engine."""
         return self.engine_rows - rows_of(self.running[engine])
 
     def schedule(self, engine: int = 0) -> list[DecodingSequence]:
-        """Calls `schedule` for an engine."""
         free_rows = self.free_rows(engine)
         scheduled = self.scheduler.schedule(free_rows, self.engine_rows - free_rows)
         self.running[engine] += scheduled

@@ -38,11 +38,9 @@ class Handler(BaseHTTPRequestHandler):
         """Logs nothing."""
 
     def do_HEAD(self) -> None:
-        """Answers as GET."""
         self.do_GET()
 
     def do_GET(self) -> None:
-        """Answers with the next answer."""
         script = self.server_of_test
         script.requests.append((self.command, self.path, self.headers.get("range")))
         script.headers.append({name.lower(): value for name, value in self.headers.items()})

@@ -100,12 +100,10 @@ class Sentence:
         return forced[len(tokens)] if len(tokens) < len(forced) else None
 
     def over(self, tokens: Tokens) -> bool:
-        """Returns whether the hypothesis is complete."""
         complete = len(tokens) == self.options.max_target_tokens and self.forced(tokens) != self.eos_id
         return complete or tokens[-1:] == (self.eos_id,)
 
     def logits(self, tokens: Tokens) -> list[float]:
-        """Returns the constrained logits of the next token."""
         logits = [float(logit) for logit in self.next_logits(tokens)]
         penalty = self.options.repetition_penalty
         for token_id in set(tokens):
@@ -138,7 +136,6 @@ class Sentence:
         return log_softmax([float(logit) for logit in self.next_logits(tokens)])
 
     def token_scores(self, tokens: Tokens) -> tuple[float, ...]:
-        """Returns the log-probability of each token."""
         return tuple(self.log_probabilities(tokens[:index])[token_id] for index, token_id in enumerate(tokens))
 
     def score(self, tokens: Tokens) -> float:
@@ -159,7 +156,6 @@ class Sentence:
         return sum(math.log(min(max(float(total), MIN_COVERAGE), 1.0)) for total in np.atleast_1d(sums))
 
     def found(self, tokens: Tokens) -> Found:
-        """Returns a complete hypothesis."""
         score = self.score(tokens)
         normalized_score = score / len(tokens) ** self.options.length_penalty
         if self.options.coverage_penalty:

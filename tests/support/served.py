@@ -46,7 +46,6 @@ class Server:
         self.settled.set()
 
     def rest(self, *texts: str, model: str = "") -> list[Answer]:
-        """Translates over REST on a new connection."""
         status, body = self.post({"text": list(texts), "model": model})
         assert status == 200, body
         return [
@@ -68,7 +67,6 @@ class Server:
             return response.status, response.read().decode()
 
     def grpc(self, *texts: str, model: str = "") -> list[Answer]:
-        """Translates over gRPC on a new connection."""
         with grpc.insecure_channel(f"127.0.0.1:{self.ready['grpc_port']}") as channel:
             method: Any = channel.unary_unary(
                 TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString

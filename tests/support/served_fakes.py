@@ -22,7 +22,6 @@ SETTINGS: dict[str, Any] = {"host": "127.0.0.1", "lame_duck_seconds": 0, "drain_
 
 
 def command(bundle: Path, ports: tuple[int, int], **settings: Any) -> list[str]:
-    """Returns the command line of such a server."""
     arguments = [str(bundle), *map(str, ports), json.dumps(settings)]
     return [sys.executable, "-m", "tests.support.served_fakes", *arguments]
 

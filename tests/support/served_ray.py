@@ -21,7 +21,6 @@ api.HTTP_PROXY_TIMEOUT = 600
 
 
 def report() -> None:
-    """Prints every change."""
     reported = ""
     while True:
         applications = {}

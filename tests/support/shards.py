@@ -34,11 +34,9 @@ def split_checkpoint(folder: Path, index: str = INDEX, count: int = 3) -> list[s
 
 
 def write_index(path: Path, places: Iterable[tuple[str, object]]) -> None:
-    """Writes an index of tensors and their shards."""
     path.write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": dict(places)}))
 
 
 def read_places(path: Path) -> dict[str, str]:
-    """Returns the shard of each tensor."""
     places: dict[str, str] = json.loads(path.read_text())["weight_map"]
     return places

@@ -1,6 +1,5 @@
 """T5, mT5 and MADLAD-400 checkpoints of Hugging Face, written by its library with random weights."""
 
-import io
 import json
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +12,7 @@ from transformers import GenerationConfig, MT5Config, MT5ForConditionalGeneratio
 
 from tests.support.marian import make_texts, pieces_of, translate_words
 from tests.support.multilingual import convert, shuffle_weights
-from tests.support.training import train
+from tests.support.small_models import sentencepiece_model, train
 
 MADLAD_LANGUAGES = ("de", "en", "fr", "zh", "yue", "zh_Hant")
 INSTRUCTION = "translate English to German: "
@@ -41,20 +40,16 @@ SMALL: dict[str, Any] = {
 def t5_pieces(*languages: str) -> bytes:
     """Returns a SentencePiece model with the special tokens of T5, and tokens of languages as MADLAD-400 has them."""
     texts = make_texts(1, 200)
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter((*texts, *map(translate_words, texts), INSTRUCTION)),
-        model_writer=model,
-        vocab_size=90 + len(languages),
+    return sentencepiece_model(
+        (*texts, *map(translate_words, texts), INSTRUCTION),
+        90 + len(languages),
         hard_vocab_limit=False,
         pad_id=0,
         eos_id=1,
         unk_id=2,
         bos_id=-1,
         user_defined_symbols=[f"<2{language}>" for language in languages],
-        minloglevel=2,
     )
-    return model.getvalue()
 
 
 def write_t5(folder: Path, kind: str, seed: int = 3, *, training_steps: int = 0, **options: Any) -> Any:

@@ -76,7 +76,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints a line for each tier that ran."""
     for tier in TIERS:
         if counts[tier]:
             terminalreporter.write_line(f"tier {tier}: {counts[tier]} tests, {seconds[tier]:.0f} s of test time")

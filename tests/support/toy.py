@@ -32,6 +32,7 @@ from dragoman.model.training.train import train
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle
 from dragoman.serve.bundle.manifest import AttentionHead, Precision
 from tests.support.bundles import reseal
+from tests.support.small_models import randomize
 
 # The exporter lists its operators anew for every graph, which takes most of a second.
 ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
@@ -107,7 +108,6 @@ TOY_CONFIG = RunConfig(
 
 
 def translate_toy(sentence: str) -> str:
-    """Returns the one correct translation of a sentence."""
     return " ".join(WORDS[word] for word in sentence.split())
 
 
@@ -123,7 +123,6 @@ def toy_sentences() -> tuple[str, ...]:
 
 
 def toy_test_sentences() -> tuple[str, ...]:
-    """Returns the sentences outside the training data."""
     return toy_sentences()[-TEST_SENTENCES:]
 
 
@@ -171,12 +170,7 @@ def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transf
     limits = {"max_source_tokens": 12, "max_target_tokens": 9}
     torch.manual_seed(seed)
     model = Transformer(TransformerConfig.model_validate({**sizes, **limits, **options}), vocabulary_size, PAD_ID)
-    for name, parameter in model.named_parameters():
-        if parameter.dim() > 1:
-            # Twice the usual scale: otherwise the logits depend on the last target token only.
-            nn.init.xavier_normal_(parameter, gain=2.0)
-        else:
-            nn.init.normal_(parameter, std=1.0 if name.endswith("norm.weight") else 0.1)
+    randomize(model.named_parameters())
     for weight in dict.fromkeys((model.source_weight, model.target_weight, model.output_weight)):
         nn.init.normal_(weight, std=0.2)
     return model.eval()
@@ -220,7 +214,6 @@ def export_for_cuda(
 
 
 def write_two_way_run(folder: Path, tokenizer: Tokenizer) -> RunFolder:
-    """Writes the run of an untrained model between English and German."""
     model = random_model(4, tokenizer.vocabulary_size, max_source_tokens=20)
     config = RunConfig(directions=TWO_WAYS, model=model.config)
     run = RunFolder(folder)

@@ -33,7 +33,6 @@ RECIPE = {
 
 
 def start(arguments: list[str], out: Path, *more: str) -> RunFolder:
-    """Trains a model and returns its run."""
     command_line.run("train", [*arguments, "--out", str(out), *more])
     return RunFolder(out)
 

@@ -84,14 +84,12 @@ class TranslatorBench:
         self.translator._model = replace(self.translator._model, tokenizer=tokenizer)
 
     def __enter__(self) -> Self:
-        """Starts the engine."""
         self.engine.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Opens the gate and stops the engine."""
         self.model.gate.set()
         self.engine.stop()
 
@@ -108,7 +106,6 @@ class TranslatorBench:
     async def stream(
         self, *texts: str, plan: SearchPlan = GREEDY, deadline_seconds: float | None = None
     ) -> AsyncGenerator[Event]:
-        """Yields the events of a translation, which starts with the first one."""
         async with aclosing(self.translator.stream(model_request(texts, plan, deadline_seconds))) as events:
             async for event in events:
                 yield event
@@ -131,16 +128,13 @@ class TranslatorBench:
         return event
 
     def sample(self, name: str, **labels: str) -> float | None:
-        """Returns the value of a metric."""
         return self.registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})
 
     def finished(self, reason: str) -> float | None:
-        """Returns the number of sequences with this finish reason."""
         return self.sample("sequences_finished_total", reason=reason)
 
     @property
     def lookups(self) -> tuple[float | None, float | None]:
-        """Hits and misses of the result cache."""
         hits, misses = (self.sample("result_cache_lookups_total", result=result) for result in ("hit", "miss"))
         return hits, misses
 
@@ -160,7 +154,6 @@ def model_request(
 
 
 def expected_text(*source_ids: int) -> str:
-    """Returns the translation of a source."""
     return NumberTokenizer().decode(translate((*source_ids, EOS_ID), MAX_TARGET_TOKENS)[0])
 
 

@@ -47,14 +47,12 @@ def grpc_facts(target: str, model: str) -> Answer:
 def http_infer(
     url: str, model: str, texts: Sequence[str], *, shape: Sequence[int], binary: bool = True, **options: Any
 ) -> Answer:
-    """Translates over HTTP."""
     with _http().InferenceServerClient(url) as client:
         tensor = _tensor(_http(), texts, shape, binary_data=binary)
         return _answer(lambda: client.infer(model, [tensor], **_outputs(_http(), options)))
 
 
 def http_async_infer(url: str, model: str, requests: Sequence[Sequence[str]]) -> list[Answer]:
-    """Translates over HTTP, many requests at once."""
     with _http().InferenceServerClient(url, concurrency=len(requests)) as client:
         begun = [
             client.async_infer(model, [_tensor(_http(), texts, [len(texts)])], request_id=str(number))
@@ -64,14 +62,12 @@ def http_async_infer(url: str, model: str, requests: Sequence[Sequence[str]]) ->
 
 
 def grpc_infer(target: str, model: str, texts: Sequence[str], *, shape: Sequence[int], **options: Any) -> Answer:
-    """Translates over gRPC."""
     with _grpc().InferenceServerClient(target) as client:
         tensor = _tensor(_grpc(), texts, shape)
         return _answer(lambda: client.infer(model, [tensor], **_outputs(_grpc(), options)))
 
 
 def grpc_async_infer(target: str, model: str, requests: Sequence[Sequence[str]]) -> list[Answer]:
-    """Translates over gRPC, many requests at once."""
     answers: list[Queue[Any]] = [Queue() for _ in requests]
     with _grpc().InferenceServerClient(target) as client:
         for number, (texts, answer) in enumerate(zip(requests, answers, strict=True)):

@@ -59,7 +59,6 @@ def refusal_of_both(live: LiveService, request: Answer, path: str = "/v1/transla
 
 
 def as_json(translation: Translation) -> Answer:
-    """Returns a translation in the form of REST."""
     answer = {
         **_alternative(translation),
         "source_tokens": translation.source_tokens,

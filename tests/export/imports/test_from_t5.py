@@ -20,8 +20,9 @@ from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.source_model import Exportable, find_direction
 from dragoman.serve.bundle.bundle import Bundle
 from tests.support.comparisons import targets
+from tests.support.ctranslate2_models import translate
 from tests.support.marian import make_texts, translate_words
-from tests.support.multilingual import generate, translate
+from tests.support.multilingual import generate
 from tests.support.t5 import INSTRUCTION, write_ctranslate2, write_t5
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
@@ -101,7 +102,7 @@ def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[s
     bundle, sources = write(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
     for beam_size in (1, 4):
         given = [[pieces[token] for token in source] for source in sources]
-        expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, (), shortest=0)
+        expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, 1.0)
         assert [[pieces[token] for token in target] for target in targets(bundle, sources, beam_size)] == expected
 
 

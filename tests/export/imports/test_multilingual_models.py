@@ -26,13 +26,13 @@ from dragoman.serve.runtime.sessions import load_sessions
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
 from tests.support.comparisons import ignore
+from tests.support.ctranslate2_models import translate
 from tests.support.marian import make_texts
 from tests.support.multilingual import (
     PAD_ID,
     TASKS,
     generate,
     train_languages,
-    translate,
     write_ctranslate2,
     write_m2m100,
     write_mbart50,
@@ -132,7 +132,7 @@ def test_every_token_of_a_trained_model_is_that_of_its_libraries(
             ours = answers(bundle, languages, texts, beam_size)
             assert ours.targets == generate(model, ours.sources, beam_size, LIMIT, ours.direction.start)
             start, *given = [[pieces[token] for token in source] for source in (ours.direction.start, *ours.sources)]
-            expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, start)
+            expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, 1.0, start=start, shortest=1)
             assert [[pieces[token] for token in target] for target in ours.targets] == expected
             translations = [exportable.tokenizer.decode(target) for target in ours.targets]
             right = sum(map(str.__eq__, translations, map(correct, texts)))
@@ -179,7 +179,7 @@ def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[s
             ours = answers(bundle, languages, texts, beam_size, empty=False)
             start = [pieces[token] for token in ours.direction.start]
             given = [[pieces[token] for token in source] for source in ours.sources]
-            expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, start)
+            expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, 1.0, start=start, shortest=1)
             assert [[pieces[token] for token in target] for target in ours.targets] == expected
 
 

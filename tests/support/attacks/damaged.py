@@ -178,7 +178,6 @@ def stray(random: Random, stream_id: int) -> bytes:
 
 
 def conversation(random: Random) -> list[bytes]:
-    """Returns what a client sends, in pieces."""
     opening = random.choice((http2.PREFACE,) * 20 + (http2.PREFACE[: random.randrange(24)], b""))
     sent = opening + SettingsFrame().serialize()
     for stream_id in itertools.islice(itertools.count(1, 2), random.randrange(1, MAX_FRAMES)):

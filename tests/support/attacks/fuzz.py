@@ -87,7 +87,6 @@ class Fuzzing:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def report(self) -> str:
-        """Returns the counts in lines."""
         answers, statuses = (
             ", ".join(f"{name}: {number:,}" for name, number in sorted(item.items()))
             for item in (self.answers, self.statuses)

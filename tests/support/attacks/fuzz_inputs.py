@@ -86,5 +86,4 @@ def document(name: str) -> bytes:
 
 
 def body(path: str) -> bytes:
-    """Returns a valid body for a path of `BODIES`."""
     return json.dumps(BODIES[path]).encode()

@@ -45,7 +45,6 @@ class Found:
     slowest_seconds: dict[str, float] = field(default_factory=dict)
 
     def answer(self, kind: str, status: object, seconds: float) -> None:
-        """Counts an answer to a damaged request."""
         self.answers[f"{kind}: {status}"] += 1
         self.slowest_seconds[kind] = max(seconds, self.slowest_seconds.get(kind, 0.0))
 
@@ -83,7 +82,6 @@ class Attacker:
         self._chance = random.Random(seed)
 
     async def run(self, end_seconds: float) -> None:
-        """Sends requests of every kind in any order."""
         kinds = (self._rest, self._document, self._document, self._glossary)
         async with httpx.AsyncClient(
             base_url=f"http://{HOST}:{self._http_port}", timeout=ANSWER_SECONDS, trust_env=False
@@ -121,7 +119,6 @@ class Attacker:
         return f"{name} {state} {result}"
 
     async def _ended(self, client: httpx.AsyncClient, path: str) -> str:
-        """Returns the final status of a document."""
         end_seconds = time.monotonic() + ANSWER_SECONDS
         while time.monotonic() < end_seconds:
             job = (await client.get(path)).json()

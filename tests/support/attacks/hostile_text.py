@@ -51,7 +51,6 @@ BEGINNINGS: dict[str, tuple[str, ...]] = {
 
 
 def draw(random: Random) -> Attack:
-    """Returns random marks of a format."""
     suffix = random.choice(tuple(MARKS))
 
     def marks(*counts: int) -> str:

@@ -132,7 +132,6 @@ def _glossary(bomb: Bomb) -> bytes:
 
 
 def client_hello() -> bytes:
-    """Returns the first message of a TLS handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_hostname="attacker")

@@ -111,7 +111,6 @@ def header_block(path: str) -> bytes:
 
 
 def headers(stream_id: int, path: str = TRANSLATE, *, end: bool = False) -> bytes:
-    """Returns the header of a call as a frame."""
     flags = ["END_HEADERS", *(["END_STREAM"] if end else [])]
     return HeadersFrame(stream_id, header_block(path), flags=flags).serialize()
 

@@ -149,7 +149,6 @@ class Link:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has ended the connection."""
         return self._ended.is_set()
 
     async def send(self, data: bytes) -> None:
@@ -192,7 +191,6 @@ class Link:
         raise EndedError(self._way)
 
     def close(self) -> None:
-        """Closes the connection at once."""
         self._reading.cancel()
         self._writer.transport.abort()
 
