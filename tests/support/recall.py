@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dragoman.export.graphs.graphs import Graphs
-from dragoman.export.graphs.to_onnx import OPSET, export_graphs
-from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from dragoman.export.graphs.to_onnx import export_graphs
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.bundle.manifest import BundleDirection, Manifest, Provenance, StateSpec
-from dragoman.serve.bundle.tokenizer_spec import SentencePieceSpec
+from dragoman.serve.bundle.manifest import StateSpec
+from tests.support.fakes import fake_manifest
 
 WIDTH = 8
 VOCABULARY = 20
@@ -80,27 +79,9 @@ def recall_graphs(*, uses_positions: bool = True) -> Graphs:
 def recall_bundle(graphs: Graphs, folder: Path) -> Bundle:
     """Exports the model into an empty folder, with a manifest but without other files of a bundle."""
     exported = export_graphs(graphs, folder)
-    manifest = Manifest(
-        name="recall",
-        vocabulary_size=VOCABULARY,
-        directions=(BundleDirection(source="en", target="de"),),
-        source_suffix=(EOS_ID,),
-        tokenizer=SentencePieceSpec(model="tokenizer.model"),
-        states=exported.states,
-        pad_id=PAD_ID,
-        unk_id=UNK_ID,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        max_source_tokens=MAX_SOURCE_TOKENS,
-        max_target_tokens=MAX_TARGET_TOKENS,
-        precision="fp32",
-        opset=OPSET,
-        encoder=exported.encoder,
-        decoder=exported.decoder,
-        files={},
-        provenance=Provenance(created="2026-01-01", versions={}, training={}, steps=1, scores={}),
-    )
-    return Bundle(folder, manifest, ())
+    manifest = fake_manifest(MAX_TARGET_TOKENS, vocabulary_size=VOCABULARY, max_source_tokens=MAX_SOURCE_TOKENS)
+    own = {"states": exported.states, "encoder": exported.encoder, "decoder": exported.decoder}
+    return Bundle(folder, manifest.model_copy(update=own), ())
 
 
 @torch.inference_mode()
