@@ -37,12 +37,8 @@ class Authority:
 
     def credentials(self, client: dict[str, Path] | None = None) -> grpc.ChannelCredentials:
         """Returns gRPC credentials that trust the authority, with or without a client certificate."""
-        key, certificate = (None, None) if client is None else (client["key"], client["certificate"])
-        return grpc.ssl_channel_credentials(
-            self.ca.cert_pem.bytes(),
-            None if key is None else key.read_bytes(),
-            None if certificate is None else certificate.read_bytes(),
-        )
+        own = [] if client is None else [client["key"].read_bytes(), client["certificate"].read_bytes()]
+        return grpc.ssl_channel_credentials(self.ca.cert_pem.bytes(), *own)
 
     def context(self, client: dict[str, Path] | None = None) -> ssl.SSLContext:
         """Returns an HTTP context that trusts the authority, with or without a client certificate."""

@@ -58,13 +58,7 @@ def direction(text: str, *source_prefix: int) -> BundleDirection:
 def put_bundle(
     folder: Path, tokenizer: Tokenizer, *directions: BundleDirection, wrong: bool = False, aligned: bool = False
 ) -> Path:
-    """Replaces the bundle of a folder by renaming, as an operator should.
-
-    Args:
-        folder: its last part is the name of the model.
-        wrong: whether a golden sentence differs from the fake model.
-        aligned: whether the model has an alignment head.
-    """
+    """Replaces the bundle of a folder by renaming, as an operator should; if `wrong`, by one with a wrong sentence."""
     new = folder.with_name(f".{folder.name}.new")
     new.mkdir(parents=True)
     golden = make_golden(tokenizer, directions)

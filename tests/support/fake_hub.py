@@ -122,23 +122,21 @@ class _Handler(BaseHTTPRequestHandler):
         elif len(content) < MIN_LFS_BYTES:
             self._file(self._sent(path, content), {"X-Repo-Commit": commit, "ETag": f'"{git_id(content)}"'})
         else:
-            self.send_response(302)
-            self.send_header("Location", f"{self.hub.address}/lfs/{hashlib.sha256(content).hexdigest()}")
-            self.send_header("X-Repo-Commit", commit)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            location = f"{self.hub.address}/lfs/{hashlib.sha256(content).hexdigest()}"
+            self._head(302, {"Location": location, "X-Repo-Commit": commit})
 
     def _sent(self, path: str, content: bytes) -> bytes:
         return content[:-1] + bytes([content[-1] ^ 1]) if path in self.hub.damaged else content
 
     def _large(self, digest: str) -> None:
-        for repository in self.hub.repositories.values():
-            for files in repository.commits.values():
-                for path, content in files.items():
-                    if hashlib.sha256(content).hexdigest() == digest:
-                        self._file(self._sent(path, content), {})
-                        return
-        self._error(404, "EntryNotFound")
+        commits = (files for repository in self.hub.repositories.values() for files in repository.commits.values())
+        found = (
+            self._sent(path, content)
+            for files in commits
+            for path, content in files.items()
+            if hashlib.sha256(content).hexdigest() == digest
+        )
+        self._file(next(found, None), {})
 
     def _file(self, content: bytes | None, headers: dict[str, str]) -> None:
         if content is None:
@@ -146,13 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         start = int((self.headers.get("range") or "bytes=0-").removeprefix("bytes=").split("-")[0])
         body = content[start:]
-        self.send_response(206 if start else 200)
-        for name, value in headers.items():
-            self.send_header(name, value)
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
+            headers = {**headers, "Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+        self._head(206 if start else 200, headers, len(body))
         if self.command == "HEAD":
             return
         if self.hub.stalls and len(content) >= MIN_LFS_BYTES:
@@ -179,17 +173,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _json(self, content: object) -> None:
         body = json.dumps(content).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
+        self._head(200, {"Content-Type": "application/json"}, len(body))
         if self.command != "HEAD":
             self.wfile.write(body)
 
     def _error(self, status: int, code: str) -> None:
+        self._head(status, {"X-Error-Code": code})
+
+    def _head(self, status: int, headers: dict[str, str], length: int = 0) -> None:
         self.send_response(status)
-        self.send_header("X-Error-Code", code)
-        self.send_header("Content-Length", "0")
+        for name, value in {**headers, "Content-Length": str(length)}.items():
+            self.send_header(name, value)
         self.end_headers()
 
 

@@ -146,8 +146,6 @@ def serve_under_attack(
 
     Args:
         program: command line of `dragoman serve` without ports; see also `fake_command`.
-        folder: for log and certificates.
-        transport: unencrypted, TLS, or TLS with client certificates.
         descriptors: hard limit of open files; None: that of this process.
     """
     authority, settings, security = Authority(folder), dict[str, object](), ClientSettings()
@@ -191,11 +189,7 @@ class Findings:
     """A flood as the server and its well-behaved clients saw it.
 
     Attributes:
-        traffic: next to the flood.
-        loaded: next to a process that only uses as much of the CPU; None: not measured.
-        before, after: usage of the server.
-        attack: how the server answered the flood.
-        kept_bytes: as of its family.
+        loaded: traffic next to a process that only uses as much of the CPU; None: not measured.
     """
 
     seconds: float
@@ -245,11 +239,7 @@ class Findings:
 
 
 async def run_flood(served: Served, name: str, seconds: float, *, loaded_seconds: float = 0.0) -> Findings:
-    """Floods a server with attacks of a family, next to well-behaved clients.
-
-    Args:
-        loaded_seconds: length of the comparison with a process that only uses as much of the CPU; 0: none.
-    """
+    """Floods a server with attacks of a family, next to well-behaved clients; `loaded_seconds` of a comparison."""
     await served.ask(WARM_SECONDS)
     before = served.usage()
     traffic, attack = await asyncio.gather(served.ask(seconds), run_attack(served.attack(name, seconds)))

@@ -65,13 +65,13 @@ def _wait(items: list[Item]) -> Iterator[Item]:
     yield "done"
 
 
-def _keep(items: list[Item]) -> Iterator[Item]:
+def _process(items: list[Item]) -> Iterator[Item]:
     """Keeps as many bytes as its second item states, and yields the id of its process."""
     _kept.append(bytes(sum(items[1:])))
     yield os.getpid()
 
 
-def _write_file(items: list[Item]) -> Iterator[Item]:
+def _write(items: list[Item]) -> Iterator[Item]:
     (path,) = items
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -95,17 +95,5 @@ def _describe(_: list[Item]) -> Iterator[Item]:
     }
 
 
-PARSERS: dict[str, Parser] = {
-    "test.echo": _echo,
-    "test.spin": _spin,
-    "test.sleep": _sleep,
-    "test.allocate": _allocate,
-    "test.flood": _flood,
-    "test.refuse": _refuse,
-    "test.fail": _fail,
-    "test.die": _die,
-    "test.wait": _wait,
-    "test.process": _keep,
-    "test.write": _write_file,
-    "test.describe": _describe,
-}
+_FUNCTIONS = (_echo, _spin, _sleep, _allocate, _flood, _refuse, _fail, _die, _wait, _process, _write, _describe)
+PARSERS: dict[str, Parser] = {f"test.{function.__name__[1:]}": function for function in _FUNCTIONS}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import httpx
@@ -47,10 +47,12 @@ from tests.support.fakes import FakeModel
 
 TRANSLATE_METHOD = "/dragoman.v1.TranslationService/Translate"
 STREAM_METHOD = "/dragoman.v1.TranslationService/TranslateStream"
-SCORE_METHOD = "/dragoman.v1.TranslationService/Score"
 WAIT_SECONDS = 60.0
 # A default context reads all certificates of the machine, which takes 20 ms.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+Answer = TypeVar("Answer", bound=Message)
 
 
 @dataclass
@@ -157,12 +159,9 @@ class LiveService:
         assert over.wait(WAIT_SECONDS)
 
     def leap_until(self, condition: Callable[[], bool], seconds: float, when: Callable[[], bool]) -> None:
-        """Advances the clock whenever the server waits for the client, until the condition holds.
+        """Advances the clock `when` the server is in the wait that must end, until the condition holds.
 
-        Args:
-            condition: polled.
-            when: whether the server is in the wait that must end. While it works, a leap would exceed the limits of its
-                work too, such as that of a write, which takes long on a busy machine.
+        While it works, a leap would exceed the limits of its work too, such as that of a write.
         """
 
         def holds() -> bool:
@@ -197,13 +196,19 @@ class LiveService:
     def grpc_channel(self) -> grpc.Channel:
         return grpc.insecure_channel(self.grpc_target)
 
-    def stub(self, name: str, request: Message, answer: type[Message]) -> Any:
-        return self._call(f"/dragoman.v1.TranslationService/{name}", request, answer, WAIT_SECONDS)
+    def stub(
+        self, name: str, message: Message | bytes, answer: type[Answer], timeout: float | None = WAIT_SECONDS
+    ) -> Answer:
+        data = message if isinstance(message, bytes) else message.SerializeToString()
+        with self.grpc_channel() as channel:
+            path = f"/dragoman.v1.TranslationService/{name}"
+            method: Any = channel.unary_unary(path, response_deserializer=answer.FromString)
+            found: Answer = method(data, timeout=timeout)
+            return found
 
     def call(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> TranslateResponse:
         """Sends one gRPC request, or bytes instead."""
-        response: TranslateResponse = self._call(TRANSLATE_METHOD, message, TranslateResponse, timeout)
-        return response
+        return self.stub("Translate", message, TranslateResponse, timeout)
 
     @contextmanager
     def call_stream(self, message: TranslateRequest | bytes, timeout: float | None = WAIT_SECONDS) -> Iterator[Any]:
@@ -215,14 +220,7 @@ class LiveService:
 
     def call_score(self, message: ScoreRequest | bytes) -> ScoreResponse:
         """Sends one gRPC request for scores, or bytes instead."""
-        response: ScoreResponse = self._call(SCORE_METHOD, message, ScoreResponse, WAIT_SECONDS)
-        return response
-
-    def _call(self, name: str, message: Message | bytes, answer: type[Message], timeout: float | None) -> Any:
-        data = message if isinstance(message, bytes) else message.SerializeToString()
-        with self.grpc_channel() as channel:
-            method: Any = channel.unary_unary(name, response_deserializer=answer.FromString)
-            return method(data, timeout=timeout)
+        return self.stub("Score", message, ScoreResponse)
 
     def call_error(
         self, message: TranslateRequest | ScoreRequest | bytes, timeout: float | None = WAIT_SECONDS

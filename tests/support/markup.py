@@ -127,11 +127,6 @@ def documents(draw: st.DrawFn) -> str:
     """Draws a well-formed document that is HTML as well, with an id for each element."""
     count = 0
 
-    def element(children: Sequence[object], name: str) -> str:
-        nonlocal count
-        count += 1
-        return f'<{name} id="{count}">{"".join(map(str, children))}</{name}>'
-
     inline = st.sampled_from(["b", "i", "a", "span", "my-tag", "u"])
     block = st.sampled_from(["div", "section", "blockquote"])
     text = st.lists(

@@ -16,6 +16,7 @@ from tests.support.paths import ROOT
 
 LOOP = SOURCES / "loop"
 TEST_LOOP = ROOT / "tests/serve/native/loop"
+_find_compiler = cache(find_compiler)
 STRICT = ("-std=c++17", "-pthread", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
 needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
@@ -23,7 +24,8 @@ needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) i
 
 def build(name: str, sources: Iterable[Path], options: Sequence[str], link: Sequence[str] = ()) -> Path:
     """Compiles sources and links them into a program or library; later calls return the file of the first."""
-    compiler = _compiler()
+    compiler = _find_compiler()
+    assert compiler is not None
     headers = digest(path.read_bytes() for path in sorted(SOURCES.rglob("*.hpp")))
     # Those of the tests include headers of their own.
     more_headers = digest([headers.encode(), *(path.read_bytes() for path in sorted(TEST_LOOP.glob("*.hpp")))])
@@ -44,13 +46,6 @@ def build(name: str, sources: Iterable[Path], options: Sequence[str], link: Sequ
             assert done.returncode == 0, done.stderr
             Path(f"{target}.new").replace(target)
     return target
-
-
-@cache
-def _compiler() -> list[str]:
-    compiler = find_compiler()
-    assert compiler is not None
-    return compiler
 
 
 def loop_library() -> Path:

@@ -1,6 +1,5 @@
 """Graphs of one native operator each, for the models of `tests.support.native_reference`."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,23 @@ from onnx import TensorProto, helper
 from dragoman.serve.bundle.manifest import STEP_INPUTS
 from tests.support.native_reference import Array, Shape, Transformer
 
+FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 
-def _inputs(names: Mapping[str, int], arrays: list[str], shape: Shape) -> list[onnx.ValueInfoProto]:
-    value_type = TensorProto.INT8 if shape.int8 else TensorProto.FLOAT
-    infos = [helper.make_tensor_value_info(name, kind, [None]) for name, kind in names.items()]
-    for name in arrays:
-        kind = TensorProto.FLOAT if name.endswith("scales") else value_type
-        infos.append(helper.make_tensor_value_info(name, kind, [None] * 6))
-    return infos
+
+def _infos(rank: int, **kinds: int) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, kind, [None] * rank) for name, kind in kinds.items()]
+
+
+def _caches(shape: Shape, *sides: str) -> dict[str, int]:
+    """Returns the tensors of caches with their types."""
+    value_type = TensorProto.INT8 if shape.int8 else FLOAT
+    names = [name for side in sides for name in cache_names(shape, side)]
+    return {name: FLOAT if name.endswith("scales") else value_type for name in names}
+
+
+def _changed(shape: Shape, side: str) -> list[onnx.ValueInfoProto]:
+    """Returns a cache as outputs."""
+    return _infos(6, **{f"{name}_out": kind for name, kind in _caches(shape, side).items()})
 
 
 def _model(name: str, inputs: Any, outputs: Any, tensors: list[Array], attributes: dict[str, Any]) -> bytes:
@@ -46,35 +54,18 @@ def cache_names(shape: Shape, side: str) -> list[str]:
 
 def encode_graph(model: Transformer, **changes: Any) -> bytes:
     """Returns a graph of Encode; `changes` replace attributes, or `tensors`."""
-    names = {"source_ids": TensorProto.INT64, "source_lengths": TensorProto.INT32, "source_slots": TensorProto.INT32}
+    names = {"source_ids": INT64, "source_lengths": INT32, "source_slots": INT32}
     tensors = changes.pop("tensors", model.encoder_tensors())
-    source = cache_names(model.shape, "source")
-    inputs = _inputs(names, source, model.shape)
-    outputs = [
-        helper.make_tensor_value_info(f"{info.name}_out", info.type.tensor_type.elem_type, [None] * 6)
-        for info in inputs[3:]
-    ]
-    return _model("Encode", inputs, outputs, tensors, model.shape.attributes() | changes)
+    inputs = _infos(1, **names) + _infos(6, **_caches(model.shape, "source"))
+    return _model("Encode", inputs, _changed(model.shape, "source"), tensors, model.shape.attributes() | changes)
 
 
 def step_graph(model: Transformer, **changes: Any) -> bytes:
     """Returns a graph of Step; `changes` replace attributes, or `tensors`."""
     shape = model.shape
-    names = {name: TensorProto.INT64 if name == "token_ids" else TensorProto.INT32 for name in STEP_INPUTS}
-    caches = [*cache_names(shape, "target"), *cache_names(shape, "source")]
-    inputs = _inputs(names, caches, shape)
-    results = {
-        "logits": (TensorProto.FLOAT, 2),
-        "log_sums": (TensorProto.FLOAT, 1),
-        "best_scores": (TensorProto.FLOAT, 2),
-        "best_ids": (TensorProto.INT64, 2),
-        "alignments": (TensorProto.FLOAT, 3),
-    }
-    outputs = [helper.make_tensor_value_info(name, kind, [None] * rank) for name, (kind, rank) in results.items()]
-    outputs += [
-        helper.make_tensor_value_info(f"{info.name}_out", info.type.tensor_type.elem_type, [None] * 6)
-        for info in inputs[8 : 8 + len(cache_names(shape, "target"))]
-    ]
+    names = {name: INT64 if name == "token_ids" else INT32 for name in STEP_INPUTS}
+    inputs = _infos(1, **names) + _infos(6, **_caches(shape, "target", "source"))
+    outputs = [*_infos(2, logits=FLOAT), *_chosen(), *_infos(3, alignments=FLOAT), *_changed(shape, "target")]
     attributes = shape.attributes() | {"vocabulary": shape.vocabulary}
     if shape.alignment_heads:
         attributes["alignment_heads"] = [number for head in shape.alignment_heads for number in head]
@@ -82,14 +73,10 @@ def step_graph(model: Transformer, **changes: Any) -> bytes:
     return _model("Step", inputs, outputs, tensors, attributes | changes)
 
 
+def _chosen() -> list[onnx.ValueInfoProto]:
+    return _infos(1, log_sums=FLOAT) + _infos(2, best_scores=FLOAT, best_ids=INT64)
+
+
 def choose_graph() -> bytes:
-    inputs = [
-        helper.make_tensor_value_info("logits", TensorProto.FLOAT, [None, None]),
-        helper.make_tensor_value_info("best_count", TensorProto.INT32, [None]),
-    ]
-    outputs = [
-        helper.make_tensor_value_info("log_sums", TensorProto.FLOAT, [None]),
-        helper.make_tensor_value_info("best_scores", TensorProto.FLOAT, [None, None]),
-        helper.make_tensor_value_info("best_ids", TensorProto.INT64, [None, None]),
-    ]
-    return _model("Choose", inputs, outputs, [], {})
+    inputs = _infos(2, logits=FLOAT) + _infos(1, best_count=INT32)
+    return _model("Choose", inputs, _chosen(), [], {})

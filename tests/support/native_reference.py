@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.reference import ACTIVATIONS, layer_norm, rms_norm, softmax
+
 Array = NDArray[Any]
 BLOCK = 16  # outputs of a block of weights, positions of a block of a cache
 
@@ -135,19 +137,12 @@ class Norm:
     epsilon: float
 
     def __call__(self, x: Array) -> Array:
-        centered = x if self.bias is None else x - x.mean()
-        normalized = centered / math.sqrt((centered**2).mean() + self.epsilon) * self.gain
-        return normalized if self.bias is None else normalized + self.bias
+        if self.bias is None:
+            return rms_norm(x, self.gain, self.epsilon)
+        return layer_norm(x, self.gain, self.bias, self.epsilon)
 
     def tensors(self) -> list[Array]:
         return [self.gain] if self.bias is None else [self.gain, self.bias]
-
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": lambda x: np.maximum(x, 0),
-    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-}
 
 
 @dataclass
@@ -168,11 +163,6 @@ class FeedForward:
     def tensors(self) -> list[Array]:
         gate = [] if self.gate is None else self.gate.tensors()
         return [*gate, *self.inner.tensors(), *self.outer.tensors(), *self.norm.tensors()]
-
-
-def softmax(scores: Array) -> Array:
-    exponentials: Array = np.exp(scores - scores.max())
-    return exponentials / float(exponentials.sum())
 
 
 def attend(query: Array, keys: Array, values: Array) -> tuple[Array, Array]:
@@ -199,16 +189,6 @@ def output_of(linear: Linear, attended: Array) -> Callable[[Array], Array]:
     return lambda _: linear(attended)
 
 
-@dataclass
-class Sublayers:
-    """Residual connections in the order of the norm."""
-
-    pre_norm: bool
-
-    def __call__(self, norm: Norm, x: Array, sublayer: Callable[[Array], Array]) -> Array:
-        return x + sublayer(norm(x)) if self.pre_norm else norm(x + sublayer(x))
-
-
 class Transformer:
     """A model with random weights."""
 
@@ -216,7 +196,6 @@ class Transformer:
         self.shape = shape
         self._random = np.random.default_rng(seed)
         d = shape.d_model
-        self.residual = Sublayers(shape.pre_norm)
         self.source_embedding = self._linear(shape.vocabulary, d)
         self.embedding = self.source_embedding if shape.tied else self._linear(shape.vocabulary, d)
         self.positions = self._random.normal(size=(shape.max_positions, d)).astype(np.float32)
@@ -241,6 +220,9 @@ class Transformer:
         self.decoder_norm = self._norm()
         source = self.embedding if shape.tied else self._linear(shape.vocabulary, d)
         self.vocabulary = Linear(source.weight, self._draw(shape.vocabulary), shape.int8)
+
+    def residual(self, norm: Norm, x: Array, sublayer: Callable[[Array], Array]) -> Array:
+        return x + sublayer(norm(x)) if self.shape.pre_norm else norm(x + sublayer(x))
 
     def _draw(self, *size: int) -> Array:
         return self._random.normal(scale=1 / math.sqrt(size[-1]), size=size).astype(np.float32)

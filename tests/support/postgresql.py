@@ -31,13 +31,8 @@ def run_postgresql() -> Iterator[str]:
     if user is not None:
         shutil.chown(folder, user)
     try:
-        initialize = [
-            str(BINARIES[-1] / "initdb"),
-            "--username=dragoman",
-            "--auth=trust",
-            "--no-sync",
-            str(folder / "data"),
-        ]
+        initialize = [str(BINARIES[-1] / "initdb"), *["--username=dragoman", "--auth=trust", "--no-sync"]]
+        initialize.append(str(folder / "data"))
         subprocess.run(initialize, check=True, user=user, stdout=subprocess.DEVNULL, cwd=folder)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

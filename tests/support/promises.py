@@ -69,12 +69,7 @@ AddRow = Callable[[str, Mapping[str, str]], None]
 
 @dataclass
 class Shown:
-    """Tests and figures of one promise.
-
-    Attributes:
-        tests: number of tests by file.
-        figures: by the name of the test.
-    """
+    """Numbers of tests of one promise by file, and figures by test."""
 
     tests: Counter[str] = field(default_factory=Counter)
     figures: dict[str, list[str]] = field(default_factory=dict)
@@ -91,15 +86,7 @@ class PromiseTable:
     """Collects reports and writes the table, in the process that gets all reports."""
 
     def __init__(self, document: Path, command: str) -> None:
-        """Finds the place of the table, before minutes of testing.
-
-        Args:
-            document: with the place of the table; `TERMINAL`: the table is printed.
-            command: the command line, shown in the table.
-
-        Raises:
-            pytest.UsageError: if the document has no place for the table.
-        """
+        """Finds the place of the table, before minutes of testing; raises UsageError if the document has none."""
         self._document = document
         self._command = command
         self._shown: dict[str, Shown] = {}
@@ -196,19 +183,16 @@ def add_row(record_property: Callable[[str, object], None]) -> AddRow:
 @pytest.fixture
 def thorough(pytestconfig: pytest.Config) -> bool:
     """Whether to run as many rounds as the catalog states, instead of a quick run."""
-    requested: bool = pytestconfig.getoption("thorough")
-    return requested
+    return bool(pytestconfig.getoption("thorough"))
 
 
 @pytest.fixture
 def soak_seconds(pytestconfig: pytest.Config) -> float:
     """Duration of a mixed load in seconds."""
-    seconds: float = pytestconfig.getoption("soak_seconds")
-    return seconds
+    return float(pytestconfig.getoption("soak_seconds"))
 
 
 @pytest.fixture
 def flood_seconds(pytestconfig: pytest.Config) -> float:
     """Duration of a flood of hostile traffic in seconds."""
-    seconds: float = pytestconfig.getoption("flood_seconds")
-    return seconds
+    return float(pytestconfig.getoption("flood_seconds"))

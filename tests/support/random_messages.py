@@ -8,18 +8,8 @@ from hypothesis import strategies as st
 
 # Words that reach more code than random text.
 WORDS = (
-    "en",
-    "de",
-    "fake",
-    "text_input",
-    "text_output",
-    "score",
-    "BYTES",
-    "beam_size",
-    "timeout",
-    "stream",
-    "ab ba",
-    " ",
+    *("en", "de", "fake", "text_input", "text_output", "score", "BYTES", "beam_size", "timeout", "stream"),
+    *("ab ba", " "),
 )
 MAX_DEPTH = 4
 

@@ -127,14 +127,7 @@ class Served:
 def serve_narrow(
     bundle_path: Path, folder: Path, transport: str, limits: HttpLimits, *, leaping: bool = False
 ) -> Iterator[Served]:
-    """Runs a service whose connections buffer little unread data, for a fixture.
-
-    Args:
-        bundle_path: as of `run_service`.
-        transport: "plain" or "tls".
-        limits: of the connections.
-        leaping: as of `run_service`.
-    """
+    """Runs a service whose connections, "plain" or "tls", buffer little unread data, for a fixture."""
     authority = Authority(folder) if transport == "tls" else None
     secured = {} if authority is None else authority.settings()
     with pytest.MonkeyPatch.context() as patch:

@@ -47,11 +47,7 @@ def name_kind(kind: Kind) -> str:
 
 
 def random_recurrent(vocabulary_size: int = VOCABULARY, **fields: Any) -> Recurrent:
-    """Returns an untrained model in evaluation mode, with different translations of different sources.
-
-    Args:
-        fields: of RecurrentConfig, over those of a tiny model.
-    """
+    """Returns a tiny untrained model, unless fields differ, with different translations of different sources."""
     tiny = {"architecture": "recurrent", "d_model": 16, "window": 2, "max_source_tokens": 12, "max_target_tokens": 9}
     torch.manual_seed(1)
     model = Recurrent(RecurrentConfig.model_validate({**tiny, **fields}), vocabulary_size, PAD_ID)

@@ -21,11 +21,7 @@ def softmax(scores: Array) -> Array:
 def attention(queries: Array, keys: Array, values: Array, mask: NDArray[np.bool_]) -> Array:
     """Attends with one head: softmax(Q K^T / sqrt(D)) V, where the mask is True (Vaswani et al. 2017, equation 1).
 
-    Args:
-        queries: [T, D].
-        keys: [S, D].
-        values: [S, D].
-        mask: [T, S].
+    Queries are [T, D], keys and values [S, D], and the mask is [T, S].
     """
     rows = []
     for query, allowed in zip(queries, mask, strict=True):
@@ -46,20 +42,12 @@ def rms_norm(states: Array, weight: Array, epsilon: float = 1e-5) -> Array:
     return np.asarray(states / np.sqrt((states**2).mean(axis=-1, keepdims=True) + epsilon) * weight)
 
 
-def gelu(states: Array) -> Array:
-    """Returns x * Phi(x) (Hendrycks and Gimpel 2016, section 2)."""
-    return np.asarray(np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)(states))
-
-
-def swish(states: Array) -> Array:
-    return np.asarray(states / (1 + np.exp(-states)))
-
-
-def relu(states: Array) -> Array:
-    return np.maximum(states, 0)
-
-
-ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": swish}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    # Hendrycks and Gimpel 2016, section 2.
+    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Array:
@@ -151,7 +139,7 @@ class Transformer:
         """Returns the feed-forward network's output, [T, d_model]."""
         inner = self.linear(f"{name}.inner", states)
         if self.config.activation == "swiglu":
-            activated = swish(self.linear(f"{name}.gate", states)) * inner
+            activated = ACTIVATIONS["silu"](self.linear(f"{name}.gate", states)) * inner
         else:
             activated = ACTIVATIONS[self.config.activation](inner)
         return self.linear(f"{name}.outer", activated)

@@ -1,9 +1,10 @@
-"""Schedulers and sequences with defaults, and engines that a test steps manually."""
+"""The reference scheduler in Python and the native one, their sequences, and engines that a test steps manually."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from dragoman.serve.errors import InternalError
@@ -12,6 +13,7 @@ from dragoman.serve.scheduler.scheduler import Scheduler
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.options import SearchOptions
 from tests.support.fakes import FakeClock
+from tests.support.native_build import needs_compiler
 from tests.support.native_loop import DrivenScheduler
 from tests.support.scheduler_reference import rows_of
 
@@ -45,32 +47,31 @@ def maker_of(kind: type[Made]) -> Callable[..., Made]:
         clock: FakeClock | None = None,
         *,
         metrics: Metrics | None = None,
-        engines: int = 1,
-        running_token_budget: int | None = None,
-        queue_timeout_seconds: float | None = None,
+        **options: Any,
     ) -> Made:
-        return kind(
-            slots,
-            queue_limit,
-            prefill_token_budget,
-            metrics or Metrics(CollectorRegistry(), model="tiny"),
-            clock or FakeClock(),
-            engines=engines,
-            running_token_budget=running_token_budget,
-            queue_timeout_seconds=queue_timeout_seconds,
-        )
+        metrics = metrics or Metrics(CollectorRegistry(), model="tiny")
+        return kind(slots, queue_limit, prefill_token_budget, metrics, clock or FakeClock(), **options)
 
     return make
 
 
-make_python_scheduler = maker_of(Scheduler)
+AnyScheduler = Scheduler | DrivenScheduler
+MakeScheduler = Callable[..., AnyScheduler]
+make_python_scheduler, make_native_scheduler = maker_of(Scheduler), maker_of(DrivenScheduler)
+each_scheduler = pytest.mark.parametrize(
+    "make_scheduler",
+    [
+        pytest.param(make_python_scheduler, id="python"),
+        pytest.param(make_native_scheduler, id="native", marks=needs_compiler),
+    ],
+)
 
 
 @dataclass
 class Stepped:
     """Engines that a test steps manually: each step schedules, and a test ends any sequence."""
 
-    scheduler: Scheduler | DrivenScheduler
+    scheduler: AnyScheduler
     engine_rows: int
     engines: int = 1
 
@@ -91,7 +92,7 @@ class Stepped:
         self.scheduler.finish(self.running[engine].pop(0), InternalError("broken"))
 
 
-def line_of(scheduler: Scheduler | DrivenScheduler) -> list[tuple[DecodingSequence, int]]:
+def line_of(scheduler: AnyScheduler) -> list[tuple[DecodingSequence, int]]:
     """Returns the waiting sequences in order, with the rows that passed each."""
     if isinstance(scheduler, DrivenScheduler):
         return scheduler.line()

@@ -139,11 +139,7 @@ class Sentence:
         return tuple(self.log_probabilities(tokens[:index])[token_id] for index, token_id in enumerate(tokens))
 
     def score(self, tokens: Tokens) -> float:
-        """Returns the sum of the token scores.
-
-        Raises:
-            BrokenSearchError: if a token has no probability.
-        """
+        """Returns the sum of the token scores; raises BrokenSearchError if a token has no probability."""
         score = sum(self.token_scores(tokens), start=0.0)
         if not math.isfinite(score):
             raise BrokenSearchError
@@ -166,11 +162,7 @@ class Sentence:
 
 
 def log_softmax(logits: list[float]) -> list[float]:
-    """Returns natural log-probabilities.
-
-    Raises:
-        BrokenSearchError: if no token has one.
-    """
+    """Returns natural log-probabilities; raises BrokenSearchError if no token has one."""
     highest = max(logits)
     if any(math.isnan(logit) for logit in logits) or math.isinf(highest):
         raise BrokenSearchError

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from tests.support.paths import ROOT
 # Several processes import everything and load a model.
 WAIT_SECONDS = 120.0
 
-# Independent of concurrent requests: text, score, tokens, finish reason.
-Answer = tuple[str, float, int, int, str]
+# Independent of concurrent requests.
+FIELDS = ("text", "score", "source_tokens", "target_tokens", "finish_reason")
+Answer = tuple[Any, ...]
 
 
 @dataclass
@@ -48,16 +50,7 @@ class Server:
     def rest(self, *texts: str, model: str = "") -> list[Answer]:
         status, body = self.post({"text": list(texts), "model": model})
         assert status == 200, body
-        return [
-            (
-                translation["text"],
-                translation["score"],
-                translation["source_tokens"],
-                translation["target_tokens"],
-                translation["finish_reason"],
-            )
-            for translation in json.loads(body)["translations"]
-        ]
+        return [itemgetter(*FIELDS)(translation) for translation in json.loads(body)["translations"]]
 
     def post(self, body: object, path: str = "/v1/translate", **headers: str) -> tuple[int, str]:
         """Sends one request, by default a translation, and returns status and body."""
@@ -74,10 +67,7 @@ class Server:
             response: TranslateResponse = method(TranslateRequest(text=texts, model=model), timeout=WAIT_SECONDS)
         return [
             (
-                translation.text,
-                translation.score,
-                translation.source_tokens,
-                translation.target_tokens,
+                *attrgetter(*FIELDS[:-1])(translation),
                 FinishReason.Name(translation.finish_reason).removeprefix("FINISH_REASON_").lower(),
             )
             for translation in response.translations

@@ -12,10 +12,7 @@ PICKLED_INDEX = "pytorch_model.bin.index.json"
 
 
 def split_checkpoint(folder: Path, index: str = INDEX, count: int = 3) -> list[str]:
-    """Replaces model.safetensors by an index and shards; returns the names of the shards.
-
-    The index determines the format.
-    """
+    """Replaces model.safetensors by an index, which determines the format, and shards; returns their names."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     stem, suffix = index.split(".")[:2]

@@ -26,10 +26,7 @@ def sentencepiece_model(texts: Iterable[str], count: int, **options: Any) -> byt
 
 
 def randomize(parameters: Iterable[tuple[str, nn.Parameter]], gain: float = 2.0) -> None:
-    """Gives named parameters random values.
-
-    They are larger than usual: otherwise the logits depend on the last target token only.
-    """
+    """Gives parameters random values: larger ones than usual, else the logits depend on the last target token only."""
     for name, parameter in parameters:
         if parameter.dim() > 1:
             nn.init.xavier_normal_(parameter, gain=gain)
@@ -53,13 +50,11 @@ def train(
     forced: int = 0,
     highest_rate: float = 0.005,
 ) -> None:
-    """Trains a model whose training begins with its present weights.
+    """Trains a model from its present weights.
 
     Args:
         pairs: source and target of each example, with their special tokens.
-        pad_id: fills sources.
         first_id: the first token that the decoder reads.
-        seed: of the order of the examples.
         steps: batches of 32 examples.
         forced: tokens at the beginning of each target that the model need not predict.
     """
@@ -95,11 +90,7 @@ def generate(
     """Returns the translations of `transformers`, without special tokens.
 
     These settings make its search equal to ours: hypotheses finish in order, rank by mean token log-probability, and
-    have no forced end.
-
-    Args:
-        start: the forced language token.
-        end_ids: each ends a translation.
+    have no forced end. `start` is the forced language token.
     """
     source = fill(sources, pad_id)
     search: dict[str, Any] = {"early_stopping": True, "length_penalty": 1.0} if beam_size > 1 else {}

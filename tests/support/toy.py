@@ -161,11 +161,7 @@ def fail_once(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
 
 
 def random_model(seed: int, vocabulary_size: int = 12, **options: Any) -> Transformer:
-    """Returns an untrained model with different translations of different sources.
-
-    Args:
-        options: fields of TransformerConfig, over those of a tiny model.
-    """
+    """Returns a tiny untrained model, unless options differ, with different translations of different sources."""
     sizes = {"d_model": 32, "d_ff": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     limits = {"max_source_tokens": 12, "max_target_tokens": 9}
     torch.manual_seed(seed)

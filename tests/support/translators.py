@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from prometheus_client import CollectorRegistry
@@ -87,9 +86,7 @@ class TranslatorBench:
         self.engine.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.model.gate.set()
         self.engine.stop()
 

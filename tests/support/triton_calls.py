@@ -18,30 +18,25 @@ WAIT_SECONDS = 60.0
 def http_facts(url: str, model: str) -> Answer:
     """Returns all facts of the HTTP client, without translations."""
     with _http().InferenceServerClient(url) as client:
-        return {
-            "live": client.is_server_live(),
-            "ready": client.is_server_ready(),
-            "model_ready": client.is_model_ready(model),
-            "other_ready": client.is_model_ready("other"),
-            "server": client.get_server_metadata(),
-            "model": client.get_model_metadata(model),
-            "config": client.get_model_config(model),
-            "index": client.get_model_repository_index(),
-        }
+        return {**_facts(client, model), "other_ready": client.is_model_ready("other")}
 
 
 def grpc_facts(target: str, model: str) -> Answer:
     """Returns the same over gRPC, in the form of JSON."""
     with _grpc().InferenceServerClient(target) as client:
-        return {
-            "live": client.is_server_live(),
-            "ready": client.is_server_ready(),
-            "model_ready": client.is_model_ready(model),
-            "server": client.get_server_metadata(as_json=True),
-            "model": client.get_model_metadata(model, as_json=True),
-            "config": client.get_model_config(model, as_json=True),
-            "index": client.get_model_repository_index(as_json=True),
-        }
+        return _facts(client, model, as_json=True)
+
+
+def _facts(client: Any, model: str, **form: bool) -> Answer:
+    return {
+        "live": client.is_server_live(),
+        "ready": client.is_server_ready(),
+        "model_ready": client.is_model_ready(model),
+        "server": client.get_server_metadata(**form),
+        "model": client.get_model_metadata(model, **form),
+        "config": client.get_model_config(model, **form),
+        "index": client.get_model_repository_index(**form),
+    }
 
 
 def http_infer(

@@ -75,7 +75,7 @@ def _alternative(found: Translation | Alternative) -> Answer:
         "text": found.text,
         "score": found.score,
         "normalized_score": found.normalized_score,
-        "finish_reason": FinishReason.Name(found.finish_reason).removeprefix("FINISH_REASON_").lower(),
+        "finish_reason": _word(FinishReason.Name(found.finish_reason), "FINISH_REASON_"),
         "target_tokens": found.target_tokens,
     }
     if found.tokens:
@@ -84,19 +84,19 @@ def _alternative(found: Translation | Alternative) -> Answer:
         answer["alignments"] = [_alignment(alignment) for alignment in found.alignments]
     if found.repairs:
         answer["repairs"] = [
-            {"placeholder": repair.placeholder, "way": RepairWay.Name(repair.way).removeprefix("REPAIR_WAY_").lower()}
+            {"placeholder": repair.placeholder, "way": _word(RepairWay.Name(repair.way), "REPAIR_WAY_")}
             for repair in found.repairs
         ]
     if found.terms:
         answer["terms"] = [
-            {
-                "source": term.source,
-                "target": term.target,
-                "way": TermWay.Name(term.way).removeprefix("TERM_WAY_").lower(),
-            }
+            {"source": term.source, "target": term.target, "way": _word(TermWay.Name(term.way), "TERM_WAY_")}
             for term in found.terms
         ]
     return answer
+
+
+def _word(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).lower()
 
 
 def _alignment(found: Alignment) -> Answer:

@@ -20,10 +20,16 @@ from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.scheduler import Scheduler
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
-from tests.support.each_scheduler import AnyScheduler, MakeScheduler, each_scheduler
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS
-from tests.support.schedulers import Stepped, make_python_scheduler, make_sequence
+from tests.support.schedulers import (
+    AnyScheduler,
+    MakeScheduler,
+    Stepped,
+    each_scheduler,
+    make_python_scheduler,
+    make_sequence,
+)
 
 
 @each_scheduler

@@ -15,12 +15,20 @@ from dragoman.serve.errors import CancelledError, DeadlineExceededError, Drainin
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.sequence import DecodingSequence, SequenceState
 from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
-from tests.support.each_scheduler import AnyScheduler, MakeScheduler, each_scheduler, make_native_scheduler
 from tests.support.fakes import FakeClock
 from tests.support.live import WAIT_SECONDS, eventually
 from tests.support.native_build import needs_compiler
 from tests.support.scheduler_reference import ReferenceScheduler, rows_of, tokens_of
-from tests.support.schedulers import Stepped, line_of, make_python_scheduler, make_sequence
+from tests.support.schedulers import (
+    AnyScheduler,
+    MakeScheduler,
+    Stepped,
+    each_scheduler,
+    line_of,
+    make_native_scheduler,
+    make_python_scheduler,
+    make_sequence,
+)
 
 # Minimum of accepted sequences per run of the state machine; a shorter run shows too little.
 ENOUGH = 20

@@ -1,6 +1,7 @@
 """The slow reference search: the same beam search as in training, and each option on literal answers."""
 
 import math
+import zlib
 from functools import partial
 from itertools import product
 from typing import Any
@@ -17,10 +18,10 @@ from dragoman.serve.search.hypothesis import MIN_COVERAGE, FinishReason
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.search.sampling import uniforms
 from tests.support import search_reference
-from tests.support.random_logits import VOCABULARY, random_logits
 from tests.support.search_reference import BrokenSearchError, Found, Tokens
 
 BOS_ID, EOS_ID = 1, 2
+VOCABULARY = 7
 A, B, C = 4, 5, 6
 IMPROBABLE = 1e-9
 
@@ -31,6 +32,12 @@ OPTIONS = SearchOptions(max_target_tokens=5)
 SAMPLED = OPTIONS._replace(temperature=1.0)
 BEAM = OPTIONS._replace(beam_size=2, hypotheses=2)
 KINDS = [pytest.param(OPTIONS, id="greedy"), pytest.param(SAMPLED, id="sampled"), pytest.param(BEAM, id="beam")]
+
+
+def random_logits(sentence: int, tokens: Tokens) -> NDArray[np.float64]:
+    """Returns random logits of the next token, [V], which float32 represents exactly."""
+    generator = np.random.default_rng(zlib.crc32(np.array([sentence, *tokens]).tobytes()))
+    return generator.normal(scale=1.5, size=VOCABULARY).astype(np.float32).astype(np.float64)
 
 
 def table_logits(table: Table, tokens: Tokens) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tests.support.attacks import damaged, http1, http2
-from tests.support.attacks.link import Answers, Behavior, EndedError, Http1Answers, Link, Target
+from tests.support.attacks.link import Answers, Behavior, Http1Answers, Link, Target, attempt
 
 # All connections open within a second: at once, their requests alone would exceed the capacity.
 OPEN_SECONDS = 1.0
@@ -89,13 +89,7 @@ FAMILIES = {
 
 @dataclass(slots=True)
 class Flood:
-    """Attackers of one family at work.
-
-    Attributes:
-        answers: what connections got, and how they ended: `closed`, `reset`, `left` by the attacker, or `refused`.
-        open: number of open connections now.
-        most_open: largest number so far.
-    """
+    """Attackers of one family at work; `answers` are what connections got, and how they ended, see `attempt`."""
 
     family: Family
     target: Target
@@ -120,12 +114,7 @@ class Flood:
         target = self.target if self.family.handshake else replace(self.target, context=None)
         while True:
             answers = self.family.answers(self.answers)
-            try:
-                link = await Link.open(target, answers, reads=self.family.reads)
-            except OSError:
-                self.answers["refused"] += 1
-            else:
-                await self._attack(link)
+            await attempt(target, answers, self._attack, self.answers, reads=self.family.reads)
             await asyncio.sleep(REOPEN_SECONDS)
 
     async def _attack(self, link: Link) -> None:
@@ -133,22 +122,13 @@ class Flood:
         self.most_open = max(self.most_open, self.open)
         try:
             await self.family.attack(link)
-            self.answers["left"] += 1
-        except EndedError as ended:
-            self.answers[str(ended)] += 1
         finally:
             self.open -= 1
-            link.close()
 
 
 @contextmanager
 def flooding(name: str, target: Target, connections: int | None = None) -> Iterator[Flood]:
-    """Attacks from a thread while the block runs.
-
-    Args:
-        target: the port that the family attacks.
-        connections: at once; None: as the family states.
-    """
+    """Attacks from a thread while the block runs, with as many connections as the family states by default."""
     family = FAMILIES[name] if connections is None else replace(FAMILIES[name], connections=connections)
     flood, loop = Flood(family, target), asyncio.new_event_loop()
     task = loop.create_task(flood.run(float(threading.TIMEOUT_MAX)))

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
@@ -14,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dragoman.serve.host.server_process import HOST
 from tests.support.attacks.damaged import damaged
 from tests.support.attacks.http2 import Http2Answers
-from tests.support.attacks.link import EndedError, Link
+from tests.support.attacks.link import attempt
 from tests.support.floods import Served
 from tests.support.live import WAIT_SECONDS
 
@@ -25,14 +26,7 @@ OK = "OK"
 
 @dataclass(slots=True)
 class Fuzzing:
-    """What fuzzed servers did.
-
-    Attributes:
-        answers: what damaged conversations got, and how their connections ended.
-        statuses: of the health checks of another client.
-        slowest_seconds: of these checks.
-        crashes: exit statuses of servers that ended, by seed.
-    """
+    """What damaged conversations and the health checks of another client got, and exit statuses of servers by seed."""
 
     conversations: int = 0
     answers: Counter[str] = field(default_factory=Counter)
@@ -58,18 +52,7 @@ class Fuzzing:
     async def _converse(self, served: Served, random: Random) -> None:
         self.conversations += 1
         target = served.attack("damaged calls", 0.0).target()
-        try:
-            link = await Link.open(target, Http2Answers(self.answers))
-        except OSError:
-            self.answers["refused"] += 1
-            return
-        try:
-            await damaged(link, random)
-            self.answers["left"] += 1
-        except EndedError as ended:
-            self.answers[str(ended)] += 1
-        finally:
-            link.close()
+        await attempt(target, Http2Answers(self.answers), partial(damaged, random=random), self.answers)
 
     async def _check(self, served: Served) -> None:
         """Checks the health, each time over a new connection."""

@@ -186,11 +186,7 @@ async def _attack(ports: tuple[int, int], found: Found, seconds: float, seed: in
 
 
 def fuzz(command: list[str], folder: Path, seconds: float, seed: int) -> Found:
-    """Fuzzes a server of its own; returns what was seen.
-
-    Raises:
-        ServerProcessError: if the server ended, or not with status 0 after SIGTERM.
-    """
+    """Fuzzes a server of its own, which must end with status 0 after SIGTERM; returns what was seen."""
     found, log = Found(), folder / "log"
     with reserve_ports(0, 0) as (http_port, grpc_port):
         options = {"host": HOST, "http-port": http_port, "grpc-port": grpc_port, "state-dir": folder / "state"}

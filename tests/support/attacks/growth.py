@@ -21,9 +21,6 @@ def largest_growth(make: Callable[[int], T], work: Callable[[T], object]) -> flo
     """Returns the largest factor by which the time grows if the size grows by `FACTOR`.
 
     The size grows until a run is long. A growth that is not seen again is noise: the best of a few attempts counts.
-
-    Args:
-        make: returns an input of a size.
     """
     largest, size, before_seconds = 0.0, _FIRST_SIZE, 0.0
     while size <= _LAST_SIZE:

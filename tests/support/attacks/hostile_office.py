@@ -106,12 +106,7 @@ ATTACKS = {
 
 
 class _Grammar(NamedTuple):
-    """What documents of a format consist of, for random ones.
-
-    Attributes:
-        pieces: in any order, each complete.
-        pairs: around pieces.
-    """
+    """Complete pieces in any order, and pairs around pieces, of which random documents of a format consist."""
 
     beginning: str
     pieces: Sequence[str]
@@ -160,12 +155,7 @@ def draw(random: Random) -> Attack:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What reading and writing of a document costs.
-
-    Attributes:
-        peak_bytes: memory of the process beyond what it had before.
-        problem: why the document was refused; empty: it was not.
-    """
+    """What reading and writing of a document costs, beyond earlier memory; `problem`: why it was refused."""
 
     cpu_seconds: float
     peak_bytes: int
@@ -174,11 +164,7 @@ class Cost:
 
 
 def measure(name: str, content: bytes, limit_seconds: int = 0) -> Cost:
-    """Reads a document and writes it with other texts, in a process of its own.
-
-    Args:
-        limit_seconds: of the CPU; beyond it the process ends. 0: no limit.
-    """
+    """Reads a document and writes it with other texts, in a process of its own with limited time of the CPU."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -36,11 +36,7 @@ class Target:
 
 
 class Answers(Protocol):
-    """Counts the answers on one connection.
-
-    Attributes:
-        received: complete answers so far.
-    """
+    """Counts the complete answers on one connection."""
 
     received: int
 
@@ -70,11 +66,7 @@ class Http1Answers:
 
 
 class Link:
-    """An open connection. A task reads what arrives, unless the client never reads.
-
-    Attributes:
-        replies: whether the client sends what the protocol requires in return.
-    """
+    """An open connection. A task reads what arrives, unless the client never reads, and answers it if `replies`."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers, *, reads: bool
@@ -90,16 +82,7 @@ class Link:
 
     @classmethod
     async def open(cls, target: Target, answers: Answers, *, reads: bool = True) -> "Link":
-        """Connects.
-
-        Args:
-            target: port and TLS.
-            answers: counts what the server sends.
-            reads: whether the client reads; else its buffers are small, and the server's fill up.
-
-        Raises:
-            OSError: if the connection fails, or the TLS handshake.
-        """
+        """Connects, or raises OSError; if the client does not read, its buffers are small, and the server's fill up."""
         connection = socket.socket()
         connection.setblocking(False)
         if not reads:
@@ -152,11 +135,7 @@ class Link:
         return self._ended.is_set()
 
     async def send(self, data: bytes) -> None:
-        """Sends bytes, as fast as the server takes them.
-
-        Raises:
-            EndedError: if the server ends the connection first.
-        """
+        """Sends bytes, as fast as the server takes them; raises EndedError if it ends the connection first."""
         if self._ended.is_set():
             raise EndedError(self._way)
         self._writer.write(data + (self._first_replies or b""))
@@ -176,11 +155,7 @@ class Link:
         raise EndedError(self._way)
 
     async def pause(self, seconds: float) -> None:
-        """Waits.
-
-        Raises:
-            EndedError: if the server ends the connection meanwhile.
-        """
+        """Waits; raises EndedError if the server ends the connection meanwhile."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
             raise EndedError(self._way)
@@ -197,3 +172,21 @@ class Link:
 
 # What one client does on one connection.
 Behavior = Callable[[Link], Awaitable[None]]
+
+
+async def attempt(
+    target: Target, answers: Answers, attack: Behavior, counts: Counter[str], *, reads: bool = True
+) -> None:
+    """Attacks over one connection, and counts how it ends: as `EndedError` states, `left`, or `refused`."""
+    try:
+        link = await Link.open(target, answers, reads=reads)
+    except OSError:
+        counts["refused"] += 1
+        return
+    try:
+        await attack(link)
+        counts["left"] += 1
+    except EndedError as ended:
+        counts[str(ended)] += 1
+    finally:
+        link.close()
