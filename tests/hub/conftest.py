@@ -12,6 +12,7 @@ from dragoman.hub.names import HubError
 from dragoman.hub.store import Store
 from tests.support.fake_hub import FakeHub, Repository, run_hub
 from tests.support.marian import marian_vocabulary, random_marian, write_marian
+from tests.support.scripted_server import ScriptedServer, run_scripted_server
 
 NAME = "Helsinki-NLP/opus-mt-en-de"
 
@@ -19,6 +20,14 @@ NAME = "Helsinki-NLP/opus-mt-en-de"
 def pulled_files(fake: FakeHub) -> list[str]:
     """Returns the files that were downloaded, in order."""
     return [path.split("/resolve/")[1].partition("/")[2] for _, path, _ in fake.requests if "/resolve/" in path]
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> Path:
+    """Writes files into a new folder."""
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
 
 
 def refusal(store: Store, name: str = NAME) -> str:
@@ -30,11 +39,8 @@ def refusal(store: Store, name: str = NAME) -> str:
 
 def left(store: Store) -> list[str]:
     """Returns the files in the cache, except locks."""
-    return sorted(
-        str(path.relative_to(store.folder))
-        for path in store.folder.rglob("*")
-        if path.is_file() and "locks" not in path.parts
-    )
+    paths = [path for path in store.folder.rglob("*") if path.is_file() and "locks" not in path.parts]
+    return sorted(str(path.relative_to(store.folder)) for path in paths)
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +77,11 @@ def store(fake_hub: FakeHub) -> Store:
     """An empty cache."""
     assert fake_hub.address
     return Store.of_user()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
+    """A server without answers; the client does not pause between attempts."""
+    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.0)
+    with run_scripted_server() as script:
+        yield script

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from dragoman.hub.names import HubError
 from dragoman.hub.repository import Snapshot
 from dragoman.hub.store import Installed, Store
 from dragoman.serve.bundle.bundle import Bundle
-from tests.hub.conftest import NAME
+from tests.hub.conftest import NAME, write_files
 from tests.support.fake_hub import FakeHub
 from tests.support.paths import ROOT
 
@@ -41,9 +42,13 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
 
 def installed(name: str, key: str, model: str = "m") -> Installed:
-    return Installed(
-        name=name, model=model, origin="o", license="cc-by-nc-4.0", key=key, directions=("en-de",), size_bytes=2_000_000
-    )
+    fields: dict[str, Any] = {
+        "origin": "o",
+        "license": "cc-by-nc-4.0",
+        "directions": ("en-de",),
+        "size_bytes": 2_000_000,
+    }
+    return Installed(name=name, model=model, key=key, **fields)
 
 
 def keep(store: Store, record: Installed) -> Installed:
@@ -87,15 +92,11 @@ def test_a_folder_gets_complete_copies_that_need_no_cache(hub: FakeHub, store: S
 
 
 @pytest.mark.parametrize("target", ["models", "elsewhere"])
-def test_a_folder_that_is_no_bundle_is_never_replaced(
-    target: str, checkpoint: dict[str, bytes], store: Store, call: Call
-) -> None:
+def test_other_folders_are_never_replaced(target: str, checkpoint: dict[str, bytes], store: Store, call: Call) -> None:
     """Neither the checkpoint itself nor another folder of its name."""
     own, taken = (store.folder.parent / parent / "my-model" for parent in ("models", target))
     for folder in {own, taken}:
-        folder.mkdir(parents=True)
-        for name, content in checkpoint.items():
-            (folder / name).write_bytes(content)
+        write_files(folder, checkpoint)
     with pytest.raises(SystemExit, match=r"^dragoman pull: .*my-model: exists and has no manifest\.json: [^\n]*$"):
         call("pull", "--to", str(taken.parent), str(own))
     assert {path.name: path.read_bytes() for path in taken.iterdir()} == checkpoint
@@ -149,10 +150,8 @@ def test_several_processes_convert_a_model_once(hub: FakeHub, store: Store) -> N
     program = f"from dragoman.hub.install import find_bundle; print(find_bundle(['{NAME}']))"
     command = [sys.executable, "-c", program]
     environment = {"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
-    processes = [
-        subprocess.Popen(command, cwd=store.folder.parent, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    where: dict[str, Any] = {"cwd": store.folder.parent, "env": environment}
+    processes = [subprocess.Popen(command, **where, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
@@ -160,9 +159,7 @@ def test_several_processes_convert_a_model_once(hub: FakeHub, store: Store) -> N
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_pull_by_another_name_waits_for_the_files_of_the_first_one(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pull_by_another_name_waits_for_files_of_the_first_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both names have one commit and one folder; the first pull removes it."""
     other = f"{NAME}@main"
     fetch, pulls = Snapshot.fetch, [Thread(target=install, args=(store, name)) for name in (NAME, other)]
@@ -188,10 +185,7 @@ def test_a_pull_by_another_name_waits_for_the_files_of_the_first_one(
 def test_a_local_checkpoint_is_converted_once(
     checkpoint: dict[str, bytes], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "my-model"
-    folder.mkdir()
-    for name, content in checkpoint.items():
-        (folder / name).write_bytes(content)
+    folder = write_files(tmp_path / "my-model", checkpoint)
     bundle = find_bundle([str(folder)])
     monkeypatch.setattr("dragoman.hub.convert._write", None)
     assert find_bundle([str(folder)]) == bundle
@@ -199,13 +193,8 @@ def test_a_local_checkpoint_is_converted_once(
 
 
 @pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
-def test_a_checkpoint_is_converted_without_pytorch(
-    weights: str, checkpoint: dict[str, bytes], store: Store, tmp_path: Path
-) -> None:
-    folder = tmp_path / "my-model"
-    folder.mkdir()
-    for name, content in checkpoint.items():
-        (folder / name).write_bytes(content)
+def test_no_conversion_needs_pytorch(weights: str, checkpoint: dict[str, bytes], store: Store, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "my-model", checkpoint)
     if weights != "model.safetensors":
         torch.save(load_file(folder / "model.safetensors"), folder / weights)
         (folder / "model.safetensors").unlink()
@@ -217,9 +206,8 @@ from dragoman.hub.install import find_bundle
 print(find_bundle([{str(folder)!r}]))
 """
     environment = {"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(store.folder)}
-    result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert Bundle.open(Path(result.stdout.splitlines()[-1])).golden
 
 
@@ -239,9 +227,8 @@ def test_a_terminal_without_a_size_shows_the_progress(hub: FakeHub, store: Store
     reader, terminal = os.openpty()
     environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
     with os.fdopen(terminal, "wb", 0) as stream:
-        pull = subprocess.Popen(
-            [sys.executable, "-m", "dragoman", "pull", NAME], cwd=ROOT, env=environment, stderr=stream
-        )
+        command = [sys.executable, "-m", "dragoman", "pull", NAME]
+        pull = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=stream)
     shown = b""
     with os.fdopen(reader, "rb", 0) as progress, pull, suppress(OSError):  # Linux ends a terminal with an error
         while piece := progress.read(1 << 16):
@@ -274,12 +261,12 @@ def test_a_pull_into_a_file_is_one_line_with_its_path(call: Call, tmp_path: Path
 
 def test_the_first_translation_with_a_name_writes_only_translations(hub: FakeHub, store: Store) -> None:
     command = [sys.executable, "-m", "dragoman", "translate", "--model", NAME]
-    environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
-    result = subprocess.run(
-        command, cwd=ROOT, env=environment, input="bakoli\n", capture_output=True, text=True, check=True
+    variables = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, input="bakoli\n", capture_output=True, text=True, check=True
     )
-    assert len(result.stdout.splitlines()) == 1
-    assert f"{NAME}: license: " in result.stderr
+    assert len(done.stdout.splitlines()) == 1
+    assert f"{NAME}: license: " in done.stderr
 
 
 def test_a_translation_without_a_model_names_the_options(call: Call) -> None:

@@ -1,7 +1,6 @@
 """A hub that answers late, wrongly, without end or not at all costs a bounded time and memory and gets one line."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -14,28 +13,12 @@ from pydantic import TypeAdapter
 from dragoman.hub import connection
 from dragoman.hub.connection import HubAccess, StatusError, read_answer, read_size, retry_after_seconds
 from dragoman.hub.names import HubError
+from tests.support import scripted_server
 from tests.support.paths import ROOT
-from tests.support.scripted_server import (
-    Answer,
-    Handler,
-    ScriptedServer,
-    reply,
-    run_scripted_server,
-    silence,
-    stall_after,
-    trickle,
-)
+from tests.support.scripted_server import Answer, ScriptedServer, reply, run_scripted_server, stall_after, trickle
 
 ANY = TypeAdapter(Any)
 GOOD = reply(b'{"a": 1}')
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    """A server without answers; the client does not pause between attempts."""
-    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.0)
-    with run_scripted_server() as script:
-        yield script
 
 
 def read(server: ScriptedServer, *answers: Answer) -> Any:
@@ -59,9 +42,8 @@ def test_a_temporary_failure_is_repeated(status: int, server: ScriptedServer) ->
 
 
 def test_temporary_failures_are_repeated_a_bounded_number_of_times(server: ScriptedServer) -> None:
-    assert "answers with status 503: check the network and HF_ENDPOINT, then repeat" in refusal(
-        server, reply(status=503)
-    )
+    text = refusal(server, reply(status=503))
+    assert "answers with status 503: check the network and HF_ENDPOINT, then repeat" in text
     assert len(server.requests) == connection.MAX_ATTEMPTS
 
 
@@ -119,11 +101,9 @@ def test_a_final_status_is_not_repeated(status: int, server: ScriptedServer) -> 
     assert (refused.value.status, refused.value.code, len(server.requests)) == (status, "Gone", 1)
 
 
-def test_a_hub_that_accepts_and_never_answers_is_given_up(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_never_answers_is_given_up(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.2)
-    assert "no answer in 0.2 s: check the network and HF_ENDPOINT" in refusal(server, silence)
+    assert "no answer in 0.2 s: check the network and HF_ENDPOINT" in refusal(server, scripted_server.silence)
     assert len(server.requests) == 1
 
 
@@ -157,10 +137,8 @@ def test_an_answer_without_end_is_not_read_into_memory(server: ScriptedServer, m
 
 
 def test_a_web_page_is_refused_with_what_to_check(server: ScriptedServer) -> None:
-    page = reply(b"<html>Sign in</html>", content_type="text/html; charset=utf-8")
-    assert "answers with a web page, as the login page of a network does: check the network and HF_ENDPOINT" in refusal(
-        server, page
-    )
+    text = refusal(server, reply(b"<html>Sign in</html>", content_type="text/html; charset=utf-8"))
+    assert "answers with a web page, as the login page of a network does: check the network and HF_ENDPOINT" in text
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b"{", b"\xff", b"[" * 100_000])
@@ -174,11 +152,10 @@ def test_a_connection_that_breaks_is_tried_again(server: ScriptedServer) -> None
 
 
 def test_an_answer_that_is_no_http_is_refused(server: ScriptedServer) -> None:
-    def greet(handler: Handler) -> None:
+    def greet(handler: scripted_server.Handler) -> None:
         handler.wfile.write(b"SSH-2.0-OpenSSH_9.2\r\n")
 
-    text = refusal(server, greet)
-    assert "the connection broke: RemoteProtocolError" in text
+    assert "the connection broke: RemoteProtocolError" in refusal(server, greet)
 
 
 def test_redirects_without_end_are_refused(server: ScriptedServer) -> None:

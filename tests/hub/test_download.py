@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,12 @@ from dragoman.hub import connection, download
 from dragoman.hub.connection import HubAccess
 from dragoman.hub.download import MAX_FILE_BYTES, RemoteFile
 from dragoman.hub.names import HubError
-from tests.support.scripted_server import (
-    Answer,
-    ScriptedServer,
-    ranged,
-    reply,
-    run_scripted_server,
-    stall_after,
-    trickle,
-)
+from tests.support.scripted_server import Answer, ScriptedServer, ranged, reply, stall_after, trickle
 
 CONTENT = bytes(range(256)) * 400
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 ACCESS = HubAccess("model", "the network and HF_ENDPOINT")
 ENDLESS = trickle(b"HTTP/1.1 200 OK\r\n\r\n", bytes(65536), 0.0)
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    """A server without answers; the client does not pause between attempts."""
-    monkeypatch.setattr(connection, "FIRST_PAUSE_SECONDS", 0.0)
-    with run_scripted_server() as script:
-        yield script
 
 
 @pytest.fixture
@@ -60,9 +43,7 @@ def refusal(server: ScriptedServer, folder: Path, *answers: Answer, size: int | 
 
 
 @pytest.mark.parametrize("extra", [b"", b"more"])
-def test_a_part_that_is_as_long_as_the_file_or_longer_blocks_nothing(
-    extra: bytes, server: ScriptedServer, part: Path
-) -> None:
+def test_a_part_as_long_as_the_file_or_longer_blocks_nothing(extra: bytes, server: ScriptedServer, part: Path) -> None:
     part.write_bytes(bytes(len(CONTENT)) + extra)
     if not extra:
         assert "sha256 is " in refusal(server, part.parent, ranged(CONTENT))
@@ -94,18 +75,14 @@ def test_another_range_than_the_requested_one_starts_anew(given: str, server: Sc
 
 
 @pytest.mark.parametrize("length", [None, -1])
-def test_more_than_the_stated_size_is_refused_and_removed(
-    length: int | None, server: ScriptedServer, part: Path
-) -> None:
+def test_more_than_a_stated_size_is_refused_and_removed(length: int | None, server: ScriptedServer, part: Path) -> None:
     text = refusal(server, part.parent, reply(CONTENT + b"more", length=length))
     assert f"sends {'more' if length else '102,404'} bytes, expected " in text
     assert list(part.parent.iterdir()) == []
     assert fetch(server, part.parent, ranged(CONTENT)) == CONTENT
 
 
-def test_a_file_without_end_does_not_fill_the_disk(
-    server: ScriptedServer, part: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_file_fills_no_disk(server: ScriptedServer, part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sends more bytes, expected at most 102,400" in refusal(server, part.parent, ENDLESS)
     monkeypatch.setattr(download, "MAX_UNSTATED_BYTES", 1_000_000)
     assert "sends more bytes, expected at most 1,000,000" in refusal(server, part.parent, ENDLESS, size=None)
@@ -115,9 +92,7 @@ def test_a_file_without_end_does_not_fill_the_disk(
     assert list(part.parent.iterdir()) == []
 
 
-def test_a_stated_length_of_a_response_is_checked_against_the_free_space(
-    server: ScriptedServer, part: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stated_length_needs_free_space(server: ScriptedServer, part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(part.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
     with pytest.raises(HubError, match="needs 20 MB for download and conversion, 1 MB are free"):
@@ -130,8 +105,7 @@ def test_less_than_the_stated_size_is_refused_and_removed(server: ScriptedServer
 
 
 def test_a_body_that_ends_early_continues_where_it_stopped(server: ScriptedServer, part: Path) -> None:
-    early = reply(CONTENT[:3000], length=-1)
-    assert fetch(server, part.parent, early, ranged(CONTENT)) == CONTENT
+    assert fetch(server, part.parent, reply(CONTENT[:3000], length=-1), ranged(CONTENT)) == CONTENT
     assert [given for _, _, given in server.requests] == [None, "bytes=3000-"]
 
 
@@ -157,8 +131,7 @@ def test_a_web_page_in_place_of_a_file_is_refused(server: ScriptedServer, part: 
 
 
 def test_a_file_without_content_is_complete(server: ScriptedServer, part: Path) -> None:
-    file = RemoteFile("file", f"{server.address}/file", 0)
-    download.download(ACCESS, [file], part.parent)
+    download.download(ACCESS, [RemoteFile("file", f"{server.address}/file", 0)], part.parent)
     assert (part.parent / "file").read_bytes() == b""
     assert server.requests == []
 

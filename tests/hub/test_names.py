@@ -41,9 +41,7 @@ def test_a_name_has_one_meaning(name: str, reference: Reference) -> None:
         ("", "no such file or folder"),
     ],
 )
-def test_another_name_is_refused_with_the_forms_of_names(
-    name: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_names_are_refused(name: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(HubError, match=problem):
         parse_name(name)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import huggingface_hub.constants
 import pytest
@@ -22,7 +23,7 @@ from dragoman.hub.install import find_bundle, install
 from dragoman.hub.store import Store
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import Bundle
-from tests.hub.conftest import NAME, left, pulled_files, refusal
+from tests.hub.conftest import NAME, left, pulled_files, refusal, write_files
 from tests.support.ctranslate2_models import write_model, write_package
 from tests.support.fake_hub import MIN_LFS_BYTES, TOKEN, FakeHub, Repository
 from tests.support.multilingual import write_mbart50, write_nllb
@@ -58,9 +59,7 @@ def test_an_installed_model_needs_no_network(hub: FakeHub, monkeypatch: pytest.M
     assert hub.requests == []
 
 
-def test_offline_an_update_keeps_the_installed_model(
-    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_updates_keep_the_installed_model(hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = install(store, NAME)
     hub.requests.clear()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -68,18 +67,12 @@ def test_offline_an_update_keeps_the_installed_model(
     assert hub.requests == []
 
 
-def test_offline_an_absent_model_is_refused_with_what_to_do(
-    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", [NAME, "argos:en-de"])
+def test_offline_nothing_is_asked(name: str, hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An absent model is refused with what to do."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert "HF_HUB_OFFLINE is set" in refusal(store)
+    assert "HF_HUB_OFFLINE is set" in refusal(store, name)
     assert hub.requests == []
-
-
-def test_offline_no_index_of_packages_is_read(fake_hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert "HF_HUB_OFFLINE is set" in refusal(store, "argos:en-de")
-    assert fake_hub.requests == []
 
 
 @pytest.mark.usefixtures("hub")
@@ -121,9 +114,7 @@ def test_a_pinned_revision_is_pulled_and_stays(hub: FakeHub, store: Store, check
     assert "no such revision" in refusal(store, f"{NAME}@{'0' * 40}")
 
 
-def test_a_pull_updates_and_an_equal_bundle_is_not_converted_again(
-    hub: FakeHub, store: Store, checkpoint: dict[str, bytes]
-) -> None:
+def test_a_pull_updates_and_converts_no_equal_bundle(hub: FakeHub, store: Store, checkpoint: dict[str, bytes]) -> None:
     first = install(store, NAME)
     created = (store.bundle(first.key) / "manifest.json").stat().st_mtime_ns
     newer = hub.repositories[NAME].commit(checkpoint | {"README.md": b"Another text."})
@@ -133,9 +124,7 @@ def test_a_pull_updates_and_an_equal_bundle_is_not_converted_again(
     assert (store.bundle(first.key) / "manifest.json").stat().st_mtime_ns == created
 
 
-def test_an_interrupted_pull_leaves_no_model_and_the_next_one_continues(
-    hub: FakeHub, store: Store, checkpoint: dict[str, bytes]
-) -> None:
+def test_the_next_pull_continues_an_interrupted_one(hub: FakeHub, store: Store, checkpoint: dict[str, bytes]) -> None:
     """Ctrl-C ends the command with status 130 and one line that states that the download continues."""
     hub.stalls.append(12_345)
     environment = {"DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
@@ -176,9 +165,7 @@ def test_a_listed_file_that_is_missing_is_named(hub: FakeHub, store: Store) -> N
     assert "vocab.json: choose another revision" in refusal(store)
 
 
-def test_a_gated_repository_needs_a_token(
-    hub: FakeHub, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gated_models_need_a_token(hub: FakeHub, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.repositories[NAME].gated = True
     assert f"gated: accept its conditions on {hub.address}/{NAME}, then set HF_TOKEN" in refusal(store)
     with monkeypatch.context() as patch:
@@ -198,9 +185,7 @@ def test_an_unknown_repository_is_refused(name: str, store: Store) -> None:
     assert "neither a folder here nor a repository of the hub" in refusal(store, name)
 
 
-def test_an_unsupported_model_is_refused_before_its_weights(
-    hub: FakeHub, store: Store, checkpoint: dict[str, bytes]
-) -> None:
+def test_another_model_is_refused_before_its_weights(hub: FakeHub, store: Store, checkpoint: dict[str, bytes]) -> None:
     hub.repositories["a/gpt"] = repository = Repository()
     repository.commit(checkpoint | {"config.json": b'{"model_type": "gpt2"}'})
     assert 'model_type: "gpt2": expected a Marian checkpoint' in refusal(store, "a/gpt")
@@ -210,9 +195,7 @@ def test_an_unsupported_model_is_refused_before_its_weights(
     assert "a/data: has no file config.json" in refusal(store, "a/data")
 
 
-def test_too_little_space_is_refused_before_the_download(
-    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_space_is_refused_before_a_pull(hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     assert "needs " in refusal(store)
@@ -241,11 +224,9 @@ def test_a_disk_that_becomes_full_leaves_nothing_and_states_needed_and_free_spac
     assert store.installed() == []
 
 
-def test_a_conversion_that_ends_early_leaves_no_bundle(
-    hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_canceled_conversion_leaves_no_bundle(hub: FakeHub, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("dragoman.export.make_bundle.write_tokenizer", _fail)
+        patch.setattr("dragoman.export.make_bundle.write_tokenizer", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             install(store, NAME)
     assert not [name for name in left(store) if name.startswith(("bundles", "names"))]
@@ -258,10 +239,8 @@ def test_a_conversion_that_ends_early_leaves_no_bundle(
 def ctranslate2_model(checkpoint: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint as CTranslate2 converts it, in a folder of its own."""
     folder = tmp_path_factory.mktemp("ct2")
-    (folder / "marian").mkdir()
-    for name, content in checkpoint.items():
-        (folder / "marian" / name).write_bytes(content)
-    converter = TransformersConverter(str(folder / "marian"), copy_files=["source.spm", "target.spm"])
+    written = write_files(folder / "marian", checkpoint)
+    converter = TransformersConverter(str(written), copy_files=["source.spm", "target.spm"])
     return Path(converter.convert(str(folder / "model")))
 
 
@@ -290,10 +269,6 @@ def test_an_argos_package_is_pulled(fake_hub: FakeHub, store: Store, tokenizer: 
     installed = install(store, "argos:en-de")
     assert (installed.model, installed.directions, installed.license) == ("argos-en-de", ("en-de",), None)
     assert not [name for name in left(store) if name.startswith("downloads")]
-
-
-def _fail(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,11 @@ from dragoman.hub.convert import Languages, ModelFiles, convert
 from dragoman.hub.install import install
 from dragoman.hub.store import Store
 from dragoman.serve.bundle.bundle import Bundle
-from tests.hub.conftest import NAME, left, pulled_files, refusal
+from tests.hub.conftest import NAME, left, pulled_files, refusal, write_files
 from tests.support.fake_hub import FakeHub
 from tests.support.shards import INDEX, PICKLED_INDEX, split_checkpoint, write_index
 
 OTHERS = {"model-00004-of-00004.safetensors": bytes(50_000), "other/model.safetensors": bytes(50_000)}
-
-
-def write(folder: Path, files: dict[str, bytes]) -> None:
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
 
 
 def read(folder: Path) -> dict[str, bytes]:
@@ -28,8 +22,7 @@ def read(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def folder(checkpoint: dict[str, bytes], tmp_path: Path) -> Path:
     """A checkpoint in three shards."""
-    write(tmp_path / "m", checkpoint)
-    split_checkpoint(tmp_path / "m")
+    split_checkpoint(write_files(tmp_path / "m", checkpoint))
     return tmp_path / "m"
 
 
@@ -55,16 +48,13 @@ def test_only_the_shards_of_the_index_are_pulled(
 
 
 def test_pickled_shards_are_pulled(hub: FakeHub, store: Store, checkpoint: dict[str, bytes], tmp_path: Path) -> None:
-    write(tmp_path / "m", checkpoint)
-    shards = split_checkpoint(tmp_path / "m", PICKLED_INDEX)
+    shards = split_checkpoint(write_files(tmp_path / "m", checkpoint), PICKLED_INDEX)
     hub.repositories[NAME].commit(read(tmp_path / "m"))
     install(store, NAME)
     assert sorted(name for name in pulled_files(hub) if name.endswith(".bin")) == shards
 
 
-def test_a_shard_that_the_repository_lacks_is_refused_before_the_weights(
-    hub: FakeHub, store: Store, folder: Path
-) -> None:
+def test_a_shard_that_the_hub_lacks_is_refused_before_the_weights(hub: FakeHub, store: Store, folder: Path) -> None:
     files = read(folder)
     lost = max(name for name in files if name.endswith(".safetensors"))
     hub.repositories[NAME].commit({name: content for name, content in files.items() if name != lost})
@@ -73,9 +63,7 @@ def test_a_shard_that_the_repository_lacks_is_refused_before_the_weights(
 
 
 @pytest.mark.parametrize("name", ["../names/x.safetensors", "/x.safetensors", "other/model.safetensors"])
-def test_an_index_of_files_elsewhere_is_refused_before_the_weights(
-    name: str, hub: FakeHub, store: Store, folder: Path
-) -> None:
+def test_an_index_of_files_elsewhere_is_refused_at_once(name: str, hub: FakeHub, store: Store, folder: Path) -> None:
     write_index(folder / INDEX, [("a", name)])
     hub.repositories[NAME].commit(read(folder) | OTHERS)
     assert f"{INDEX}: weight_map: a: '{name}': expected a file *.safetensors next to the index" in refusal(store)
@@ -83,9 +71,7 @@ def test_an_index_of_files_elsewhere_is_refused_before_the_weights(
     assert not [path for path in left(store) if "x.safetensors" in path]
 
 
-def test_a_damaged_shard_is_removed_and_the_others_are_not_pulled_again(
-    hub: FakeHub, store: Store, shards: list[str]
-) -> None:
+def test_a_damaged_shard_is_removed_and_no_other_is_pulled_again(hub: FakeHub, store: Store, shards: list[str]) -> None:
     # The largest shard comes last.
     files = list(hub.repositories[NAME].commits.values())[-1]
     damaged = max(shards, key=lambda name: len(files[name]))

@@ -1,12 +1,17 @@
-"""Translations of a bundle through the engine, compared with those of its PyTorch model."""
+"""Translations of a bundle through the engine, compared with those of its PyTorch model; bundles of imports."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from dragoman.export.answer import Answer
+from dragoman.export.imports.golden import golden_samples
+from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.source_model import Exportable
 from dragoman.export.verify.reference import Reference
 from dragoman.export.verify.sync_engine import SyncEngine
+from dragoman.model.config import Direction
+from dragoman.model.samples import Sample
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.runtime.sessions import load_sessions
 from dragoman.serve.scheduler.sequence import SequenceSpec
@@ -58,3 +63,10 @@ def targets(
     options = SearchOptions(max_target_tokens=bundle.manifest.max_target_tokens, beam_size=beam_size)
     specs = [SequenceSpec(tuple(source), options) for source in sources]
     return [spec.target_ids for spec in engine.translate(specs, together // beam_size, ignore)]
+
+
+def write_imported(exportable: Exportable, folder: Path, texts: Sequence[str] = (), **options: Any) -> Bundle:
+    """Exports an imported model; its golden sentences are texts in every direction, or else those of the import."""
+    directions = [Direction(source=item.source, target=item.target) for item in exportable.directions]
+    samples = [Sample(direction, text) for direction in directions for text in texts]
+    return write_bundle(exportable, samples or golden_samples(exportable), folder, BundleOptions("imported", **options))

@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -113,3 +114,11 @@ def draw_safetensors(data: DataObject, content: bytes) -> bytes:
         )
     header = draw_json(data, content[8 : 8 + length])
     return struct.pack("<Q", len(header)) + header + content[8 + length :]
+
+
+def damage(path: Path, content: bytes | slice | None) -> None:
+    """Replaces a file by other content or by a part of its own, or removes it."""
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[content] if isinstance(content, slice) else content)
