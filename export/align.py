@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, CliPositionalArg, SettingsConfigDict
 from dragoman.export.origin import read_origin
 from dragoman.export.source_model import find_direction
 from dragoman.model.alignment.links import AlignmentQuality, ReferenceLinks, alignment_quality, format_links
-from dragoman.model.attention_alignment import AlignedModel, Head
+from dragoman.model.attention_alignment import AlignedModel, BothWays, Head
 from dragoman.model.data.corpus import Corpus, CorpusError, read_corpus, read_lines, read_links
 from dragoman.model.errors import RunError
 from dragoman.model.output_file import check_output
@@ -17,14 +17,17 @@ from dragoman.model.text_table import format_table
 from dragoman.model.tokenizer.tokenizer import Tokenizer, TokenizerError
 
 BEST_HEADS = 10
+# Pairs on which the head of --both-ways is chosen.
+COMPARED_PAIRS = 200
 
 
 class AlignCommand(BaseSettings):
     """Links the words of sentence pairs by the cross-attention of one head.
 
     The model reads each source and its given translation. With reference links, prints the alignment error rate (Och
-    and Ney 2003) of the best heads and takes the best one, unless --head names another. `dragoman train` reads the
-    written links for guided alignment.
+    and Ney 2003) of the best heads and takes the best one, unless --head names another. With --both-ways, keeps the
+    links that the model also finds from target to source, and takes the head with the most of them. `dragoman train`
+    reads the written links for guided alignment.
     """
 
     model_config = SettingsConfigDict(env_prefix="DRAGOMAN_ALIGN_", frozen=True, extra="forbid")
@@ -38,12 +41,14 @@ class AlignCommand(BaseSettings):
         None, description="cross-attention head, LAYER:HEAD from 0"
     )
     shift: bool = Field(False, description="link a token by the attention of the next step; with --head")
+    both_ways: bool = Field(False, description="keep only links that the model also finds from target to source")
     output: Path | None = Field(None, description="file for the links, a line per pair without a blank side")
 
     def cli_cmd(self) -> None:
         """Measures and writes links."""
-        if self.head is None and (self.reference is None or self.shift):
-            raise SystemExit("dragoman align: head: expected LAYER:HEAD, or --reference to choose one")
+        chosen = self.reference is not None or self.both_ways
+        if self.head is None and (self.shift or not chosen):
+            raise SystemExit("dragoman align: head: expected LAYER:HEAD, or --reference or --both-ways to choose one")
         if self.output is None and self.reference is None:
             raise SystemExit("dragoman align: expected --output for links or --reference to measure them")
         if self.output is not None:
@@ -51,27 +56,31 @@ class AlignCommand(BaseSettings):
         try:
             exportable, _ = read_origin(self.run)
             corpus = read_corpus(self.data, self.split, self.multi30k_folder)
-            prefix = find_direction(exportable, corpus.languages).source_prefix
+            directions = [corpus.languages, corpus.languages[::-1]] if self.both_ways else [corpus.languages]
+            prefixes = [find_direction(exportable, direction).source_prefix for direction in directions]
             references = None if self.reference is None else _read_references(self.reference, corpus)
         except (CorpusError, RunError, TokenizerError) as error:
             raise SystemExit(f"dragoman align: {error}") from error
         if not isinstance(exportable.tokenizer, Tokenizer):
             raise SystemExit(f"dragoman align: {self.run}: tokenizer: imported, expected that of a training run")
-        aligned = AlignedModel(exportable.network, exportable.tokenizer, prefix)
+        models = [AlignedModel(exportable.network, exportable.tokenizer, prefix) for prefix in prefixes]
+        aligned = BothWays(*models) if self.both_ways else models[0]
         heads = aligned.heads() if self.head is None else [self._head(self.head, aligned)]
+        if references is None and self.head is None and isinstance(aligned, BothWays):
+            heads = [aligned.best_head(corpus.select(range(min(COMPARED_PAIRS, len(corpus)))))]
         if references is not None:
             heads = _measure(aligned, corpus.select(range(len(references))), heads, references)
         if self.output is not None:
             self._write(self.output, aligned, corpus, heads[0])
 
-    def _head(self, text: str, aligned: AlignedModel) -> Head:
+    def _head(self, text: str, aligned: AlignedModel | BothWays) -> Head:
         layer, _, number = text.partition(":")
         head = Head(int(layer), int(number), self.shift)
         if head not in aligned.heads():
             raise SystemExit(f"dragoman align: head: {text}: expected at most {aligned.heads()[-1]}")
         return head
 
-    def _write(self, path: Path, aligned: AlignedModel, corpus: Corpus, head: Head) -> None:
+    def _write(self, path: Path, aligned: AlignedModel | BothWays, corpus: Corpus, head: Head) -> None:
         (links,) = aligned.links(corpus, [head])
         try:
             path.write_text("".join(f"{format_links(link)}\n" for link in links), encoding="utf-8")
@@ -88,7 +97,9 @@ def _read_references(path: Path, corpus: Corpus) -> list[ReferenceLinks]:
     return read_links(path, corpus.select(range(max(first, 1))))
 
 
-def _measure(aligned: AlignedModel, corpus: Corpus, heads: list[Head], references: list[ReferenceLinks]) -> list[Head]:
+def _measure(
+    aligned: AlignedModel | BothWays, corpus: Corpus, heads: list[Head], references: list[ReferenceLinks]
+) -> list[Head]:
     """Prints the quality of the best heads; returns all heads, best first."""
     found = aligned.links(corpus, heads)
     qualities = {head: alignment_quality(links, references) for head, links in zip(heads, found, strict=True)}

@@ -89,3 +89,26 @@ class AlignedModel:
         """Returns the number of decoder layers, and of heads in each."""
         limits = self.model.limits
         return limits.decoder_layers, limits.heads if limits.architecture == "transformer" else 1
+
+
+@dataclass(frozen=True, slots=True)
+class BothWays:
+    """A model of both directions of a language pair, whose links are those that it finds from either side."""
+
+    forward: AlignedModel
+    backward: AlignedModel
+
+    def heads(self) -> list[Head]:
+        """Returns every head, as it is and shifted."""
+        return self.forward.heads()
+
+    def links(self, corpus: Corpus, heads: Sequence[Head]) -> list[list[frozenset[Link]]]:
+        """Returns the common links of each pair by head: `[head][pair]`."""
+        both = zip(self.forward.links(corpus, heads), self.backward.links(corpus.reversed(), heads), strict=True)
+        return [[links & {(i, j) for j, i in inverse} for links, inverse in zip(*found, strict=True)] for found in both]
+
+    def best_head(self, corpus: Corpus) -> Head:
+        """Returns the head with the most common links in a corpus."""
+        heads = self.heads()
+        counts = [sum(map(len, found)) for found in self.links(corpus, heads)]
+        return heads[counts.index(max(counts))]

@@ -74,6 +74,10 @@ class Corpus:
         """Source and target language, as in a run's configuration."""
         return Direction(source=self.source_language, target=self.target_language)
 
+    def reversed(self) -> "Corpus":
+        """Returns the same pairs from target to source, without links."""
+        return Corpus(self.target_language, self.source_language, self.targets, self.sources, self.blank_pairs)
+
     def select(self, indices: Iterable[int]) -> "Corpus":
         """Returns the corpus of the pairs at these indices, in the order given."""
         chosen = list(indices)

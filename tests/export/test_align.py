@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from dragoman.model.alignment.links import format_links, parse_links
+from dragoman.model.alignment.links import Link, format_links, parse_links
 from dragoman.model.data.corpus import read_corpus, read_links
 from dragoman.model.run import RunFolder
 from tests.support.paths import ROOT
@@ -65,9 +65,35 @@ def test_every_target_word_has_one_link(toy_run: RunFolder, pairs: str, tmp_path
         assert sorted(target for _, target in parse_links(line).sure) == list(range(len(sentence.split())))
 
 
+def align(tmp_path: Path, languages: str, *options: str) -> list[frozenset[Link]]:
+    """Returns the links of three captions that a model of both directions finds."""
+    (tmp_path / "captions.en").write_text("Two dogs run.\nA man in a red shirt.\nThree women sit on a bench.\n")
+    (tmp_path / "captions.de").write_text(
+        "Zwei Hunde laufen.\nEin Mann in rotem Hemd.\nDrei Frauen sitzen auf einer Bank.\n"
+    )
+    data = "files:" + ",".join(str(tmp_path / f"captions.{language}") for language in languages.split("-"))
+    out = tmp_path / "captions.align"
+    command_line.run("align", [str(ROOT / "bundles/multi30k"), "--data", data, "--output", str(out), *options])
+    return [parse_links(line).sure for line in out.read_text().splitlines()]
+
+
+def test_links_of_both_ways_are_those_that_either_direction_finds(tmp_path: Path) -> None:
+    forward, backward = (align(tmp_path, languages, "--head", "1:3") for languages in ("en-de", "de-en"))
+    common = [links & {(i, j) for j, i in inverse} for links, inverse in zip(forward, backward, strict=True)]
+    assert common != forward
+    assert align(tmp_path, "en-de", "--both-ways", "--head", "1:3") == common
+
+
+def test_both_ways_take_the_head_with_the_most_common_links(tmp_path: Path) -> None:
+    others = [align(tmp_path, "en-de", "--both-ways", "--head", head) for head in ("0:0", "1:3", "2:0", "2:4")]
+    chosen = align(tmp_path, "en-de", "--both-ways")
+    assert sum(map(len, chosen)) >= max(sum(map(len, links)) for links in others) > 0
+
+
 def test_what_cannot_be_done_is_refused(toy_run: RunFolder, pairs: str, reference: Path, tmp_path: Path) -> None:
     run, out = str(toy_run.path), str(tmp_path / "out.align")
     assert "expected LAYER:HEAD, or --reference" in refusal(run, "--data", pairs, "--output", out)
+    assert "de-en: expected a direction" in refusal(run, "--data", pairs, "--both-ways", "--output", out)
     assert "expected --output" in refusal(run, "--data", pairs, "--head", "0:0")
     assert "head: 1:0: expected at most 0:3" in refusal(run, "--data", pairs, "--head", "1:0", "--output", out)
     assert "de-en: expected a direction" in refusal(
