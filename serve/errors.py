@@ -3,11 +3,13 @@
 The message is for the client: it names the field, the value and what is expected, and has no stack trace.
 """
 
-from http import HTTPStatus
 from typing import ClassVar
 
 # No RFC has this status; nginx and others log it if the client disconnects.
 CLIENT_CLOSED_REQUEST = 499
+
+
+_KINDS = list[type["ServiceError"]]()
 
 
 class ServiceError(Exception):
@@ -26,14 +28,18 @@ class ServiceError(Exception):
     retry_after_seconds: int | None = None
     field: str | None = None
 
+    def __init_subclass__(cls, reason: str = "", grpc: str = "", http: int = 0, retry_seconds: int = 0) -> None:
+        """Sets the attributes of a kind of failure; a class without a reason of its own has those of its base."""
+        if reason:
+            cls.reason, cls.grpc_status, cls.http_status = reason, grpc, http
+            cls.retry_after_seconds = retry_seconds or None
+            _KINDS.append(cls)
 
-class InvalidRequestError(ServiceError):
+
+class InvalidRequestError(ServiceError, reason="invalid", grpc="INVALID_ARGUMENT", http=400):
     """A field of the request is invalid."""
 
     field: str
-    reason = "invalid"
-    grpc_status = "INVALID_ARGUMENT"
-    http_status = HTTPStatus.BAD_REQUEST
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -41,207 +47,106 @@ class InvalidRequestError(ServiceError):
         self.problem = problem
 
 
-class ModelNotFoundError(ServiceError):
+class ModelNotFoundError(ServiceError, reason="model_not_found", grpc="NOT_FOUND", http=404):
     """No model has the requested name."""
 
     field = "model"
-    reason = "model_not_found"
-    grpc_status = "NOT_FOUND"
-    http_status = HTTPStatus.NOT_FOUND
 
 
-class DocumentNotFoundError(ServiceError):
+class DocumentNotFoundError(ServiceError, reason="document_not_found", grpc="NOT_FOUND", http=404):
     """No stored document has the id: it is unknown, deleted or expired."""
 
-    reason = "document_not_found"
-    grpc_status = "NOT_FOUND"
-    http_status = HTTPStatus.NOT_FOUND
 
-
-class DocumentNotReadyError(ServiceError):
+class DocumentNotReadyError(ServiceError, reason="document_not_ready", grpc="FAILED_PRECONDITION", http=409):
     """The document has no result: it is not translated yet, or its translation failed."""
 
-    reason = "document_not_ready"
-    grpc_status = "FAILED_PRECONDITION"
-    http_status = HTTPStatus.CONFLICT
 
-
-class DocumentStoreFullError(ServiceError):
+class DocumentStoreFullError(
+    ServiceError, reason="document_store_full", grpc="RESOURCE_EXHAUSTED", http=429, retry_seconds=60
+):
     """The store of documents has no room for the client."""
 
-    reason = "document_store_full"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.TOO_MANY_REQUESTS
-    retry_after_seconds = 60
 
-
-class GlossaryStoreFullError(ServiceError):
+class GlossaryStoreFullError(ServiceError, reason="glossary_store_full", grpc="RESOURCE_EXHAUSTED", http=429):
     """The store of glossaries has no room for the client."""
 
-    reason = "glossary_store_full"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.TOO_MANY_REQUESTS
 
-
-class GlossaryNotFoundError(ServiceError):
+class GlossaryNotFoundError(ServiceError, reason="glossary_not_found", grpc="NOT_FOUND", http=404):
     """No glossary has the requested id, or the glossary has no dictionary for the languages."""
 
     field = "glossary"
-    reason = "glossary_not_found"
-    grpc_status = "NOT_FOUND"
-    http_status = HTTPStatus.NOT_FOUND
 
     def __init__(self, glossary_id: str, problem: str = "unknown") -> None:
         super().__init__(f"glossary {glossary_id[:64]!a}: {problem}")
 
 
-class UnauthorizedError(ServiceError):
+class UnauthorizedError(ServiceError, reason="unauthorized", grpc="UNAUTHENTICATED", http=401):
     """The API key or client certificate of the request is missing or wrong."""
 
-    reason = "unauthorized"
-    grpc_status = "UNAUTHENTICATED"
-    http_status = HTTPStatus.UNAUTHORIZED
 
-
-class ForbiddenError(ServiceError):
+class ForbiddenError(ServiceError, reason="forbidden", grpc="PERMISSION_DENIED", http=403):
     """The API key is valid, but may not do this."""
 
-    reason = "forbidden"
-    grpc_status = "PERMISSION_DENIED"
-    http_status = HTTPStatus.FORBIDDEN
 
-
-class QuotaExceededError(ServiceError):
+class QuotaExceededError(ServiceError, reason="quota_exceeded", grpc="RESOURCE_EXHAUSTED", http=429):
     """The API key has used its characters of the period."""
 
-    reason = "quota_exceeded"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.TOO_MANY_REQUESTS
 
-
-class RateLimitedError(ServiceError):
+class RateLimitedError(ServiceError, reason="rate_limited", grpc="RESOURCE_EXHAUSTED", http=429, retry_seconds=1):
     """The API key has too many requests at once or per minute; a later retry may succeed."""
 
-    reason = "rate_limited"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.TOO_MANY_REQUESTS
-    retry_after_seconds: int = 1
+    retry_after_seconds: int
 
     def __init__(self, problem: str, retry_after_seconds: int = 1) -> None:
         super().__init__(problem)
         self.retry_after_seconds = retry_after_seconds
 
 
-class RequestTooLargeError(ServiceError):
+class RequestTooLargeError(ServiceError, reason="too_large", grpc="RESOURCE_EXHAUSTED", http=413):
     """The body of the request exceeds the limit."""
 
     field = "body"
-    reason = "too_large"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
-class QueueFullError(ServiceError):
+class QueueFullError(ServiceError, reason="queue_full", grpc="RESOURCE_EXHAUSTED", http=429, retry_seconds=1):
     """Slots and queue have no room; a later retry may succeed."""
 
-    reason = "queue_full"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.TOO_MANY_REQUESTS
-    retry_after_seconds = 1
 
-
-class QueueTimeoutError(ServiceError):
+class QueueTimeoutError(ServiceError, reason="queue_timeout", grpc="RESOURCE_EXHAUSTED", http=429, retry_seconds=1):
     """The request did not start, or would not start, within the queue timeout."""
 
-    reason = "queue_timeout"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.TOO_MANY_REQUESTS
-    retry_after_seconds = 1
 
-
-class DeadlineUnmeetableError(ServiceError):
+class DeadlineUnmeetableError(
+    ServiceError, reason="deadline_unmeetable", grpc="RESOURCE_EXHAUSTED", http=429, retry_seconds=1
+):
     """The estimated completion is after the deadline of the request; a less busy server may meet it."""
 
-    reason = "deadline_unmeetable"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.TOO_MANY_REQUESTS
-    retry_after_seconds = 1
 
-
-class DeadlineExceededError(ServiceError):
+class DeadlineExceededError(ServiceError, reason="deadline_exceeded", grpc="DEADLINE_EXCEEDED", http=504):
     """The deadline passed before the translation was complete."""
 
-    reason = "deadline_exceeded"
-    grpc_status = "DEADLINE_EXCEEDED"
-    http_status = HTTPStatus.GATEWAY_TIMEOUT
 
-
-class CancelledError(ServiceError):
+class CancelledError(ServiceError, reason="cancelled", grpc="CANCELLED", http=CLIENT_CLOSED_REQUEST):
     """The client canceled the request or disconnected."""
 
-    reason = "cancelled"
-    grpc_status = "CANCELLED"
-    http_status = CLIENT_CLOSED_REQUEST
 
-
-class NotReadyError(ServiceError):
+class NotReadyError(ServiceError, reason="not_ready", grpc="UNAVAILABLE", http=503, retry_seconds=1):
     """The server warms up, or its model failed."""
 
-    reason = "not_ready"
-    grpc_status = "UNAVAILABLE"
-    http_status = HTTPStatus.SERVICE_UNAVAILABLE
-    retry_after_seconds = 1
 
-
-class StorageFullError(NotReadyError):
+class StorageFullError(NotReadyError, reason="storage_full", grpc="RESOURCE_EXHAUSTED", http=507, retry_seconds=60):
     """The disk or the database of the server has no space; the server stores nothing until it has."""
-
-    reason = "storage_full"
-    grpc_status = "RESOURCE_EXHAUSTED"
-    http_status = HTTPStatus.INSUFFICIENT_STORAGE
-    retry_after_seconds = 60
 
     def __init__(self, problem: str = "the storage of the server is full: retry later") -> None:
         super().__init__(problem)
 
 
-class DrainingError(ServiceError):
+class DrainingError(ServiceError, reason="draining", grpc="UNAVAILABLE", http=503, retry_seconds=1):
     """The server shuts down and admits no new requests."""
 
-    reason = "draining"
-    grpc_status = "UNAVAILABLE"
-    http_status = HTTPStatus.SERVICE_UNAVAILABLE
-    retry_after_seconds = 1
 
-
-class InternalError(ServiceError):
+class InternalError(ServiceError, reason="internal", grpc="INTERNAL", http=500):
     """The server failed; the details are only in its log."""
 
-    reason = "internal"
-    grpc_status = "INTERNAL"
-    http_status = HTTPStatus.INTERNAL_SERVER_ERROR
 
-
-ERRORS: tuple[type[ServiceError], ...] = (
-    InvalidRequestError,
-    ModelNotFoundError,
-    DocumentNotFoundError,
-    DocumentNotReadyError,
-    DocumentStoreFullError,
-    GlossaryStoreFullError,
-    GlossaryNotFoundError,
-    UnauthorizedError,
-    ForbiddenError,
-    QuotaExceededError,
-    RateLimitedError,
-    RequestTooLargeError,
-    QueueFullError,
-    QueueTimeoutError,
-    DeadlineUnmeetableError,
-    DeadlineExceededError,
-    CancelledError,
-    NotReadyError,
-    StorageFullError,
-    DrainingError,
-    InternalError,
-)
+ERRORS = tuple(_KINDS)
