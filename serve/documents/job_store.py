@@ -13,26 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Double,
-    Integer,
-    MetaData,
-    RowMapping,
-    String,
-    Table,
-    Text,
-    and_,
-    delete,
-    func,
-    insert,
-    not_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from dragoman.serve.documents.job import Job, JobLimits, JobOptions, JobStatus
 from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError
@@ -48,42 +29,38 @@ FOLDER = "documents"
 # A file without a job belongs to a request that is about to create one, or to a process that died meanwhile.
 _STRAY_SECONDS = 3600.0
 
-_TABLES = MetaData()
-_JOBS = Table(
+_TABLES = sa.MetaData()
+_JOBS = sa.Table(
     "documents",
     _TABLES,
-    Column("id", Identifier(32), primary_key=True),
-    Column("key", String(64), nullable=False),
-    Column("account", Text, nullable=False),
+    sa.Column("id", Identifier(32), primary_key=True),
+    sa.Column("key", sa.String(64), nullable=False),
+    sa.Column("account", sa.Text, nullable=False),
     # What counts as one client: an API key, or an address.
-    Column("owner", Text, nullable=False, server_default=""),
-    Column("name", Text, nullable=False),
-    Column("source_language", Text, nullable=False),
-    Column("target_language", Text, nullable=False),
-    Column("options", Text, nullable=False),
-    Column("status", String(16), nullable=False, index=True),
-    Column("created_seconds", Double, nullable=False),
-    Column("expires_seconds", Double, nullable=False, index=True),
-    Column("segments", Integer, nullable=False, default=0),
-    Column("translated", Integer, nullable=False, default=0),
-    Column("characters", Integer, nullable=False, default=0),
-    Column("error", Text, nullable=False, default=""),
-    Column("file_bytes", BigInteger, nullable=False),
-    Column("claim", String(32), nullable=False, default=""),
+    sa.Column("owner", sa.Text, nullable=False, server_default=""),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("source_language", sa.Text, nullable=False),
+    sa.Column("target_language", sa.Text, nullable=False),
+    sa.Column("options", sa.Text, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False, index=True),
+    sa.Column("created_seconds", sa.Double, nullable=False),
+    sa.Column("expires_seconds", sa.Double, nullable=False, index=True),
+    sa.Column("segments", sa.Integer, nullable=False, default=0),
+    sa.Column("translated", sa.Integer, nullable=False, default=0),
+    sa.Column("characters", sa.Integer, nullable=False, default=0),
+    sa.Column("error", sa.Text, nullable=False, default=""),
+    sa.Column("file_bytes", sa.BigInteger, nullable=False),
+    sa.Column("claim", sa.String(32), nullable=False, default=""),
     # No worker claims the job earlier.
-    Column("claimed_until_seconds", Double, nullable=False, default=0.0),
-    Column("attempts", Integer, nullable=False, default=0),
+    sa.Column("claimed_until_seconds", sa.Double, nullable=False, default=0.0),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
 )
 _PUBLIC = [_JOBS.c[name] for name in Job.__slots__]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that this process translates.
-
-    Attributes:
-        owner: what counts as one client.
-    """
+    """A job that this process translates; `owner`: what counts as one client."""
 
     job: Job
     token: str
@@ -151,18 +128,17 @@ class JobStore:
                 self._check_room(connection, owner, len(data))
                 values = {column.name: getattr(job, column.name) for column in _PUBLIC}
                 values |= {"options": options.model_dump_json(), "owner": owner, "file_bytes": len(data)}
-                connection.execute(insert(_JOBS).values(values))
+                connection.execute(sa.insert(_JOBS).values(values))
         except BaseException:
             self._source(job.id).unlink(missing_ok=True)
             raise
         return job
 
-    def _check_room(self, connection: Connection, owner: str, new_bytes: int) -> None:
+    def _check_room(self, connection: sa.Connection, owner: str, new_bytes: int) -> None:
         own = _JOBS.c.owner == owner
-        stored_bytes = func.sum(_JOBS.c.file_bytes)
-        counts = connection.execute(
-            select(func.count(), func.count().filter(own), stored_bytes, stored_bytes.filter(own)).select_from(_JOBS)
-        ).one()
+        stored_bytes = sa.func.sum(_JOBS.c.file_bytes)
+        columns = (sa.func.count(), sa.func.count().filter(own), stored_bytes, stored_bytes.filter(own))
+        counts = connection.execute(sa.select(*columns).select_from(_JOBS)).one()
         jobs, own_jobs, file_bytes, own_bytes = (int(count or 0) for count in counts)
         for what, total, owned, more, limit in (
             ("documents", jobs, own_jobs, 1, self._limits.jobs),
@@ -175,9 +151,9 @@ class JobStore:
 
     def find(self, job_id: str) -> Job:
         """Returns a job; raises DocumentNotFoundError if there is none, or it has expired."""
-        kept = not_(_expired(self._clock()))
+        kept = sa.not_(_expired(self._clock()))
         with self._state.reading() as connection:
-            row = connection.execute(select(*_PUBLIC).where(_JOBS.c.id == job_id, kept)).mappings().first()
+            row = connection.execute(sa.select(*_PUBLIC).where(_JOBS.c.id == job_id, kept)).mappings().first()
         if row is None:
             raise DocumentNotFoundError("no such document: it is unknown, deleted or expired")
         return _job(row)
@@ -200,11 +176,7 @@ class JobStore:
         raise DocumentNotReadyError(f"the document is not translated yet: {job.status}")
 
     def remove(self, job_id: str) -> None:
-        """Deletes a job with its files; its worker stops soon.
-
-        Raises:
-            DocumentNotFoundError: if there is none, or it has expired.
-        """
+        """Deletes a job with its files; its worker stops soon. Raises DocumentNotFoundError as `find`."""
         self.find(job_id)
         self._delete([job_id])
 
@@ -215,16 +187,16 @@ class JobStore:
             excluded: owners whose jobs wait.
         """
         now_seconds = self._clock()
-        claimable = and_(_claimable(now_seconds), _JOBS.c.attempts < MAX_ATTEMPTS)
+        claimable = sa.and_(_claimable(now_seconds), _JOBS.c.attempts < MAX_ATTEMPTS)
         running = _JOBS.alias()
-        of_owner = select(func.count()).where(
+        of_owner = sa.select(sa.func.count()).where(
             running.c.owner == _JOBS.c.owner,
             running.c.status == JobStatus.TRANSLATING,
             running.c.claimed_until_seconds > now_seconds,
         )
         with self._state.reading() as connection:
             oldest = connection.execute(
-                select(_JOBS.c.id)
+                sa.select(_JOBS.c.id)
                 .where(claimable, _JOBS.c.owner.not_in(excluded))
                 .order_by(of_owner.correlate(_JOBS).scalar_subquery(), _JOBS.c.created_seconds)
                 .limit(1)
@@ -240,10 +212,11 @@ class JobStore:
         }
         with self._state.writing() as connection:
             # Another process may have claimed it since.
-            done = connection.execute(update(_JOBS).where(_JOBS.c.id == oldest, claimable).values(taken))
+            done = connection.execute(sa.update(_JOBS).where(_JOBS.c.id == oldest, claimable).values(taken))
             if not done.rowcount:
                 return None
-            row = dict(connection.execute(select(*_PUBLIC, _JOBS.c.owner).where(_JOBS.c.id == oldest)).mappings().one())
+            found = connection.execute(sa.select(*_PUBLIC, _JOBS.c.owner).where(_JOBS.c.id == oldest))
+            row = dict(found.mappings().one())
         owner = row.pop("owner")
         return Claim(_job(row), token, owner)
 
@@ -279,7 +252,7 @@ class JobStore:
                     "expires_seconds": self._clock() + self._limits.keep_seconds,
                     "file_bytes": len(data),
                 }
-                if not connection.execute(update(_JOBS).where(_held(claim)).values(values)).rowcount:
+                if not connection.execute(sa.update(_JOBS).where(_held(claim)).values(values)).rowcount:
                     return False
                 # Before the commit: a job that is done has its result.
                 new.replace(self._result(job_id))
@@ -310,25 +283,25 @@ class JobStore:
         claimed_until_seconds = self._clock() + wait_seconds
         values = {"status": JobStatus.QUEUED, "attempts": _JOBS.c.attempts - 1, "translated": 0}
         with self._state.writing() as connection:
-            if not connection.execute(update(_JOBS).where(_held(claim)).values(values)).rowcount:
+            if not connection.execute(sa.update(_JOBS).where(_held(claim)).values(values)).rowcount:
                 return False
             given_back = _JOBS.c.owner == claim.owner if wait_seconds else _JOBS.c.id == claim.job.id
-            waiting = and_(given_back, _JOBS.c.status == JobStatus.QUEUED)
-            connection.execute(update(_JOBS).where(waiting).values(claimed_until_seconds=claimed_until_seconds))
+            waiting = sa.and_(given_back, _JOBS.c.status == JobStatus.QUEUED)
+            connection.execute(sa.update(_JOBS).where(waiting).values(claimed_until_seconds=claimed_until_seconds))
         return True
 
     def sweep(self) -> None:
         """Deletes what has expired, ends jobs after their last attempt, and deletes files without a job."""
         now_seconds = self._clock()
-        given_up = and_(_claimable(now_seconds), _JOBS.c.attempts >= MAX_ATTEMPTS)
+        given_up = sa.and_(_claimable(now_seconds), _JOBS.c.attempts >= MAX_ATTEMPTS)
         problem = f"the server ended {MAX_ATTEMPTS} times while it translated the document"
         with self._state.reading() as connection:
-            expired = connection.execute(select(_JOBS.c.id).where(_expired(now_seconds))).scalars().all()
-            known = set(connection.execute(select(_JOBS.c.id)).scalars())
-            stuck = connection.execute(select(_JOBS.c.id).where(given_up)).scalars().all()
+            expired = connection.execute(sa.select(_JOBS.c.id).where(_expired(now_seconds))).scalars().all()
+            known = set(connection.execute(sa.select(_JOBS.c.id)).scalars())
+            stuck = connection.execute(sa.select(_JOBS.c.id).where(given_up)).scalars().all()
         if stuck:
             with self._state.writing() as connection:
-                connection.execute(update(_JOBS).where(given_up).values(status=JobStatus.FAILED, error=problem))
+                connection.execute(sa.update(_JOBS).where(given_up).values(status=JobStatus.FAILED, error=problem))
         if expired:
             self._delete(expired)
         for path in self._folder.iterdir():
@@ -338,11 +311,11 @@ class JobStore:
 
     def _change(self, claim: Claim, **values: object) -> bool:
         with self._state.writing() as connection:
-            return bool(connection.execute(update(_JOBS).where(_held(claim)).values(values)).rowcount)
+            return bool(connection.execute(sa.update(_JOBS).where(_held(claim)).values(values)).rowcount)
 
     def _delete(self, job_ids: Sequence[str]) -> None:
         with self._state.writing() as connection:
-            connection.execute(delete(_JOBS).where(_JOBS.c.id.in_(job_ids)))
+            connection.execute(sa.delete(_JOBS).where(_JOBS.c.id.in_(job_ids)))
         for job_id in job_ids:
             self._source(job_id).unlink(missing_ok=True)
             self._result(job_id).unlink(missing_ok=True)
@@ -354,22 +327,22 @@ class JobStore:
         return self._folder / f"{job_id}.result"
 
 
-def _claimable(now_seconds: float) -> ColumnElement[bool]:
+def _claimable(now_seconds: float) -> sa.ColumnElement[bool]:
     """Returns whether a job waits, or its worker died."""
     unfinished = _JOBS.c.status.in_((JobStatus.QUEUED, JobStatus.TRANSLATING))
-    return and_(unfinished, _JOBS.c.claimed_until_seconds <= now_seconds)
+    return sa.and_(unfinished, _JOBS.c.claimed_until_seconds <= now_seconds)
 
 
-def _expired(now_seconds: float) -> ColumnElement[bool]:
+def _expired(now_seconds: float) -> sa.ColumnElement[bool]:
     """Returns whether a job may be deleted: one that waits or is being translated may not."""
-    return and_(_JOBS.c.status.in_((JobStatus.DONE, JobStatus.FAILED)), _JOBS.c.expires_seconds <= now_seconds)
+    return sa.and_(_JOBS.c.status.in_((JobStatus.DONE, JobStatus.FAILED)), _JOBS.c.expires_seconds <= now_seconds)
 
 
-def _held(claim: Claim) -> ColumnElement[bool]:
-    return and_(_JOBS.c.id == claim.job.id, _JOBS.c.claim == claim.token, _JOBS.c.status == JobStatus.TRANSLATING)
+def _held(claim: Claim) -> sa.ColumnElement[bool]:
+    return sa.and_(_JOBS.c.id == claim.job.id, _JOBS.c.claim == claim.token, _JOBS.c.status == JobStatus.TRANSLATING)
 
 
-def _job(row: RowMapping | dict[str, Any]) -> Job:
+def _job(row: sa.RowMapping | dict[str, Any]) -> Job:
     values = dict(row)
     values["options"] = JobOptions.model_validate_json(values["options"], strict=False)
     return Job(**{**values, "status": JobStatus(values["status"])})

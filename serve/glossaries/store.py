@@ -13,25 +13,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Double,
-    ForeignKey,
-    Integer,
-    MetaData,
-    Select,
-    String,
-    Table,
-    Text,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from dragoman.serve.errors import ForbiddenError, GlossaryNotFoundError, GlossaryStoreFullError, InvalidRequestError
 from dragoman.serve.glossaries.index_cache import IndexCache
@@ -50,29 +32,29 @@ MAX_STORED_BYTES = 1 << 30
 # The account of a glossary that was stored without a key.
 SHARED = ""
 
-TABLES = MetaData()
-_GLOSSARIES = Table(
+TABLES = sa.MetaData()
+_GLOSSARIES = sa.Table(
     "glossaries",
     TABLES,
-    Column("id", Identifier(36), primary_key=True),
-    Column("account", Text, nullable=False),
+    sa.Column("id", Identifier(36), primary_key=True),
+    sa.Column("account", sa.Text, nullable=False),
     # What counts as one client: an API key, or an address.
-    Column("owner", Text, nullable=False, server_default=""),
-    Column("name", Text, nullable=False),
-    Column("created_seconds", Double, nullable=False),
-    Column("changed_seconds", Double, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False, server_default=""),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("created_seconds", sa.Double, nullable=False),
+    sa.Column("changed_seconds", sa.Double, nullable=False),
 )
-_DICTIONARIES = Table(
+_DICTIONARIES = sa.Table(
     "glossary_dictionaries",
     TABLES,
-    Column("glossary_id", Identifier(36), ForeignKey("glossaries.id", ondelete="CASCADE"), primary_key=True),
-    Column("source_language", Identifier(MAX_LANGUAGE_CHARACTERS), primary_key=True),
-    Column("target_language", Identifier(MAX_LANGUAGE_CHARACTERS), primary_key=True),
-    Column("position", Integer, nullable=False),
-    Column("revision", String(36), nullable=False),
-    Column("entry_count", Integer, nullable=False),
-    Column("entries", Text, nullable=False),
-    Column("entry_bytes", BigInteger, nullable=False, server_default="0"),
+    sa.Column("glossary_id", Identifier(36), sa.ForeignKey("glossaries.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("source_language", Identifier(MAX_LANGUAGE_CHARACTERS), primary_key=True),
+    sa.Column("target_language", Identifier(MAX_LANGUAGE_CHARACTERS), primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("revision", sa.String(36), nullable=False),
+    sa.Column("entry_count", sa.Integer, nullable=False),
+    sa.Column("entries", sa.Text, nullable=False),
+    sa.Column("entry_bytes", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 
@@ -154,7 +136,7 @@ class Glossaries:
         with self._state.writing() as connection:
             values = {"name": name, "created_seconds": now_seconds, "changed_seconds": now_seconds}
             values |= {"id": glossary_id, "account": self._account, "owner": self._owner}
-            connection.execute(insert(_GLOSSARIES).values(values))
+            connection.execute(sa.insert(_GLOSSARIES).values(values))
             _insert(connection, glossary_id, dictionaries)
             return self._checked(connection, glossary_id)
 
@@ -169,20 +151,12 @@ class Glossaries:
             return self._glossary(connection, glossary_id)
 
     def entries(self, glossary_id: str, source_language: str, target_language: str) -> tuple[Entry, ...]:
-        """Returns the entries of a dictionary.
-
-        Raises:
-            GlossaryNotFoundError: if there is no such glossary or dictionary.
-        """
+        """Returns the entries of a dictionary; raises GlossaryNotFoundError if there is no such one."""
         with self._state.reading() as connection:
             return self._entries(connection, glossary_id, source_language, target_language)
 
     def index(self, glossary_id: str, source_language: str, target_language: str) -> TermIndex:
-        """Returns the index of a dictionary.
-
-        Raises:
-            GlossaryNotFoundError: if there is no such glossary or dictionary.
-        """
+        """Returns the index of a dictionary; raises GlossaryNotFoundError if there is no such one."""
         pair = glossary_id, source_language, target_language
         with self._state.reading() as connection:
             revision = connection.execute(self._find(_DICTIONARIES.c.revision, *pair)).scalar()
@@ -200,7 +174,7 @@ class Glossaries:
         _check(name, dictionaries)
         with self._state.writing() as connection:
             self._touch(connection, glossary_id, name)
-            connection.execute(delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
+            connection.execute(sa.delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
             _insert(connection, glossary_id, dictionaries)
             return self._checked(connection, glossary_id)
 
@@ -240,43 +214,39 @@ class Glossaries:
         pair = glossary_id, source_language, target_language
         with self._state.writing() as connection:
             self._touch(connection, glossary_id)
-            if not connection.execute(delete(_DICTIONARIES).where(*_is(*pair))).rowcount:
+            if not connection.execute(sa.delete(_DICTIONARIES).where(*_is(*pair))).rowcount:
                 raise _no_dictionary(*pair)
 
     def delete(self, glossary_id: str) -> None:
-        """Deletes a glossary.
-
-        Raises:
-            GlossaryNotFoundError, ForbiddenError: if the key may not change a glossary with this id.
-        """
+        """Deletes a glossary; raises GlossaryNotFoundError, ForbiddenError as `replace`."""
         with self._state.writing() as connection:
             self._touch(connection, glossary_id)
-            connection.execute(delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
-            connection.execute(delete(_GLOSSARIES).where(_GLOSSARIES.c.id == glossary_id))
+            connection.execute(sa.delete(_DICTIONARIES).where(_DICTIONARIES.c.glossary_id == glossary_id))
+            connection.execute(sa.delete(_GLOSSARIES).where(_GLOSSARIES.c.id == glossary_id))
 
-    def _glossary(self, connection: Connection, glossary_id: str) -> Glossary:
+    def _glossary(self, connection: sa.Connection, glossary_id: str) -> Glossary:
         found = _glossaries(connection, self._usable & (_GLOSSARIES.c.id == glossary_id))
         if not found:
             raise GlossaryNotFoundError(glossary_id)
         return found[0]
 
-    def _find(self, column: Column[str], *pair: str) -> Select[str]:
+    def _find(self, column: sa.Column[str], *pair: str) -> sa.Select[str]:
         """Returns a query for a column of a dictionary, given its glossary and its languages."""
-        return select(column).select_from(_DICTIONARIES.join(_GLOSSARIES)).where(*_is(*pair), self._usable)
+        return sa.select(column).select_from(_DICTIONARIES.join(_GLOSSARIES)).where(*_is(*pair), self._usable)
 
-    def _entries(self, connection: Connection, *pair: str) -> tuple[Entry, ...]:
+    def _entries(self, connection: sa.Connection, *pair: str) -> tuple[Entry, ...]:
         text = connection.execute(self._find(_DICTIONARIES.c.entries, *pair)).scalar()
         if text is None:
             raise _no_dictionary(*pair)
         return tuple(Entry(source, tuple(targets), match_case) for source, targets, match_case in json.loads(text))
 
-    def _stored(self, connection: Connection, glossary_id: str, dictionary: Dictionary) -> tuple[Entry, ...]:
+    def _stored(self, connection: sa.Connection, glossary_id: str, dictionary: Dictionary) -> tuple[Entry, ...]:
         try:
             return self._entries(connection, glossary_id, dictionary.source_language, dictionary.target_language)
         except GlossaryNotFoundError:
             return ()
 
-    def _touch(self, connection: Connection, glossary_id: str, name: str | None = None) -> None:
+    def _touch(self, connection: sa.Connection, glossary_id: str, name: str | None = None) -> None:
         """Notes a change.
 
         Raises:
@@ -288,11 +258,11 @@ class Glossaries:
             _check_name(name)
             values["name"] = name
         owned = (_GLOSSARIES.c.id == glossary_id) & (_GLOSSARIES.c.account == self._account)
-        if not connection.execute(update(_GLOSSARIES).where(owned).values(values)).rowcount:
+        if not connection.execute(sa.update(_GLOSSARIES).where(owned).values(values)).rowcount:
             self._glossary(connection, glossary_id)
             raise ForbiddenError(f"glossary {glossary_id}: stored without an API key, so that no key may change it")
 
-    def _checked(self, connection: Connection, glossary_id: str) -> Glossary:
+    def _checked(self, connection: sa.Connection, glossary_id: str) -> Glossary:
         """Returns a changed glossary; an error undoes the change."""
         glossary = self._glossary(connection, glossary_id)
         _check_pairs([(summary.source_language, summary.target_language) for summary in glossary.dictionaries])
@@ -300,12 +270,12 @@ class Glossaries:
         return glossary
 
 
-def _check_share(connection: Connection, glossary_id: str) -> None:
+def _check_share(connection: sa.Connection, glossary_id: str) -> None:
     """Raises GlossaryStoreFullError if the owner of a glossary has more than its share of the store."""
-    own = _GLOSSARIES.c.owner == select(_GLOSSARIES.c.owner).where(_GLOSSARIES.c.id == glossary_id).scalar_subquery()
-    stored_bytes = func.sum(_DICTIONARIES.c.entry_bytes)
-    counts = select(func.count(), func.count().filter(own)).select_from(_GLOSSARIES)
-    sizes = select(stored_bytes, stored_bytes.filter(own)).select_from(_DICTIONARIES.join(_GLOSSARIES))
+    own = _GLOSSARIES.c.owner == sa.select(_GLOSSARIES.c.owner).where(_GLOSSARIES.c.id == glossary_id).scalar_subquery()
+    stored_bytes = sa.func.sum(_DICTIONARIES.c.entry_bytes)
+    counts = sa.select(sa.func.count(), sa.func.count().filter(own)).select_from(_GLOSSARIES)
+    sizes = sa.select(stored_bytes, stored_bytes.filter(own)).select_from(_DICTIONARIES.join(_GLOSSARIES))
     count, own_count = connection.execute(counts).one()
     entry_bytes, own_bytes = (int(size or 0) for size in connection.execute(sizes).one())
     first = own_count <= 1
@@ -344,7 +314,7 @@ def _is_language(code: str) -> bool:
     return code.isalpha() and code.islower() and len(code) <= MAX_LANGUAGE_CHARACTERS
 
 
-def _is(glossary_id: str, source_language: str, target_language: str) -> tuple[ColumnElement[bool], ...]:
+def _is(glossary_id: str, source_language: str, target_language: str) -> tuple[sa.ColumnElement[bool], ...]:
     columns = _DICTIONARIES.c
     return (
         columns.glossary_id == glossary_id,
@@ -353,12 +323,12 @@ def _is(glossary_id: str, source_language: str, target_language: str) -> tuple[C
     )
 
 
-def _glossaries(connection: Connection, wanted: ColumnElement[bool]) -> list[Glossary]:
+def _glossaries(connection: sa.Connection, wanted: sa.ColumnElement[bool]) -> list[Glossary]:
     """Returns the glossaries that meet a condition, the oldest first."""
-    glossaries = select(_GLOSSARIES).where(wanted).order_by(_GLOSSARIES.c.created_seconds, _GLOSSARIES.c.id)
+    glossaries = sa.select(_GLOSSARIES).where(wanted).order_by(_GLOSSARIES.c.created_seconds, _GLOSSARIES.c.id)
     columns = _DICTIONARIES.c
     parts = (
-        select(columns.glossary_id, columns.source_language, columns.target_language, columns.entry_count)
+        sa.select(columns.glossary_id, columns.source_language, columns.target_language, columns.entry_count)
         .select_from(_DICTIONARIES.join(_GLOSSARIES))
         .where(wanted)
         .order_by(columns.position)
@@ -376,22 +346,22 @@ def _no_dictionary(glossary_id: str, source_language: str, target_language: str)
     return GlossaryNotFoundError(glossary_id, f"has no dictionary from {source_language} into {target_language}")
 
 
-def _insert(connection: Connection, glossary_id: str, dictionaries: Iterable[Dictionary]) -> None:
+def _insert(connection: sa.Connection, glossary_id: str, dictionaries: Iterable[Dictionary]) -> None:
     for position, dictionary in enumerate(dictionaries):
         values = {"glossary_id": glossary_id, "position": position, **_pair(dictionary), **_content(dictionary.entries)}
-        connection.execute(insert(_DICTIONARIES).values(values))
+        connection.execute(sa.insert(_DICTIONARIES).values(values))
 
 
-def _put(connection: Connection, glossary_id: str, dictionary: Dictionary, entries: Sequence[Entry]) -> None:
+def _put(connection: sa.Connection, glossary_id: str, dictionary: Dictionary, entries: Sequence[Entry]) -> None:
     """Replaces the entries of a dictionary, or adds one."""
     pair = _is(glossary_id, dictionary.source_language, dictionary.target_language)
     content = _content(entries)
-    if connection.execute(update(_DICTIONARIES).where(*pair).values(content)).rowcount:
+    if connection.execute(sa.update(_DICTIONARIES).where(*pair).values(content)).rowcount:
         return
-    last = select(func.max(_DICTIONARIES.c.position)).where(_DICTIONARIES.c.glossary_id == glossary_id)
+    last = sa.select(sa.func.max(_DICTIONARIES.c.position)).where(_DICTIONARIES.c.glossary_id == glossary_id)
     position = connection.execute(last).scalar()
     values = {"glossary_id": glossary_id, "position": 0 if position is None else position + 1, **_pair(dictionary)}
-    connection.execute(insert(_DICTIONARIES).values({**values, **content}))
+    connection.execute(sa.insert(_DICTIONARIES).values({**values, **content}))
 
 
 def _pair(dictionary: Dictionary) -> dict[str, str]:

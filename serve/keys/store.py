@@ -5,41 +5,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Column,
-    Connection,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Row,
-    String,
-    Table,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from dragoman.serve.host.state import State
 from dragoman.serve.keys.key import Key, digest_of, new_secret
 from dragoman.serve.keys.limits import KeyLimits, is_name
 
-TABLES = MetaData()
-_KEYS = Table(
+TABLES = sa.MetaData()
+_KEYS = sa.Table(
     "keys",
     TABLES,
-    Column("id", String(32), primary_key=True),
-    Column("name", String(64), nullable=False, unique=True),
-    Column("digest", LargeBinary(32), nullable=False),
-    Column("limits", JSON, nullable=False),
-    Column("created_seconds", BigInteger, nullable=False),
-    Column("revoked_seconds", BigInteger),
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("name", sa.String(64), nullable=False, unique=True),
+    sa.Column("digest", sa.LargeBinary(32), nullable=False),
+    sa.Column("limits", sa.JSON, nullable=False),
+    sa.Column("created_seconds", sa.BigInteger, nullable=False),
+    sa.Column("revoked_seconds", sa.BigInteger),
     # The revision of the last change; the largest one is that of the table.
-    Column("revision", Integer, nullable=False, index=True),
+    sa.Column("revision", sa.Integer, nullable=False, index=True),
 )
-_REVISION = select(func.coalesce(func.max(_KEYS.c.revision), 0))
+_REVISION = sa.select(sa.func.coalesce(sa.func.max(_KEYS.c.revision), 0))
 
 
 class KeyExistsError(Exception):
@@ -70,11 +55,12 @@ class KeyStore:
         key_id, text = new_secret()
         key = Key(key_id, name, digest_of(text.encode()), limits, int(time.time()))
         with self._state.writing() as connection:
-            if connection.execute(select(_KEYS.c.id).where(_KEYS.c.name == name)).first() is not None:
+            if connection.execute(sa.select(_KEYS.c.id).where(_KEYS.c.name == name)).first() is not None:
                 raise KeyExistsError(f"name: {name!r} is the name of another key")
             values = {"id": key_id, "name": name, "digest": key.digest, "created_seconds": key.created_seconds}
             revision = connection.execute(_REVISION).scalar_one() + 1
-            connection.execute(insert(_KEYS).values(**values, limits=limits.model_dump(mode="json"), revision=revision))
+            row = {**values, "limits": limits.model_dump(mode="json"), "revision": revision}
+            connection.execute(sa.insert(_KEYS).values(row))
         return key, text
 
     def revision(self) -> int:
@@ -85,7 +71,7 @@ class KeyStore:
     def list(self) -> Sequence[Key]:
         """Returns all keys in the order of their names, revoked ones included."""
         with self._state.reading() as connection:
-            return [_read(row) for row in connection.execute(select(_KEYS).order_by(_KEYS.c.name))]
+            return [_read(row) for row in connection.execute(sa.select(_KEYS).order_by(_KEYS.c.name))]
 
     def get(self, name: str) -> Key:
         """Returns the key of a name; raises NoSuchKeyError if there is none."""
@@ -106,11 +92,7 @@ class KeyStore:
         return replace(key, limits=limits)
 
     def revoke(self, name: str) -> Key:
-        """Revokes a key for ever, and returns it; its name stays taken.
-
-        Raises:
-            NoSuchKeyError: if there is none.
-        """
+        """Revokes a key for ever, and returns it; its name stays taken. Raises NoSuchKeyError if there is none."""
         with self._state.writing() as connection:
             key = _find(connection, name)
             if key.revoked_seconds is not None:
@@ -120,18 +102,18 @@ class KeyStore:
         return replace(key, revoked_seconds=now_seconds)
 
 
-def _find(connection: Connection, name: str) -> Key:
-    row = connection.execute(select(_KEYS).where(_KEYS.c.name == name)).first()
+def _find(connection: sa.Connection, name: str) -> Key:
+    row = connection.execute(sa.select(_KEYS).where(_KEYS.c.name == name)).first()
     if row is None:
         raise NoSuchKeyError(f"name: {name[:64]!r}, expected the name of a key")
     return _read(row)
 
 
-def _update(connection: Connection, key: Key, **values: Any) -> None:
+def _update(connection: sa.Connection, key: Key, **values: Any) -> None:
     revision = connection.execute(_REVISION).scalar_one() + 1
-    connection.execute(update(_KEYS).where(_KEYS.c.id == key.id).values(**values, revision=revision))
+    connection.execute(sa.update(_KEYS).where(_KEYS.c.id == key.id).values(**values, revision=revision))
 
 
-def _read(row: Row[Any]) -> Key:
+def _read(row: sa.Row[Any]) -> Key:
     limits = KeyLimits.model_validate(row.limits)
     return Key(row.id, row.name, row.digest, limits, row.created_seconds, row.revoked_seconds)

@@ -11,52 +11,37 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Float,
-    MetaData,
-    String,
-    Table,
-    and_,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from dragoman.serve.host.state import State
 
-TABLES = MetaData()
-_USAGE = Table(
+TABLES = sa.MetaData()
+_USAGE = sa.Table(
     "key_usage",
     TABLES,
-    Column("key_id", String(80), primary_key=True),
-    Column("period_start_seconds", BigInteger, primary_key=True),
+    sa.Column("key_id", sa.String(80), primary_key=True),
+    sa.Column("period_start_seconds", sa.BigInteger, primary_key=True),
     # Empty: of processes that have ended.
-    Column("process", String(32), primary_key=True),
-    Column("used", BigInteger, nullable=False),
-    Column("held", BigInteger, nullable=False),
-    Column("touched_seconds", Float, nullable=False),
+    sa.Column("process", sa.String(32), primary_key=True),
+    sa.Column("used", sa.BigInteger, nullable=False),
+    sa.Column("held", sa.BigInteger, nullable=False),
+    sa.Column("touched_seconds", sa.Float, nullable=False),
 )
-_MINUTES = Table(
+_MINUTES = sa.Table(
     "key_minutes",
     TABLES,
-    Column("key_id", String(80), primary_key=True),
-    Column("minute", BigInteger, nullable=False),
-    Column("requests", BigInteger, nullable=False),
+    sa.Column("key_id", sa.String(80), primary_key=True),
+    sa.Column("minute", sa.BigInteger, nullable=False),
+    sa.Column("requests", sa.BigInteger, nullable=False),
 )
 # Requests at once that a process holds of those that its key may have.
-_SLOTS = Table(
+_SLOTS = sa.Table(
     "key_slots",
     TABLES,
-    Column("key_id", String(80), primary_key=True),
-    Column("process", String(32), primary_key=True),
-    Column("held", BigInteger, nullable=False),
-    Column("touched_seconds", Float, nullable=False),
+    sa.Column("key_id", sa.String(80), primary_key=True),
+    sa.Column("process", sa.String(32), primary_key=True),
+    sa.Column("held", sa.BigInteger, nullable=False),
+    sa.Column("touched_seconds", sa.Float, nullable=False),
 )
 ENDED = ""
 # A process with running requests writes its row far more often.
@@ -116,7 +101,7 @@ class UsageStore:
         with self._state.writing() as connection:
             now_seconds = time.time()
             others = connection.execute(
-                select(func.coalesce(func.sum(_SLOTS.c.held), 0)).where(
+                sa.select(sa.func.coalesce(sa.func.sum(_SLOTS.c.held), 0)).where(
                     _SLOTS.c.key_id == key_id,
                     _SLOTS.c.process != self._process,
                     _SLOTS.c.touched_seconds >= now_seconds - SLOTS_LOST_AFTER_SECONDS,
@@ -139,23 +124,19 @@ class UsageStore:
         """Adds what this process has used to that of ended processes; what it holds returns to the quotas."""
         with self._state.writing() as connection:
             now_seconds = time.time()
-            connection.execute(delete(_SLOTS).where(_SLOTS.c.process == self._process))
+            connection.execute(sa.delete(_SLOTS).where(_SLOTS.c.process == self._process))
             for row in rows:
                 own = _row(row, self._process)
                 # The row of a repeated call is gone.
-                if connection.execute(delete(_USAGE).where(own)).rowcount and row.used:
+                if connection.execute(sa.delete(_USAGE).where(own)).rowcount and row.used:
                     self._add_to_ended(connection, row, now_seconds)
 
     def used(self, key_id: str, period_start_seconds: int, own_used: int | None = None) -> int:
-        """Returns the characters that a key has used in a period.
-
-        Args:
-            own_used: by this process, which may be more than it has written; None: as written.
-        """
+        """Returns the used characters of a period; `own_used` replaces what this process has written, if given."""
         with self._state.reading() as connection:
             lost = _USAGE.c.touched_seconds < time.time() - LOST_AFTER_SECONDS
             rows = connection.execute(
-                select(_USAGE.c.process, _USAGE.c.used, _USAGE.c.held, lost.label("lost")).where(
+                sa.select(_USAGE.c.process, _USAGE.c.used, _USAGE.c.held, lost.label("lost")).where(
                     _USAGE.c.key_id == key_id, _USAGE.c.period_start_seconds == period_start_seconds
                 )
             ).all()
@@ -165,19 +146,19 @@ class UsageStore:
     def count_requests(self, key_id: str, minute: int, wanted: int, limit: int) -> int:
         """Leases requests of a minute for this process, and returns their number; 0: none are left."""
         with self._state.writing() as connection:
-            row = connection.execute(select(_MINUTES).where(_MINUTES.c.key_id == key_id)).first()
+            row = connection.execute(sa.select(_MINUTES).where(_MINUTES.c.key_id == key_id)).first()
             before = row.requests if row is not None and row.minute == minute else 0
             granted = max(0, min(wanted, limit - before))
             values = {"minute": minute, "requests": before + granted}
             if row is None:
-                connection.execute(insert(_MINUTES).values(key_id=key_id, **values))
+                connection.execute(sa.insert(_MINUTES).values(key_id=key_id, **values))
             elif granted:
-                connection.execute(update(_MINUTES).where(_MINUTES.c.key_id == key_id).values(**values))
+                connection.execute(sa.update(_MINUTES).where(_MINUTES.c.key_id == key_id).values(**values))
         return granted
 
-    def _grant(self, connection: Connection, counted: Counted, wanted: int, least: int, limit: int) -> int:
+    def _grant(self, connection: sa.Connection, counted: Counted, wanted: int, least: int, limit: int) -> int:
         others = connection.execute(
-            select(func.coalesce(func.sum(_USAGE.c.used + _USAGE.c.held), 0)).where(
+            sa.select(sa.func.coalesce(sa.func.sum(_USAGE.c.used + _USAGE.c.held), 0)).where(
                 _USAGE.c.key_id == counted.key_id,
                 _USAGE.c.period_start_seconds == counted.period_start_seconds,
                 _USAGE.c.process != self._process,
@@ -186,36 +167,36 @@ class UsageStore:
         left = limit - int(others) - counted.used - counted.held
         return 0 if left < least else max(least, min(wanted, left // _SHARE_OF_REST))
 
-    def _write(self, connection: Connection, row: Counted, now_seconds: float) -> None:
+    def _write(self, connection: sa.Connection, row: Counted, now_seconds: float) -> None:
         values = {"used": row.used, "held": row.held, "touched_seconds": now_seconds}
         own = _row(row, self._process)
-        if not connection.execute(update(_USAGE).where(own).values(**values)).rowcount:
+        if not connection.execute(sa.update(_USAGE).where(own).values(**values)).rowcount:
             _insert(connection, row, self._process, values)
 
-    def _write_slots(self, connection: Connection, key_id: str, held: int, now_seconds: float) -> None:
+    def _write_slots(self, connection: sa.Connection, key_id: str, held: int, now_seconds: float) -> None:
         values = {"held": held, "touched_seconds": now_seconds}
-        own = and_(_SLOTS.c.key_id == key_id, _SLOTS.c.process == self._process)
-        if not connection.execute(update(_SLOTS).where(own).values(**values)).rowcount:
-            connection.execute(insert(_SLOTS).values(key_id=key_id, process=self._process, **values))
+        own = sa.and_(_SLOTS.c.key_id == key_id, _SLOTS.c.process == self._process)
+        if not connection.execute(sa.update(_SLOTS).where(own).values(**values)).rowcount:
+            connection.execute(sa.insert(_SLOTS).values(key_id=key_id, process=self._process, **values))
 
-    def _add_to_ended(self, connection: Connection, row: Counted, now_seconds: float) -> None:
+    def _add_to_ended(self, connection: sa.Connection, row: Counted, now_seconds: float) -> None:
         ended = _row(row, ENDED)
         more = {"used": _USAGE.c.used + row.used, "touched_seconds": now_seconds}
-        if not connection.execute(update(_USAGE).where(ended).values(**more)).rowcount:
+        if not connection.execute(sa.update(_USAGE).where(ended).values(**more)).rowcount:
             _insert(connection, row, ENDED, {"used": row.used, "held": 0, "touched_seconds": now_seconds})
 
 
-def _row(counted: Counted, process: str) -> ColumnElement[bool]:
-    return and_(
+def _row(counted: Counted, process: str) -> sa.ColumnElement[bool]:
+    return sa.and_(
         _USAGE.c.key_id == counted.key_id,
         _USAGE.c.period_start_seconds == counted.period_start_seconds,
         _USAGE.c.process == process,
     )
 
 
-def _insert(connection: Connection, counted: Counted, process: str, values: dict[str, float]) -> None:
+def _insert(connection: sa.Connection, counted: Counted, process: str, values: dict[str, float]) -> None:
     connection.execute(
-        insert(_USAGE).values(
+        sa.insert(_USAGE).values(
             key_id=counted.key_id, period_start_seconds=counted.period_start_seconds, process=process, **values
         )
     )
