@@ -7,7 +7,7 @@ Everything is read once, before the service starts.
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, SecretStr, field_validator
 from pydantic_settings import BaseSettings, CliPositionalArg, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dragoman.model.errors import reason_of
@@ -42,11 +42,11 @@ class ConnectionSettings(BaseModel):
     http_max_connections_per_address: int | None = Field(
         None, ge=1, description="Open REST connections per client address (default: no limit)"
     )
-    grpc_keepalive_seconds: float = Field(
-        60.0, gt=0, allow_inf_nan=False, description="Silence before the server pings a gRPC connection"
+    grpc_keepalive_seconds: FiniteFloat = Field(
+        60.0, gt=0, description="Silence before the server pings a gRPC connection"
     )
-    grpc_keepalive_timeout_seconds: float = Field(
-        20.0, gt=0, allow_inf_nan=False, description="Time for the answer to a ping before the connection closes"
+    grpc_keepalive_timeout_seconds: FiniteFloat = Field(
+        20.0, gt=0, description="Time for the answer to a ping before the connection closes"
     )
     grpc_max_connection_age_seconds: float = Field(
         300.0, gt=0, description="Age at which a gRPC connection takes no new calls; inf: never"
@@ -118,11 +118,7 @@ class StateSettings(BaseModel):
     )
 
     def open_state(self) -> "State | None":
-        """Returns the database; None: nothing outlives the process.
-
-        Raises:
-            StateError: if the directory or the database cannot be used.
-        """
+        """Returns the database; None: nothing outlives the process. Raises StateError if it cannot be used."""
         from dragoman.serve.host.state import State, StateError  # noqa: PLC0415 - SQLAlchemy is slow and takes 14 MB
 
         if self.state_dir is None:
@@ -187,29 +183,25 @@ class ServeSettings(StateSettings, ConnectionSettings, ModelSettings, BaseSettin
         description=f"Unanswered texts that pause a TranslateMany stream (default: {STREAM_PER_SLOT} per slot)",
     )
     result_cache_bytes: int | None = Field(None, ge=1, description="Memory of the result cache (default: no cache)")
-    request_timeout_seconds: float = Field(
-        30.0, gt=0, allow_inf_nan=False, description="Deadline of a request without one"
+    request_timeout_seconds: FiniteFloat = Field(30.0, gt=0, description="Deadline of a request without one")
+    step_timeout_seconds: FiniteFloat = Field(
+        60.0, gt=0, description="A longer engine step counts as a hang: neither ready nor live"
     )
-    step_timeout_seconds: float = Field(
-        60.0, gt=0, allow_inf_nan=False, description="A longer engine step counts as a hang: neither ready nor live"
+    load_timeout_seconds: FiniteFloat = Field(
+        300.0, gt=0, description="Longest time to open a bundle, and to load and verify it"
     )
-    load_timeout_seconds: float = Field(
-        300.0, gt=0, allow_inf_nan=False, description="Longest time to open a bundle, and to load and verify it"
+    lame_duck_seconds: FiniteFloat = Field(
+        5.0, ge=0, description="Time to serve after the stop signal while readiness is off"
     )
-    lame_duck_seconds: float = Field(
-        5.0, ge=0, allow_inf_nan=False, description="Time to serve after the stop signal while readiness is off"
-    )
-    drain_seconds: float = Field(
-        30.0, ge=0, allow_inf_nan=False, description="Then: time for accepted requests to finish"
-    )
+    drain_seconds: FiniteFloat = Field(30.0, ge=0, description="Then: time for accepted requests to finish")
     document_max_bytes: int = Field(10 << 20, ge=1, description="Largest document; documents require --state-dir")
     document_max_unpacked_bytes: int = Field(
         64 << 20, ge=1, description="Size of all parts of a packed document, such as docx"
     )
     documents_max_count: int = Field(1000, ge=1, description="Stored documents")
     documents_max_bytes: int = Field(1 << 30, ge=1, description="Size of all stored documents together")
-    documents_keep_seconds: float = Field(
-        86_400.0, gt=0, allow_inf_nan=False, description="Time until a translated document is deleted"
+    documents_keep_seconds: FiniteFloat = Field(
+        86_400.0, gt=0, description="Time until a translated document is deleted"
     )
     log_format: Literal["json", "console"] = Field("json", description="Format of the logs on standard error")
     log_texts: bool = Field(False, description="Log the texts of requests and their translations")

@@ -8,7 +8,7 @@ several rows. Ray's controller gets `count_replicas` by value, so the function n
 from collections.abc import Iterable
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from dragoman.serve.settings import ServeSettings
 
@@ -70,23 +70,15 @@ class RaySettings(ServeSettings):
     cpus_per_replica: int = Field(1, ge=1, description="CPUs of a replica, reserved by Ray, for all of its engines")
     min_replicas: int = Field(1, ge=1, description="Minimum number of replicas")
     max_replicas: int = Field(10, ge=1, description="Maximum number of replicas")
-    look_back_seconds: float = Field(
-        30.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="Period of the average of the load; replicas report it 3 times per period",
+    look_back_seconds: FiniteFloat = Field(
+        30.0, gt=0, description="Period of the average of the load; replicas report it 3 times per period"
     )
-    upscale_delay_seconds: float = Field(
-        10.0, ge=0, allow_inf_nan=False, description="Time with too few replicas before one is added"
+    upscale_delay_seconds: FiniteFloat = Field(10.0, ge=0, description="Time with too few replicas before one is added")
+    downscale_delay_seconds: FiniteFloat = Field(
+        300.0, ge=0, description="Time with too many replicas before one is removed"
     )
-    downscale_delay_seconds: float = Field(
-        300.0, ge=0, allow_inf_nan=False, description="Time with too many replicas before one is removed"
-    )
-    health_check_seconds: float = Field(
-        10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="Interval and timeout of health checks; after 3 failures Ray replaces the replica",
+    health_check_seconds: FiniteFloat = Field(
+        10.0, gt=0, description="Interval and timeout of health checks; after 3 failures Ray replaces the replica"
     )
     max_start_attempts: int = Field(
         3, ge=1, description="Starts of a replica that does not become ready before the deployment fails"

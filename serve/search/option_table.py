@@ -14,7 +14,7 @@ The search reads `dragoman.serve.search.options.SearchOptions`, whose fields hav
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, FiniteFloat
 
 from dragoman.serve.search.options import MAX_SUPPRESSED_IDS
 
@@ -46,39 +46,23 @@ _Ratio = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 class OptionTable(BaseModel):
     """One row per option, in the order of errors and of --help. Lengths count target tokens without the end token."""
 
-    temperature: Annotated[float, Option(6, "double")] = Field(
-        0.0,
-        ge=0,
-        le=100,
-        allow_inf_nan=False,
-        description="Sampling temperature: softmax(logits / temperature). 0: no sampling.",
+    temperature: Annotated[FiniteFloat, Option(6, "double")] = Field(
+        0.0, ge=0, le=100, description="Sampling temperature: softmax(logits / temperature). 0: no sampling."
     )
     beam_size: Annotated[int, Option(1, "int32_t")] = Field(
         1, ge=1, le=1000, description="Beam size K; each hypothesis takes a slot. 1: greedy search or sampling."
     )
-    patience: Annotated[float, Option(2, "double")] = Field(
-        1.0,
-        gt=0,
-        le=10,
-        allow_inf_nan=False,
-        description="Stop at round(patience * K) finished hypotheses, at least 1. Requires K > 1.",
+    patience: Annotated[FiniteFloat, Option(2, "double")] = Field(
+        1.0, gt=0, le=10, description="Stop at round(patience * K) finished hypotheses, at least 1. Requires K > 1."
     )
     hypotheses: Annotated[int, Option(3, "int32_t", last_hop=True)] = Field(
         1, ge=1, le=1000, description="Translations per text, best first. Beam search: at most K and patience * K."
     )
-    length_penalty: Annotated[float, Option(4, "double")] = Field(
-        1.0,
-        ge=0,
-        le=10,
-        allow_inf_nan=False,
-        description="alpha: score / length^alpha ranks hypotheses. 0: the sum of log-probabilities.",
+    length_penalty: Annotated[FiniteFloat, Option(4, "double")] = Field(
+        1.0, ge=0, le=10, description="alpha: score / length^alpha ranks hypotheses. 0: the sum of log-probabilities."
     )
-    coverage_penalty: Annotated[float, Option(5, "double")] = Field(
-        0.0,
-        ge=0,
-        le=10,
-        allow_inf_nan=False,
-        description="Weight of sum_i log(min(sum_j a_ij, 1)) in the score; needs server alignments.",
+    coverage_penalty: Annotated[FiniteFloat, Option(5, "double")] = Field(
+        0.0, ge=0, le=10, description="Weight of sum_i log(min(sum_j a_ij, 1)) in the score; needs server alignments."
     )
     top_k: Annotated[int, Option(7, "int64_t")] = Field(
         0,
@@ -86,12 +70,8 @@ class OptionTable(BaseModel):
         le=1_000_000,
         description="Sample from this many most probable tokens; 0: all. Requires temperature > 0.",
     )
-    top_p: Annotated[float, Option(8, "double")] = Field(
-        1.0,
-        gt=0,
-        le=1,
-        allow_inf_nan=False,
-        description="Sample from the fewest tokens with this probability. Requires temperature > 0.",
+    top_p: Annotated[FiniteFloat, Option(8, "double")] = Field(
+        1.0, gt=0, le=1, description="Sample from the fewest tokens with this probability. Requires temperature > 0."
     )
     seed: Annotated[int | None, Option(9, "uint64_t")] = Field(
         None, ge=0, lt=1 << 64, description="Seed of sampling; random and returned if unset. Requires temperature > 0."
@@ -105,19 +85,11 @@ class OptionTable(BaseModel):
     max_target_ratio: Annotated[_Ratio | None, Option(13, last_hop=True)] = Field(
         None, description="Maximum length per source token, rounded down. The smaller maximum applies."
     )
-    min_target_ratio: Annotated[float, Option(12, last_hop=True)] = Field(
-        0.0,
-        ge=0,
-        le=100,
-        allow_inf_nan=False,
-        description="Minimum length per source token, rounded up. The larger minimum applies.",
+    min_target_ratio: Annotated[FiniteFloat, Option(12, last_hop=True)] = Field(
+        0.0, ge=0, le=100, description="Minimum length per source token, rounded up. The larger minimum applies."
     )
-    repetition_penalty: Annotated[float, Option(14, "float")] = Field(
-        1.0,
-        ge=0.1,
-        le=10,
-        allow_inf_nan=False,
-        description="Divisor of positive, factor of negative logits of repeated tokens. 1: off.",
+    repetition_penalty: Annotated[FiniteFloat, Option(14, "float")] = Field(
+        1.0, ge=0.1, le=10, description="Divisor of positive, factor of negative logits of repeated tokens. 1: off."
     )
     no_repeat_ngram_tokens: Annotated[int, Option(15, "int32_t")] = Field(
         0, ge=0, le=1000, description="Length of the n-grams that do not occur twice in a translation. 0: off."
