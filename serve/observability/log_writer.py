@@ -47,11 +47,7 @@ class LogWriter(Collector):
     """
 
     def __init__(self, waiting_characters: int = WAITING_CHARACTERS) -> None:
-        """Starts without a stream.
-
-        Args:
-            waiting_characters: number of characters that may wait for the stream.
-        """
+        """Starts without a stream; `waiting_characters`: number of characters that may wait for the stream."""
         self._max_characters = waiting_characters
         self._waiting: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
         self._characters = 0

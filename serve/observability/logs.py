@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import structlog
@@ -180,9 +180,7 @@ class RecordedRequest:
         self._trace = begin_trace(self._method, self._protocol, self._headers)
         return self._record
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None:
                 self._record.outcome = self._outcome(error)
@@ -266,9 +264,7 @@ class HiddenErrors:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, ServiceError):
             _log.error("unexpected_error", request_id=self._request_id, exc_info=error)
             raise InternalError(f"internal error, logged with request id {self._request_id}") from error

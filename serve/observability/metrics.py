@@ -63,48 +63,44 @@ class Metrics:
         self._responses = Batch(self.registry, self._count_responses)
         self._tokenize = self._histogram(
             "request_tokenize_seconds", "Text to tokens, for each answered request.", LATENCY_BUCKETS
-        ).labels(self._model)
+        )
         self._inference = self._histogram(
             "request_inference_seconds",
             "From the encoder to the last token, the slowest text of each answered request.",
             LATENCY_BUCKETS,
-        ).labels(self._model)
+        )
         self._request_tokens = {
             side: self._histogram(
                 f"request_{side}_tokens", f"{side.capitalize()} tokens of each answered request.", TOKEN_BUCKETS
-            ).labels(self._model)
+            )
             for side in ("source", "target")
         }
-        self._texts = self._histogram("request_texts", "Texts in each answered request.", TEXT_BUCKETS).labels(
-            self._model
-        )
-        self._source_tokens = self._counter(
-            "source_tokens", "Source tokens of answered requests, end tokens included."
-        ).labels(self._model)
+        self._texts = self._histogram("request_texts", "Texts in each answered request.", TEXT_BUCKETS)
+        self._source_tokens = self._counter("source_tokens", "Source tokens of answered requests, end tokens included.")
         self._target_tokens = self._counter(
             "target_tokens",
             "Target tokens of answered requests, end tokens excluded; of several translations, those of the best.",
-        ).labels(self._model)
+        )
 
     def _register_sequences(self) -> None:
         self._translated = Batch(self.registry, self._count_translated)
         self._queue = self._histogram(
             "request_queue_seconds", "From admission to the encoder, for each started sequence.", LATENCY_BUCKETS
-        ).labels(self._model)
+        )
         self._first_token = self._histogram(
             "time_to_first_token_seconds",
             "From admission to the first target token, for each translated sequence.",
             LATENCY_BUCKETS,
-        ).labels(self._model)
+        )
         self._further_token = self._histogram(
             "time_per_output_token_seconds",
             "Mean time of the tokens after the first, the end token included, for each translated sequence.",
             PACE_BUCKETS,
-        ).labels(self._model)
+        )
         self._phases = {
             phase: self._histogram(
                 f"request_{phase}_seconds", f"{description}, for each translated sequence.", LATENCY_BUCKETS
-            ).labels(self._model)
+            )
             for phase, description in (
                 ("encode", "From the queue to the end of the encoder"),
                 ("decode", "From the end of the encoder to the last token"),
@@ -125,18 +121,16 @@ class Metrics:
         self._finished = {reason: finished.labels(self._model, reason) for reason in reasons}
         self._wasted = {cause: wasted.labels(self._model, cause) for cause in FAILURES}
         self._load_gauges = (
-            self._gauge("sequences_waiting", "Sequences in the queue.").labels(self._model),
-            self._gauge("sequences_running", "Sequences in engines.").labels(self._model),
-            self._gauge("rows_running", "Rows of the running sequences.").labels(self._model),
+            self._gauge("sequences_waiting", "Sequences in the queue."),
+            self._gauge("sequences_running", "Sequences in engines."),
+            self._gauge("rows_running", "Rows of the running sequences."),
         )
-        self._oldest = self._gauge(
-            "queue_oldest_seconds", "Age of the longest waiting sequence; 0 if none waits."
-        ).labels(self._model)
+        self._oldest = self._gauge("queue_oldest_seconds", "Age of the longest waiting sequence; 0 if none waits.")
         self._running_peak = self._gauge(
             "sequences_running_peak", "Maximum of sequences that ran at once since the start."
-        ).labels(self._model)
-        self._slots = self._gauge("slots", "Slots of all engines together.").labels(self._model)
-        self._queue_limit = self._gauge("queue_limit", "Maximum of waiting rows.").labels(self._model)
+        )
+        self._slots = self._gauge("slots", "Slots of all engines together.")
+        self._queue_limit = self._gauge("queue_limit", "Maximum of waiting rows.")
 
     def _register_engine(self) -> None:
         steps = self._counter("engine_steps", "Runs of the model, by phase.", "phase")
@@ -156,15 +150,11 @@ class Metrics:
         self._lookups = Batch(self.registry, self._count_lookups)
         lookups = self._counter("result_cache_lookups", "Lookups in the result cache, by result.", "result")
         self._cache_lookups = {hit: lookups.labels(self._model, "hit" if hit else "miss") for hit in (False, True)}
-        self._cache_evictions = self._counter(
-            "result_cache_evictions", "Results evicted from the result cache."
-        ).labels(self._model)
-        self._cache_bytes = self._gauge("result_cache_bytes", "Memory of the result cache, an upper bound.").labels(
-            self._model
-        )
+        self._cache_evictions = self._counter("result_cache_evictions", "Results evicted from the result cache.")
+        self._cache_bytes = self._gauge("result_cache_bytes", "Memory of the result cache, an upper bound.")
 
     def _register_model(self) -> None:
-        self._ready = self._gauge("model_ready", "1 if the model would translate a request now.").labels(self._model)
+        self._ready = self._gauge("model_ready", "1 if the model would translate a request now.")
         self._model_info = Info("dragoman_model", "The served model.", registry=self.registry)
 
     def set_info(self, model: dict[str, str]) -> None:
@@ -313,15 +303,19 @@ class Metrics:
         self._inference.observe_all([usage.timings.inference_seconds for usage in usages])
 
     def _counter(self, name: str, description: str, *labels: str) -> Counter:
-        return Counter(f"dragoman_{name}", description, ("model", *labels), registry=self.registry)
+        """Returns a counter of the model; with further labels, one whose `labels` has the model first."""
+        made = Counter(f"dragoman_{name}", description, ("model", *labels), registry=self.registry)
+        return made if labels else made.labels(self._model)
 
     def _gauge(self, name: str, description: str) -> Gauge:
-        return Gauge(f"dragoman_{name}", description, ("model",), registry=self.registry)
+        return Gauge(f"dragoman_{name}", description, ("model",), registry=self.registry).labels(self._model)
 
     def _histogram(self, name: str, description: str, buckets: tuple[float, ...], *labels: str) -> BatchedHistogram:
-        return BatchedHistogram(
+        """Returns a histogram of the model; labels as of `_counter`."""
+        made = BatchedHistogram(
             f"dragoman_{name}", description, ("model", *labels), registry=self.registry, buckets=buckets
         )
+        return made if labels else made.labels(self._model)
 
 
 RELOAD_OUTCOMES = ("ok", "failed")

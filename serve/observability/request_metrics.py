@@ -27,25 +27,12 @@ Method = Literal[
     "other",
 ]
 
-METHODS: tuple[tuple[Protocol, Method], ...] = (
-    ("grpc", "translate"),
-    ("grpc", "translate_stream"),
-    ("grpc", "translate_many"),
-    ("grpc", "score"),
-    ("grpc", "infer"),
-    ("grpc", "infer_stream"),
-    ("grpc", "other"),
-    ("rest", "translate"),
-    ("rest", "translate_stream"),
-    ("rest", "score"),
-    ("rest", "attention"),
-    ("rest", "infer"),
-    ("rest", "generate"),
-    ("rest", "generate_stream"),
-    ("rest", "libretranslate"),
-    ("rest", "deepl"),
-    ("rest", "other"),
-)
+_COMMON: tuple[Method, ...] = ("translate", "translate_stream", "score", "infer", "other")
+_OWN: dict[Protocol, tuple[Method, ...]] = {
+    "grpc": ("translate_many", "infer_stream"),
+    "rest": ("attention", "generate", "generate_stream", "libretranslate", "deepl"),
+}
+METHODS = tuple((protocol, method) for protocol, own in _OWN.items() for method in (*_COMMON, *own))
 
 # The label of requests that reached no model; Prometheus treats an empty label as absent.
 NO_MODEL = ""
