@@ -39,11 +39,7 @@ class ServedLanguages:
         return self._targets.get(source, frozenset())
 
     def find(self, code: str, more: Collection[str] = ()) -> str | None:
-        """Returns the code of a language as `served_code` finds it; None: it is not served.
-
-        Args:
-            more: codes to try last.
-        """
+        """Returns the code of a language as `served_code` finds it, `more` last; None: it is not served."""
         return served_code(code, self._models.offers, more)
 
     def find_pair(

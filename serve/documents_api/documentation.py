@@ -4,9 +4,10 @@ from http import HTTPStatus
 from typing import Any
 
 from dragoman.serve.edge.bodies import TIMEOUT_PARAMETER, inlined_schema
+from dragoman.serve.edge.schemas import BINARY, content_of, object_of
 from dragoman.serve.translation.fields import Fields
 
-_BINARY = {"type": "string", "format": "binary"}
+_FILE = content_of(BINARY, ("application/octet-stream",))
 _TEXTS = {
     "source_language": {
         "type": "string",
@@ -21,11 +22,7 @@ _TEXTS = {
 def create_documentation(options: type[Fields]) -> dict[str, Any]:
     """Returns the OpenAPI request of `POST /v1/documents`."""
     fields = {**_TEXTS, **inlined_schema(options)["properties"]}
-    form = {
-        "type": "object",
-        "properties": {"file": {**_BINARY, "description": "The document."}, **fields},
-        "required": ["file", "target_language"],
-    }
+    form = object_of("file target_language", file={**BINARY, "description": "The document."}, **fields)
     query = [
         {
             "name": name,
@@ -35,11 +32,10 @@ def create_documentation(options: type[Fields]) -> dict[str, Any]:
         }
         for name, field in fields.items()
     ]
-    content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": _BINARY}}
+    content = {**content_of(form, ("multipart/form-data",)), **_FILE}
     return {"requestBody": {"required": True, "content": content}, "parameters": [*query, TIMEOUT_PARAMETER]}
 
 
 def result_documentation() -> dict[int | str, dict[str, Any]]:
     """Returns the OpenAPI response of the result."""
-    content = {"application/octet-stream": {"schema": _BINARY}}
-    return {int(HTTPStatus.OK): {"description": "The translated document.", "content": content}}
+    return {int(HTTPStatus.OK): {"description": "The translated document.", "content": _FILE}}

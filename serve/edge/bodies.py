@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from dragoman.serve.bundle.manifest import BundleDirection
 from dragoman.serve.edge.reader import MAX_TIMEOUT_MS, TIMEOUT_HEADER
+from dragoman.serve.edge.schemas import TEXT, json_body, list_of
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.protect.terms.entry import Entry
 from dragoman.serve.translation.fields import DEFAULT_SEARCH, Fields, SearchFields, refusal
@@ -31,12 +32,7 @@ def _as_list(value: object) -> object:
 
 
 # Without `FailFast`, a body full of invalid elements costs a second of building errors.
-Texts = Annotated[
-    list[str],
-    FailFast(),
-    BeforeValidator(_as_list),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-]
+Texts = Annotated[list[str], FailFast(), BeforeValidator(_as_list), WithJsonSchema({"anyOf": [TEXT, list_of(TEXT)]})]
 SourceLanguage = Annotated[
     str,
     Field(
@@ -167,11 +163,7 @@ class DetectBody(Fields):
 
 
 def parse_body(data: bytes, kind: type[Body]) -> Body:
-    """Parses and validates a body.
-
-    Raises:
-        InvalidRequestError: names the field, or `body` if the body is not JSON.
-    """
+    """Parses and validates a body; raises InvalidRequestError with the field, or `body` if the body is not JSON."""
     try:
         parsed: Body = kind.__pydantic_validator__.validate_json(data)
     except ValidationError:
@@ -269,11 +261,7 @@ def detect_documentation() -> dict[str, Any]:
 
 
 def _documentation(body: type[Fields], examples: dict[str, Any]) -> dict[str, Any]:
-    content = {"schema": inlined_schema(body), "examples": examples}
-    return {
-        "requestBody": {"required": True, "content": {"application/json": content}},
-        "parameters": [TIMEOUT_PARAMETER],
-    }
+    return {**json_body(inlined_schema(body), examples=examples), "parameters": [TIMEOUT_PARAMETER]}
 
 
 def inlined_schema(body: type[Fields]) -> Any:

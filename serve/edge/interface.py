@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
+from dragoman.serve.edge.schemas import content_of
 from dragoman.serve.errors import ServiceError
 from dragoman.serve.observability.request_metrics import Method
 
@@ -32,7 +33,7 @@ def error_documentation(
         more: descriptions of the statuses of one interface.
     """
     statuses: dict[int, str] = {HTTPStatus.BAD_REQUEST: invalid, HTTPStatus.FORBIDDEN: forbidden, **_STATUSES, **more}
-    content = {"application/json": {"schema": schema}}
+    content = content_of(schema)
     return {int(status): {"description": text, "content": content} for status, text in statuses.items()}
 
 
@@ -46,13 +47,13 @@ Routes = Iterator[tuple[str, str, Callable[..., Awaitable[object]]]]
 
 
 class Interface(Protocol):
-    """One REST interface.
+    """One REST interface; the base of each of them.
 
     Attributes:
         reads_keys: its handlers authenticate each request, because a key may be in the body.
     """
 
-    reads_keys: bool
+    reads_keys: bool = False
 
     def owns(self, path: str) -> bool:
         """Returns whether a path belongs to the interface, even if no route has it."""
@@ -60,14 +61,17 @@ class Interface(Protocol):
     def find_method(self, path: str) -> Method | None:
         """Returns the label of a path in the metrics; None: it needs no model."""
 
-    def is_open_to_pages(self, path: str) -> bool:
+    def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - by default, no path is
         """Returns whether pages of any origin may send requests to a path."""
+        return False
 
-    def headers(self, request_id: str) -> Mapping[str, str]:
+    def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - by default, there are none
         """Returns headers of every response."""
+        return {}
 
     def write_error(self, error: ServiceError, request_id: str) -> Response:
         """Returns the response to a failed request."""
 
-    def write_http_error(self, error: HTTPException, request_id: str) -> Response:
+    def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
         """Returns the response to an HTTP error, such as a wrong path, method or content type."""
+        return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))

@@ -10,7 +10,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -199,9 +198,7 @@ class InFlight:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         at_end, self._at_end = self._at_end, None  # it may hold this object
         if at_end is not None:
             at_end()

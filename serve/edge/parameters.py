@@ -21,6 +21,7 @@ from dragoman.serve.edge.form_parser import (
     parse_pairs,
 )
 from dragoman.serve.edge.reader import RequestReader
+from dragoman.serve.edge.schemas import JSON
 from dragoman.serve.edge.value_limit import check_json
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.sandbox.frames import Item
@@ -29,7 +30,6 @@ from dragoman.serve.sandbox.sandbox import Sandbox
 from dragoman.serve.sandbox.worker import Refusal
 from dragoman.serve.translation.large_work import run_part
 
-JSON = "application/json"
 # A form is in memory as the body, as frames and as values.
 _BASE_BYTES = 32 * MEBIBYTE
 _MEMORY_PER_BYTE = 3
@@ -87,11 +87,7 @@ class ParameterReader:
         return await self._parse(request, data, deadline_seconds), deadline_seconds
 
     async def read_file(self, request: Request) -> tuple[Parameters, bytes | None]:
-        """Returns the parameters, and the body; None in place of a multipart form.
-
-        Raises:
-            ServiceError, HTTPException: as `read`.
-        """
+        """Returns the parameters, and the body; None in place of a multipart form. Raises errors as `read`."""
         data, deadline_seconds = await self._reader.read(request)
         if media_type_of(request.headers.get("content-type", "")) == MULTIPART:
             return await self._parse(request, data, deadline_seconds), None

@@ -183,11 +183,7 @@ class RequestReader:
 
 
 async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
-    """Returns the result of `work`, or cancels it when the client disconnects.
-
-    Raises:
-        CancelledError: if the client disconnects first.
-    """
+    """Returns the result of `work`, or cancels it and raises CancelledError when the client disconnects first."""
     cancellation = _Cancellation()
     exchange: Exchange | None = request.scope.get("state", {}).get(EXCHANGE)
     # Another server in front of the application has only the messages of ASGI.
@@ -213,11 +209,7 @@ async def _watch(request: Request, cancellation: "_Cancellation") -> None:
 
 
 class _Cancellation:
-    """The cancellation of the current task when a client disconnects.
-
-    Attributes:
-        over: whether the work has ended.
-    """
+    """The cancellation of the current task when a client disconnects; `over`: whether the work has ended."""
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()

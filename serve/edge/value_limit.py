@@ -27,11 +27,7 @@ def max_values(max_texts: int) -> int:
 
 
 def check_json(data: bytes, most: int) -> None:
-    """Checks the number of values of a JSON document, which may be malformed.
-
-    Raises:
-        InvalidRequestError: if there are more than `most`.
-    """
+    """Checks a JSON document, which may be malformed; raises InvalidRequestError if it has more than `most` values."""
     # Counts the contents of strings too, which is enough for most bodies.
     if _count(data) < most:
         return
@@ -49,11 +45,7 @@ def _count(data: bytes) -> int:
 
 
 def check_message(data: bytes, kind: type[Message], most: int) -> None:
-    """Checks the number of values of a protobuf message, which may be malformed.
-
-    Raises:
-        InvalidRequestError: if there are more than `most`.
-    """
+    """Checks a protobuf message, which may be malformed; raises InvalidRequestError if it has too many values."""
     if len(data) < 2 * most:  # a value has a tag and at least one byte
         return
     count = 0

@@ -5,13 +5,7 @@ from typing import Any
 from starlette.responses import PlainTextResponse, StreamingResponse
 
 from dragoman.serve.bundle.manifest import BundleDirection
-from dragoman.serve.edge.bodies import (
-    attention_documentation,
-    detect_documentation,
-    score_documentation,
-    stream_documentation,
-    translate_documentation,
-)
+from dragoman.serve.edge import bodies
 from dragoman.serve.edge.problems import problem_documentation
 from dragoman.serve.errors import InvalidRequestError, ModelNotFoundError, UnauthorizedError
 from dragoman.serve.registry.registry import ModelDescription
@@ -23,7 +17,7 @@ from dragoman.serve.translation.response import ScoreResponse, TranslationRespon
 
 def describe_texts(direction: BundleDirection) -> dict[str, dict[str, Any]]:
     """Describes the routes of texts, with examples in a direction of the server."""
-    failures, texts = {"responses": problem_documentation()}, translate_documentation(direction)
+    failures, texts = {"responses": problem_documentation()}, bodies.translate_documentation(direction)
     return {
         "translate": {
             "summary": "Translates all texts of the request",
@@ -35,24 +29,24 @@ def describe_texts(direction: BundleDirection) -> dict[str, dict[str, Any]]:
             "summary": "Translates all texts of the request and streams the translations as they grow",
             "response_class": StreamingResponse,
             "openapi_extra": texts,
-            "responses": {**stream_documentation(), **problem_documentation()},
+            "responses": {**bodies.stream_documentation(), **problem_documentation()},
         },
         "score": {
             "summary": "Scores given translations",
             "response_model": ScoreResponse,
-            "openapi_extra": score_documentation(direction),
+            "openapi_extra": bodies.score_documentation(direction),
             **failures,
         },
         "attend": {
             "summary": "Returns the cross-attention of any layer and head for given translations",
             "response_model": AttentionResponse,
-            "openapi_extra": attention_documentation(direction),
+            "openapi_extra": bodies.attention_documentation(direction),
             **failures,
         },
         "detect": {
             "summary": "Detects the languages of texts among the source languages of the models",
             "response_model": DetectResponse,
-            "openapi_extra": detect_documentation(),
+            "openapi_extra": bodies.detect_documentation(),
             **failures,
         },
     }

@@ -14,6 +14,7 @@ from dragoman.serve.edge.body_parser import BodyParser
 from dragoman.serve.edge.problems import problem_documentation
 from dragoman.serve.edge.reader import RequestReader
 from dragoman.serve.edge.route_table import GLOSSARIES, Route, RouteGroup, described_by_name
+from dragoman.serve.edge.schemas import TEXT, content_of, json_body
 from dragoman.serve.errors import GlossaryNotFoundError, InvalidRequestError
 from dragoman.serve.glossaries.files import FORMATS, MEDIA_TYPES, EntriesFormat, write_entries
 from dragoman.serve.glossaries.reader import GlossaryReader
@@ -63,12 +64,11 @@ _ENTRIES = TypeAdapter(Entries)
 
 
 def _describe_routes() -> dict[str, dict[str, Any]]:
-    content = {"application/json": {"schema": inlined_schema(GlossaryBody)}}
-    body: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
+    body = json_body(inlined_schema(GlossaryBody))
     stored = {"response_model": Glossary, "responses": problem_documentation(), "openapi_extra": body}
     unknown = problem_documentation(InvalidRequestError, GlossaryNotFoundError)
-    files = {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
-    written = {**unknown, int(HTTPStatus.OK): {"description": "The entries.", "content": files}}
+    content = content_of(TEXT, MEDIA_TYPES.values())
+    written = {**unknown, int(HTTPStatus.OK): {"description": "The entries.", "content": content}}
     found = {"response_model": Glossary, "responses": unknown}
     deleted = {"status_code": HTTPStatus.NO_CONTENT, "response_model": None, "responses": unknown}
     summary = "Returns the entries of a dictionary as JSON, TSV, CSV or TBX"

@@ -13,6 +13,7 @@ from dragoman.serve.edge.auth import Security
 from dragoman.serve.edge.problems import problem_documentation
 from dragoman.serve.edge.reader import RequestReader
 from dragoman.serve.edge.route_table import KEYS, Route, RouteGroup, described_by_name
+from dragoman.serve.edge.schemas import json_body
 from dragoman.serve.errors import InvalidRequestError, UnauthorizedError
 from dragoman.serve.keys.account import ask
 from dragoman.serve.keys.description import describe_key, time_text
@@ -134,6 +135,5 @@ def _description(summary: str, body: type[BaseModel] | None = None) -> dict[str,
     failures = problem_documentation(UnauthorizedError, InvalidRequestError)
     described: dict[str, Any] = {"summary": f"{summary}{_ADMIN}", "responses": failures}
     if body is not None:
-        content = {"application/json": {"schema": body.model_json_schema()}}
-        described["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
+        described["openapi_extra"] = json_body(body.model_json_schema())
     return described

@@ -31,11 +31,7 @@ class Routes:
     def __init__(
         self, routes: Sequence[Route], write_http_error: Callable[[Request, HTTPException], Awaitable[Response]]
     ) -> None:
-        """Collects the handlers.
-
-        Args:
-            write_http_error: returns the response to an HTTP error.
-        """
+        """Collects the handlers; `write_http_error`: returns the response to an HTTP error."""
         app = Starlette(
             routes=list(map(_path_route, routes)),
             middleware=[Middleware(_KeptErrors)],

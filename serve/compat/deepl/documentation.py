@@ -9,71 +9,41 @@ from dragoman.serve.compat.deepl.stored_documentation import DOCUMENT_ROUTES, GL
 from dragoman.serve.edge.bodies import TIMEOUT_PARAMETER
 from dragoman.serve.edge.form_parser import FORM, MULTIPART
 from dragoman.serve.edge.interface import error_documentation
-from dragoman.serve.edge.parameters import JSON
+from dragoman.serve.edge.schemas import BOOLEAN, INTEGER, JSON, TEXT, content_of, list_of, object_of
 
-_MESSAGE = {
-    "type": "object",
-    "required": ["message"],
-    "properties": {"message": {"type": "string"}, "detail": {"type": "string"}},
-}
 _ERRORS = error_documentation(
-    _MESSAGE,
+    object_of("message", message=TEXT, detail=TEXT),
     "A parameter is missing, unknown or invalid.",
     "The API key is missing or wrong.",
     {404: "The glossary or document is unknown.", 456: "The API key has used its characters."},
 )
-_TRANSLATION = {
-    "type": "object",
-    "required": ["detected_source_language", "text", "billed_characters"],
-    "properties": {
-        "detected_source_language": {"type": "string"},
-        "text": {"type": "string"},
-        "billed_characters": {"type": "integer"},
-        "model_type_used": {"type": "string"},
-        "tag_handling_version": {"type": "string"},
-    },
-}
+_TRANSLATION = object_of(
+    "detected_source_language text billed_characters",
+    detected_source_language=TEXT,
+    text=TEXT,
+    billed_characters=INTEGER,
+    model_type_used=TEXT,
+    tag_handling_version=TEXT,
+)
 _SIDE = {"type": {"type": "string", "enum": ["source", "target"], "default": "source"}}
-
-
-def _list_of(properties: dict[str, str]) -> dict[str, Any]:
-    items = {"type": "object", "properties": {name: {"type": kind} for name, kind in properties.items()}}
-    return {"type": "array", "items": items}
-
-
+_LANGUAGE = object_of(language=TEXT, name=TEXT, supports_formality=BOOLEAN)
+_RESOURCE_LANGUAGE = object_of(lang=TEXT, name=TEXT, usable_as_source=BOOLEAN, usable_as_target=BOOLEAN)
 _ROUTES: dict[str, Route] = {
     "translate": (
         "Translates a list of texts",
-        {
-            "type": "object",
-            "required": ["translations"],
-            "properties": {"translations": {"type": "array", "items": _TRANSLATION}},
-        },
+        object_of("translations", translations=list_of(_TRANSLATION)),
         {name: dict(kind.schema) for name, kind in PARAMETERS.items()},
         ("text", "target_lang"),
     ),
-    "languages": (
-        "Lists source or target languages",
-        _list_of({"language": "string", "name": "string", "supports_formality": "boolean"}),
-        _SIDE,
-        (),
-    ),
-    "usage": (
-        "Returns the counted characters",
-        {
-            "type": "object",
-            "properties": {name: {"type": "integer"} for name in ("character_count", "character_limit")},
-        },
-        {},
-        (),
-    ),
+    "languages": ("Lists source or target languages", list_of(_LANGUAGE), _SIDE, ()),
+    "usage": ("Returns the counted characters", object_of(character_count=INTEGER, character_limit=INTEGER), {}, ()),
     "languages_by_resource": (
         "Lists the languages of a resource with their features",
-        _list_of({"lang": "string", "name": "string", "usable_as_source": "boolean", "usable_as_target": "boolean"}),
+        list_of(_RESOURCE_LANGUAGE),
         {"resource": {"type": "string", "enum": list(RESOURCES)}},
         ("resource",),
     ),
-    "resources": ("Lists the resources", _list_of({"name": "string", "features": "array"}), {}, ()),
+    "resources": ("Lists the resources", list_of(object_of(name=TEXT, features={"type": "array"})), {}, ()),
     **GLOSSARY_ROUTES,
     **DOCUMENT_ROUTES,
 }
@@ -93,10 +63,10 @@ def route_documentation(handler: str, method: str) -> dict[str, Any]:
             for name, schema in properties.items()
         ]
     elif properties:
-        body = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+        body = {**object_of(**properties), "required": list(required), "additionalProperties": False}
         media_types = (MULTIPART,) if handler == _UPLOAD else (JSON, FORM)
-        extra["requestBody"] = {"content": {media_type: {"schema": body} for media_type in media_types}}
+        extra["requestBody"] = {"content": content_of(body, media_types)}
     status, media_type = _STATUSES.get(handler, int(HTTPStatus.OK)), _MEDIA_TYPES.get(handler, JSON)
-    content = {} if status == HTTPStatus.NO_CONTENT else {"content": {media_type: {"schema": response}}}
+    content = {} if status == HTTPStatus.NO_CONTENT else {"content": content_of(response, (media_type,))}
     ok = {status: {"description": "Successful Response", **content}}
     return {"summary": summary, "status_code": status, "responses": {**ok, **_ERRORS}, "openapi_extra": extra}

@@ -39,12 +39,7 @@ class DeepLDocuments:
     def __init__(
         self, documents: DocumentParts, languages: ServedLanguages, receive: Receive, receive_large: Receive
     ) -> None:
-        """Creates the handlers.
-
-        Args:
-            receive: returns the parameters of an authenticated request, and its deadline.
-            receive_large: does the same for a request of the size of a document.
-        """
+        """Creates the handlers; `receive_large` is for requests of the size of a document."""
         self._jobs = documents.jobs
         self._translator = documents.translator
         self._languages = languages

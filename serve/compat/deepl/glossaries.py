@@ -50,8 +50,7 @@ class DeepLGlossaries:
         Args:
             store: None: the server has no state directory, and refuses glossaries before it reads a body.
             languages: that a glossary may have.
-            receive: returns the parameters of an authenticated request, and its deadline.
-            receive_large: does the same for a request with entries.
+            receive_large: for requests with entries.
         """
         self._store = store
         self._files = files

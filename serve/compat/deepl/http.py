@@ -1,6 +1,7 @@
 """The routes of DeepL, and how this interface writes errors."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -31,7 +32,7 @@ from dragoman.serve.compat.deepl.request import (
 from dragoman.serve.compat.served_languages import ServedLanguages
 from dragoman.serve.documents_api.parts import DocumentParts
 from dragoman.serve.edge.auth import Authenticator
-from dragoman.serve.edge.interface import json_response
+from dragoman.serve.edge.interface import Interface, json_response
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import error_headers
 from dragoman.serve.edge.reader import unless_disconnected
@@ -66,7 +67,7 @@ _TRANSLATE = "/v2/translate"
 _OWN_PATHS = ("/v2/document", "/v2/glossaries", "/v2/glossary-language-pairs", "/v2/write", "/v3")
 
 
-class DeepLHttp:
+class DeepLHttp(Interface):
     """Builds the routes; its methods are the handlers."""
 
     reads_keys = True
@@ -94,15 +95,13 @@ class DeepLHttp:
         """
         self._dispatcher = dispatcher
         self._models = models
-        self._reader = reader
         self._authenticator = authenticator
         self._languages = ServedLanguages(models)
         self._prefix = prefix
-        self._large_reader = documents.reader
-        self._glossaries = DeepLGlossaries(
-            glossaries, glossary_files, self._languages, self._receive, self._receive_large
-        )
-        self._documents = DeepLDocuments(documents, self._languages, self._receive, self._receive_large)
+        self._receive = partial(self._read, reader)
+        receive_large = partial(self._read, documents.reader)
+        self._glossaries = DeepLGlossaries(glossaries, glossary_files, self._languages, self._receive, receive_large)
+        self._documents = DeepLDocuments(documents, self._languages, self._receive, receive_large)
         self._paths = frozenset(f"{prefix}{path}" for path in (*_OWN_PATHS, *(path for _, path, _ in self._routes())))
         self._below = tuple(f"{path}/" for path in self._paths)
 
@@ -113,10 +112,6 @@ class DeepLHttp:
     def find_method(self, path: str) -> Method | None:
         """Returns the label of translations."""
         return "deepl" if path == f"{self._prefix}{_TRANSLATE}" else None
-
-    def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - no path is
-        """Returns false."""
-        return False
 
     def headers(self, request_id: str) -> Mapping[str, str]:
         """Returns the header that clients show in their errors."""
@@ -223,15 +218,8 @@ class DeepLHttp:
         await self._receive(request)
         return JSONResponse(list_resources())
 
-    async def _receive(self, request: Request) -> tuple[Parameters, float]:
+    async def _read(self, reader: ParameterReader, request: Request) -> tuple[Parameters, float]:
         """Returns the parameters of an authenticated request, and its deadline."""
-        return await self._read(request, self._reader)
-
-    async def _receive_large(self, request: Request) -> tuple[Parameters, float]:
-        """Does the same for a request of the size of a document."""
-        return await self._read(request, self._large_reader)
-
-    async def _read(self, request: Request, reader: ParameterReader) -> tuple[Parameters, float]:
         parameters, deadline_seconds = await reader.read(request)
         headers, key = request.headers.getlist("authorization"), parameters.first("auth_key")
         if not headers and isinstance(key, str):

@@ -2,96 +2,76 @@
 
 from typing import Any
 
+from dragoman.serve.edge.schemas import BINARY, BOOLEAN, INTEGER, TEXT, list_of, object_of
+
 # Summary, response, parameters and required parameters of a handler.
 Route = tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]
 
-_TEXT: dict[str, Any] = {"type": "string"}
-_INTEGER: dict[str, Any] = {"type": "integer"}
-_PAIR = {"source_lang": _TEXT, "target_lang": _TEXT}
-
-
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties}
-
-
-def _list_of(name: str, item: dict[str, Any]) -> dict[str, Any]:
-    return _object(**{name: {"type": "array", "items": item}})
-
-
-_ENTRIES: dict[str, Any] = {"entries": _TEXT, "entries_format": {"type": "string", "enum": ["tsv", "csv"]}}
-_DICTIONARY = {**_object(**_PAIR, **_ENTRIES), "required": [*_PAIR, *_ENTRIES]}
-_DICTIONARIES = {"type": "array", "items": _DICTIONARY}
-_COUNTED = _object(**_PAIR, entry_count=_INTEGER)
-_COMMON: dict[str, Any] = {
-    "glossary_id": _TEXT,
-    "name": _TEXT,
-    "creation_time": {"type": "string", "format": "date-time"},
-}
-_SINGLE = _object(**_COMMON, **_PAIR, ready={"type": "boolean"}, entry_count=_INTEGER)
-_WHOLE = _object(**_COMMON, dictionaries={"type": "array", "items": _COUNTED})
+_PAIR = {"source_lang": TEXT, "target_lang": TEXT}
+_PAIRS = list_of(object_of(**_PAIR))
+_ENTRIES: dict[str, Any] = {"entries": TEXT, "entries_format": {"type": "string", "enum": ["tsv", "csv"]}}
+_DICTIONARIES = list_of(object_of(" ".join((*_PAIR, *_ENTRIES)), **_PAIR, **_ENTRIES))
+_COUNTED = object_of(**_PAIR, entry_count=INTEGER)
+_TIME = {"type": "string", "format": "date-time"}
+_COMMON: dict[str, Any] = {"glossary_id": TEXT, "name": TEXT, "creation_time": _TIME}
+_SINGLE = object_of(**_COMMON, **_PAIR, ready=BOOLEAN, entry_count=INTEGER)
+_WHOLE = object_of(**_COMMON, dictionaries=list_of(_COUNTED))
 _ALL_OF_PAIR = (*_PAIR, *_ENTRIES)
 GLOSSARY_ROUTES: dict[str, Route] = {
-    "pairs": ("Lists the pairs of languages of glossaries", _list_of("supported_languages", _object(**_PAIR)), {}, ()),
+    "pairs": ("Lists the pairs of languages of glossaries", object_of(supported_languages=_PAIRS), {}, ()),
     "create_one": (
         "Creates a glossary for one pair of languages",
         _SINGLE,
-        {"name": _TEXT, **_PAIR, **_ENTRIES},
+        {"name": TEXT, **_PAIR, **_ENTRIES},
         ("name", *_ALL_OF_PAIR),
     ),
-    "list_single": ("Lists the glossaries for one pair of languages", _list_of("glossaries", _SINGLE), {}, ()),
+    "list_single": ("Lists the glossaries for one pair of languages", object_of(glossaries=list_of(_SINGLE)), {}, ()),
     "get_single": ("Returns a glossary for one pair of languages", _SINGLE, {}, ()),
     "delete": ("Deletes a glossary", {}, {}, ()),
-    "entries_text": ("Returns the entries of a glossary", _TEXT, {}, ()),
+    "entries_text": ("Returns the entries of a glossary", TEXT, {}, ()),
     "create": (
         "Creates a glossary with a dictionary per pair of languages",
         _WHOLE,
-        {"name": _TEXT, "dictionaries": _DICTIONARIES},
+        {"name": TEXT, "dictionaries": _DICTIONARIES},
         ("name", "dictionaries"),
     ),
-    "list_all": ("Lists the glossaries", _list_of("glossaries", _WHOLE), {}, ()),
+    "list_all": ("Lists the glossaries", object_of(glossaries=list_of(_WHOLE)), {}, ()),
     "get": ("Returns a glossary without its entries", _WHOLE, {}, ()),
     "change": (
         "Renames a glossary, and adds or replaces entries",
         _WHOLE,
-        {"name": _TEXT, "dictionaries": _DICTIONARIES},
+        {"name": TEXT, "dictionaries": _DICTIONARIES},
         (),
     ),
     "entries": (
         "Returns the entries of one dictionary",
-        _list_of("dictionaries", _object(**_PAIR, **_ENTRIES)),
+        object_of(dictionaries=list_of(object_of(**_PAIR, **_ENTRIES))),
         dict(_PAIR),
         tuple(_PAIR),
     ),
     "put_dictionary": ("Replaces one dictionary, or adds it", _COUNTED, {**_PAIR, **_ENTRIES}, _ALL_OF_PAIR),
     "delete_dictionary": ("Deletes one dictionary", {}, dict(_PAIR), tuple(_PAIR)),
 }
-_ID_AND_KEY = {"document_id": _TEXT, "document_key": _TEXT}
-_KEY = {"document_key": _TEXT}
+_ID_AND_KEY = {"document_id": TEXT, "document_key": TEXT}
+_KEY = {"document_key": TEXT}
 DOCUMENT_ROUTES: dict[str, Route] = {
     "upload": (
         "Stores a document for translation",
-        _object(**_ID_AND_KEY),
-        {
-            "file": {"type": "string", "format": "binary"},
-            "filename": _TEXT,
-            **_PAIR,
-            "formality": _TEXT,
-            "glossary_id": _TEXT,
-            "glossary_ids": _TEXT,
-        },
+        object_of(**_ID_AND_KEY),
+        {"file": BINARY, "filename": TEXT, **_PAIR, "formality": TEXT, "glossary_id": TEXT, "glossary_ids": TEXT},
         ("file", "target_lang"),
     ),
     "status": (
         "Returns the status of a document",
-        _object(
-            document_id=_TEXT,
+        object_of(
+            document_id=TEXT,
             status={"type": "string", "enum": ["queued", "translating", "done", "error"]},
-            seconds_remaining=_INTEGER,
-            billed_characters=_INTEGER,
-            error_message=_TEXT,
+            seconds_remaining=INTEGER,
+            billed_characters=INTEGER,
+            error_message=TEXT,
         ),
         dict(_KEY),
         tuple(_KEY),
     ),
-    "result": ("Returns a translated document once", {"type": "string", "format": "binary"}, dict(_KEY), tuple(_KEY)),
+    "result": ("Returns a translated document once", BINARY, dict(_KEY), tuple(_KEY)),
 }

@@ -40,7 +40,7 @@ class LibreTranslateFiles:
         """Creates the handlers.
 
         Args:
-            receive: returns the parameters of an authenticated request of the size of a document, and its deadline.
+            receive: for requests of the size of a document.
             prefix: before every path; empty: none.
             public_url: address of the server for its clients; None: that of the request.
         """

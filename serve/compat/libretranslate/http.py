@@ -1,11 +1,11 @@
 """The routes of LibreTranslate, and how this interface writes errors."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -24,7 +24,7 @@ from dragoman.serve.compat.libretranslate.suggestions import Suggestion, Suggest
 from dragoman.serve.compat.served_languages import ServedLanguages
 from dragoman.serve.documents_api.parts import DocumentParts
 from dragoman.serve.edge.auth import Authenticator
-from dragoman.serve.edge.interface import json_response
+from dragoman.serve.edge.interface import Interface, json_response
 from dragoman.serve.edge.parameters import ParameterReader, Parameters
 from dragoman.serve.edge.problems import error_headers
 from dragoman.serve.edge.reader import unless_disconnected
@@ -67,7 +67,7 @@ def _describe_route(route: Route) -> Mapping[str, Any]:
     return HIDDEN if name in ("preflight", "spec") else route_documentation(name)
 
 
-class LibreTranslateHttp:
+class LibreTranslateHttp(Interface):
     """Builds the routes; its methods are the handlers."""
 
     reads_keys = True
@@ -95,13 +95,13 @@ class LibreTranslateHttp:
         prefix = settings.libretranslate_path.rstrip("/")
         self._dispatcher = dispatcher
         self._models = models
-        self._reader = reader
         self._authenticator = authenticator
         self._languages = ServedLanguages(models)
         self._prefix = prefix
-        self._large_reader = documents.reader
+        self._receive = partial(self._read, reader)
+        receive_large = partial(self._read, documents.reader)
         self._files = LibreTranslateFiles(
-            documents, self._languages, self._receive_large, prefix=prefix, public_url=settings.public_url
+            documents, self._languages, receive_large, prefix=prefix, public_url=settings.public_url
         )
         self._max_alternatives = settings.libretranslate_alternatives
         self._suggestions = suggestions
@@ -133,10 +133,6 @@ class LibreTranslateHttp:
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             text = f"Slowdown: {text}"
         return JSONResponse({"error": text}, status, error_headers(error))
-
-    def write_http_error(self, error: HTTPException, request_id: str) -> Response:  # noqa: ARG002 - as above
-        """Returns the response to an HTTP error."""
-        return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
     def routes(self, document: Callable[[], Awaitable[dict[str, Any]]]) -> RouteGroup:
         """Returns the routes. `/spec` returns their part of the OpenAPI document of the server."""
@@ -250,15 +246,8 @@ class LibreTranslateHttp:
         }
         return JSONResponse(settings)
 
-    async def _receive(self, request: Request) -> tuple[Parameters, float]:
+    async def _read(self, reader: ParameterReader, request: Request) -> tuple[Parameters, float]:
         """Returns the parameters of an authenticated request, and its deadline."""
-        return await self._read(request, self._reader)
-
-    async def _receive_large(self, request: Request) -> tuple[Parameters, float]:
-        """Does the same for a request of the size of a document."""
-        return await self._read(request, self._large_reader)
-
-    async def _read(self, request: Request, reader: ParameterReader) -> tuple[Parameters, float]:
         parameters, deadline_seconds = await reader.read(request)
         key = parameters.first("api_key")
         given = [f"Bearer {key}"] if isinstance(key, str) and key else request.headers.getlist("authorization")

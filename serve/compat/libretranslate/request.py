@@ -64,11 +64,7 @@ def required(parameters: Parameters, name: str) -> str:
 
 
 def find_pair(languages: ServedLanguages, source: str, target: str) -> tuple[str, str]:
-    """Returns the served codes of two languages; a source that is `auto` stays.
-
-    Raises:
-        HTTPException: if one of them is not served.
-    """
+    """Returns the served codes of two languages; `auto` stays. Raises HTTPException if one is not served."""
     given = None if source == AUTO else source
     return languages.find_pair(given, target, lambda _, code: unsupported(code), stand_ins)
 

@@ -12,25 +12,7 @@ from typing import Any
 import grpc.aio
 
 from dragoman.protos import inference_pb2 as messages
-from dragoman.serve.compat.open_inference.protocol import (
-    EXTENSIONS,
-    OUTPUTS,
-    PLATFORM,
-    SERVER,
-    SHAPE,
-    TEXT_INPUT,
-    Inference,
-    Inferred,
-    OpenInference,
-    Parameters,
-    Tensor,
-    check_outputs,
-    check_shape,
-    check_tensor_parameters,
-    check_text_input,
-    decode_texts,
-    unpack_texts,
-)
+from dragoman.serve.compat.open_inference import protocol
 from dragoman.serve.errors import CancelledError, InvalidRequestError, ServiceError
 from dragoman.serve.grpc.call import Context, DeadlineScope, answering, call_headers, recorded, send
 from dragoman.serve.grpc.messages import RequestParser
@@ -64,7 +46,7 @@ class OpenInferenceGrpc:
     methods = METHODS
     probes = PROBES
 
-    def __init__(self, open_inference: OpenInference, metrics: ServiceMetrics, max_values: int) -> None:
+    def __init__(self, open_inference: protocol.OpenInference, metrics: ServiceMetrics, max_values: int) -> None:
         """Requests have at most `max_values` values."""
         self._open_inference = open_inference
         self._metrics = metrics
@@ -100,7 +82,7 @@ class OpenInferenceGrpc:
 
     async def _metadata(self, *_: object) -> messages.ServerMetadataResponse:
         version = self._open_inference.server_version
-        return messages.ServerMetadataResponse(name=SERVER, version=version, extensions=EXTENSIONS)
+        return messages.ServerMetadataResponse(name=protocol.SERVER, version=version, extensions=protocol.EXTENSIONS)
 
     async def _model_metadata(
         self, request: messages.ModelMetadataRequest, *_: object
@@ -110,20 +92,23 @@ class OpenInferenceGrpc:
         return messages.ModelMetadataResponse(
             name=status.name,
             versions=[status.version],
-            platform=PLATFORM,
-            inputs=[tensor(name=TEXT_INPUT, datatype="BYTES", shape=SHAPE)],
-            outputs=[tensor(name=output.name, datatype=output.datatype, shape=SHAPE) for output in OUTPUTS.values()],
+            platform=protocol.PLATFORM,
+            inputs=[tensor(name=protocol.TEXT_INPUT, datatype="BYTES", shape=protocol.SHAPE)],
+            outputs=[
+                tensor(name=output.name, datatype=output.datatype, shape=protocol.SHAPE)
+                for output in protocol.OUTPUTS.values()
+            ],
         )
 
     async def _model_config(self, request: messages.ModelConfigRequest, *_: object) -> messages.ModelConfigResponse:
         config = messages.ModelConfig(
             name=self._open_inference.status(request.name, request.version).name,
-            platform=PLATFORM,
-            backend=SERVER,
-            input=[messages.ModelInput(name=TEXT_INPUT, data_type=messages.TYPE_STRING, dims=SHAPE)],
+            platform=protocol.PLATFORM,
+            backend=protocol.SERVER,
+            input=[messages.ModelInput(name=protocol.TEXT_INPUT, data_type=messages.TYPE_STRING, dims=protocol.SHAPE)],
             output=[
-                messages.ModelOutput(name=output.name, data_type=_DATA_TYPES[output.datatype], dims=SHAPE)
-                for output in OUTPUTS.values()
+                messages.ModelOutput(name=output.name, data_type=_DATA_TYPES[output.datatype], dims=protocol.SHAPE)
+                for output in protocol.OUTPUTS.values()
             ],
             model_transaction_policy=messages.ModelTransactionPolicy(decoupled=False),
         )
@@ -215,7 +200,7 @@ class OpenInferenceGrpc:
 
     async def _inferred(
         self, request: messages.ModelInferRequest, deadline_seconds: float | None, record: RequestRecord
-    ) -> AsyncGenerator[Inferred]:
+    ) -> AsyncGenerator[protocol.Inferred]:
         inference = _inference(request, deadline_seconds, self._max_values)
         if not inference.parameters.stream:
             yield await self._open_inference.infer(inference, record)
@@ -225,26 +210,28 @@ class OpenInferenceGrpc:
                 yield inferred
 
 
-def _inference(request: messages.ModelInferRequest, deadline_seconds: float | None, max_texts: int) -> Inference:
+def _inference(
+    request: messages.ModelInferRequest, deadline_seconds: float | None, max_texts: int
+) -> protocol.Inference:
     """Converts a message to a request; raises InvalidRequestError with the first invalid field."""
     if len(request.inputs) != 1:
-        raise InvalidRequestError("inputs", f"{len(request.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
+        raise InvalidRequestError("inputs", f"{len(request.inputs)} tensors, expected 1, {protocol.TEXT_INPUT!r}")
     tensor = request.inputs[0]
-    check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
-    check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
+    protocol.check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
+    protocol.check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
     texts = _texts(request, max_texts)
-    check_shape(tensor.shape, len(texts), _INPUT_FIELD)
+    protocol.check_shape(tensor.shape, len(texts), _INPUT_FIELD)
     for index, output in enumerate(request.outputs):
-        check_tensor_parameters(output.parameters, f"outputs[{index}]")
+        protocol.check_tensor_parameters(output.parameters, f"outputs[{index}]")
     values = {name: _value(parameter) for name, parameter in request.parameters.items() if name != _EMPTY_FINAL}
-    return Inference(
+    return protocol.Inference(
         model=request.model_name,
         version=request.model_version,
         request_id=request.id,
         texts=texts,
         shape=tuple(tensor.shape),
-        parameters=Parameters.parse(values),
-        outputs=check_outputs([output.name for output in request.outputs]),
+        parameters=protocol.Parameters.parse(values),
+        outputs=protocol.check_outputs([output.name for output in request.outputs]),
         deadline_seconds=deadline_seconds,
     )
 
@@ -252,12 +239,12 @@ def _inference(request: messages.ModelInferRequest, deadline_seconds: float | No
 def _texts(request: messages.ModelInferRequest, max_texts: int) -> list[str]:
     contents = request.inputs[0].contents
     if not request.raw_input_contents:
-        return decode_texts(contents.bytes_contents)
+        return protocol.decode_texts(contents.bytes_contents)
     if len(request.raw_input_contents) != 1:
         raise InvalidRequestError("raw_input_contents", f"{len(request.raw_input_contents)}, expected one per input")
     if contents.ListFields():
         raise InvalidRequestError(f"{_INPUT_FIELD}.contents", "given, expected none together with raw_input_contents")
-    return unpack_texts(request.raw_input_contents[0], "raw_input_contents[0]", max_texts)
+    return protocol.unpack_texts(request.raw_input_contents[0], "raw_input_contents[0]", max_texts)
 
 
 def _value(parameter: messages.InferParameter) -> object:
@@ -265,7 +252,7 @@ def _value(parameter: messages.InferParameter) -> object:
     return None if chosen is None else getattr(parameter, chosen)
 
 
-def _response(inferred: Inferred, *, raw: bool) -> messages.ModelInferResponse:
+def _response(inferred: protocol.Inferred, *, raw: bool) -> messages.ModelInferResponse:
     response = messages.ModelInferResponse(
         model_name=inferred.model, model_version=inferred.version, id=inferred.request_id
     )
@@ -280,7 +267,7 @@ def _response(inferred: Inferred, *, raw: bool) -> messages.ModelInferResponse:
     return response
 
 
-def _contents(tensor: Tensor) -> messages.InferTensorContents:
+def _contents(tensor: protocol.Tensor) -> messages.InferTensorContents:
     elements: Any = tensor.elements
     if tensor.datatype == "BYTES":
         return messages.InferTensorContents(bytes_contents=[text.encode() for text in elements])

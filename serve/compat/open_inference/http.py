@@ -5,56 +5,24 @@ Errors travel as exceptions to `dragoman.serve.rest.recorder`, which calls `writ
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dragoman.serve.compat.open_inference.http_body import (
-    ConfiguredTensor,
-    ErrorAnswer,
-    GenerateBody,
-    GeneratedAnswer,
-    IndexBody,
-    IndexedModel,
-    InferAnswer,
-    InferBody,
-    Live,
-    ModelConfig,
-    ModelMetadata,
-    ModelReady,
-    Ready,
-    Server,
-    TensorMetadata,
-    TensorRequest,
-    split_json,
-    write_answer,
-    write_generated,
-)
-from dragoman.serve.compat.open_inference.protocol import (
-    EXTENSIONS,
-    OUTPUTS,
-    PLATFORM,
-    SERVER,
-    SHAPE,
-    TEXT_INPUT,
-    Inference,
-    Inferred,
-    ModelStatus,
-    OpenInference,
-    Parameters,
-)
+from dragoman.serve.compat.open_inference import http_body, protocol
 from dragoman.serve.edge.bodies import TIMEOUT_PARAMETER, inlined_schema
 from dragoman.serve.edge.body_parser import BodyParser
 from dragoman.serve.edge.events import EventForm, EventStream, format_event
+from dragoman.serve.edge.interface import Interface
 from dragoman.serve.edge.problems import error_headers, timings_header
 from dragoman.serve.edge.reader import RequestReader, unless_disconnected
 from dragoman.serve.edge.route_table import OPEN_INFERENCE, Route, RouteGroup
+from dragoman.serve.edge.schemas import json_body
 from dragoman.serve.errors import CLIENT_CLOSED_REQUEST, ERRORS, InvalidRequestError, ModelNotFoundError, ServiceError
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.observability.request_metrics import Method
@@ -73,12 +41,11 @@ data: {"model_name": "demo", "model_version": "0a1b2c3d4e5f", "text_output": "",
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {int(status): {"model": ErrorAnswer} for status in statuses}
+    return {int(status): {"model": http_body.ErrorAnswer} for status in statuses}
 
 
 def _body(kind: type[Fields], *, required: bool = True) -> dict[str, Any]:
-    content = {"application/json": {"schema": inlined_schema(kind)}}
-    return {"requestBody": {"required": required, "content": content}, "parameters": [TIMEOUT_PARAMETER]}
+    return {**json_body(inlined_schema(kind), required=required), "parameters": [TIMEOUT_PARAMETER]}
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
@@ -90,26 +57,31 @@ _TRANSLATION_ERRORS = _errors(*sorted(_STATUSES), HTTPStatus.UNSUPPORTED_MEDIA_T
 _NOT_FOUND = _errors(InvalidRequestError.http_status, ModelNotFoundError.http_status)
 _STREAM = {200: {"content": {"text/event-stream": {"example": _EVENTS_EXAMPLE}}}}
 
+
+def _probe(model: type[BaseModel]) -> dict[str, Any]:
+    return {"response_model": model, "responses": {_UNAVAILABLE: {"model": model}}}
+
+
+def _post(model: Any, body: type[Fields], *, required: bool = True) -> dict[str, Any]:
+    return {"response_model": model, "responses": _TRANSLATION_ERRORS, "openapi_extra": _body(body, required=required)}
+
+
+_model_ready = _probe(http_body.ModelReady)
 # FastAPI's arguments for the route of each handler.
 _ROUTES: dict[str, dict[str, Any]] = {
-    "server": {"response_model": Server},
-    "live": {"response_model": Live, "responses": {_UNAVAILABLE: {"model": Live}}},
-    "ready": {"response_model": Ready, "responses": {_UNAVAILABLE: {"model": Ready}}},
-    "model": {"response_model": ModelMetadata, "responses": _NOT_FOUND},
-    "model_ready": {"response_model": ModelReady, "responses": {**_NOT_FOUND, _UNAVAILABLE: {"model": ModelReady}}},
-    "config": {"response_model": ModelConfig, "responses": _NOT_FOUND},
-    "index": {
-        "response_model": list[IndexedModel],
-        "responses": _TRANSLATION_ERRORS,
-        "openapi_extra": _body(IndexBody, required=False),
+    "server": {"response_model": http_body.Server},
+    "live": _probe(http_body.Live),
+    "ready": _probe(http_body.Ready),
+    "model": {"response_model": http_body.ModelMetadata, "responses": _NOT_FOUND},
+    "model_ready": {**_model_ready, "responses": {**_NOT_FOUND, **_model_ready["responses"]}},
+    "config": {"response_model": http_body.ModelConfig, "responses": _NOT_FOUND},
+    "index": _post(list[http_body.IndexedModel], http_body.IndexBody, required=False),
+    "infer": _post(http_body.InferAnswer, http_body.InferBody),
+    "generate": _post(http_body.GeneratedAnswer, http_body.GenerateBody),
+    "generate_stream": {
+        "responses": {**_TRANSLATION_ERRORS, **_STREAM},
+        "openapi_extra": _body(http_body.GenerateBody),
     },
-    "infer": {"response_model": InferAnswer, "responses": _TRANSLATION_ERRORS, "openapi_extra": _body(InferBody)},
-    "generate": {
-        "response_model": GeneratedAnswer,
-        "responses": _TRANSLATION_ERRORS,
-        "openapi_extra": _body(GenerateBody),
-    },
-    "generate_stream": {"responses": {**_TRANSLATION_ERRORS, **_STREAM}, "openapi_extra": _body(GenerateBody)},
 }
 
 
@@ -139,12 +111,10 @@ def _write_error(error: ServiceError) -> JSONResponse:
     return JSONResponse({"error": str(error)}, error.http_status, error_headers(error))
 
 
-class OpenInferenceHttp:
+class OpenInferenceHttp(Interface):
     """Builds the routes; its methods are the handlers."""
 
-    reads_keys = False
-
-    def __init__(self, open_inference: OpenInference, reader: RequestReader, parser: BodyParser) -> None:
+    def __init__(self, open_inference: protocol.OpenInference, reader: RequestReader, parser: BodyParser) -> None:
         self._open_inference = open_inference
         self._reader = reader
         self._parser = parser
@@ -158,21 +128,9 @@ class OpenInferenceHttp:
         match = _METHOD.fullmatch(path)
         return None if match is None else _METHODS[match[1]]
 
-    def is_open_to_pages(self, path: str) -> bool:  # noqa: ARG002 - no path is
-        """Returns false."""
-        return False
-
-    def headers(self, request_id: str) -> Mapping[str, str]:  # noqa: ARG002 - the id is in its own header
-        """Returns no headers."""
-        return {}
-
-    def write_error(self, error: ServiceError, request_id: str) -> JSONResponse:  # noqa: ARG002 - as above
+    def write_error(self, error: ServiceError, request_id: str) -> JSONResponse:  # noqa: ARG002 - it is in a header
         """Returns the response to a failed request."""
         return _write_error(error)
-
-    def write_http_error(self, error: HTTPException, request_id: str) -> JSONResponse:  # noqa: ARG002 - as above
-        """Returns the response to an HTTP error, such as a wrong path, method or content type."""
-        return JSONResponse({"error": error.detail}, error.status_code, dict(error.headers or {}))
 
     @property
     def routes(self) -> RouteGroup:
@@ -194,50 +152,46 @@ class OpenInferenceHttp:
 
     async def server(self) -> Response:
         """Returns name, version and extensions of the server."""
-        server = Server(name=SERVER, version=self._open_inference.server_version, extensions=list(EXTENSIONS))
+        server = http_body.Server(
+            name=protocol.SERVER, version=self._open_inference.server_version, extensions=list(protocol.EXTENSIONS)
+        )
         return JSONResponse(server.model_dump())
 
     async def live(self) -> Response:
         """Responds with 200 while the event loop runs, also in warm-up and shutdown; with 503 if a model hangs."""
-        return _status_response(Live(live=self._open_inference.live), good=self._open_inference.live)
+        return _status_response(http_body.Live(live=self._open_inference.live), good=self._open_inference.live)
 
     async def ready(self) -> Response:
         """Responds with 503 during warm-up, after a failure of a model, and after the stop signal."""
-        return _status_response(Ready(ready=self._open_inference.ready), good=self._open_inference.ready)
+        return _status_response(http_body.Ready(ready=self._open_inference.ready), good=self._open_inference.ready)
 
     async def model(self, request: Request) -> Response:
         """Returns version, inputs and outputs of a model."""
         status = self._status(request)
-        tensors = [
-            TensorMetadata(name=output.name, datatype=output.datatype, shape=list(SHAPE)) for output in OUTPUTS.values()
-        ]
-        metadata = ModelMetadata(
+        metadata = http_body.ModelMetadata(
             name=status.name,
             versions=[status.version],
-            platform=PLATFORM,
-            inputs=[TensorMetadata(name=TEXT_INPUT, datatype="BYTES", shape=list(SHAPE))],
-            outputs=tensors,
+            platform=protocol.PLATFORM,
+            inputs=[_described(protocol.TEXT_INPUT, "BYTES")],
+            outputs=[_described(output.name, output.datatype) for output in protocol.OUTPUTS.values()],
         )
         return JSONResponse(metadata.model_dump())
 
     async def model_ready(self, request: Request) -> Response:
         """Responds with 503 if the model cannot translate now."""
         status = self._status(request)
-        return _status_response(ModelReady(name=status.name, ready=status.ready), good=status.ready)
+        return _status_response(http_body.ModelReady(name=status.name, ready=status.ready), good=status.ready)
 
     async def config(self, request: Request) -> Response:
         """Returns the model's inputs and outputs in Triton's configuration format."""
         status = self._status(request)
-        config = ModelConfig(
+        config = http_body.ModelConfig(
             name=status.name,
-            platform=PLATFORM,
-            backend=SERVER,
+            platform=protocol.PLATFORM,
+            backend=protocol.SERVER,
             max_batch_size=0,
-            input=[ConfiguredTensor(name=TEXT_INPUT, data_type="TYPE_STRING", dims=list(SHAPE))],
-            output=[
-                ConfiguredTensor(name=output.name, data_type=_DATA_TYPES[output.datatype], dims=list(SHAPE))
-                for output in OUTPUTS.values()
-            ],
+            input=[_configured(protocol.TEXT_INPUT, "BYTES")],
+            output=[_configured(output.name, output.datatype) for output in protocol.OUTPUTS.values()],
             model_transaction_policy={"decoupled": False},
         )
         return JSONResponse(config.model_dump())
@@ -245,28 +199,28 @@ class OpenInferenceHttp:
     async def index(self, request: Request) -> Response:
         """Lists the models in the order in which requests select them."""
         data, deadline_seconds = await self._reader.read(request)
-        wanted = await self._parser.parse(data or b"{}", IndexBody, deadline_seconds)
+        wanted = await self._parser.parse(data or b"{}", http_body.IndexBody, deadline_seconds)
         statuses = [status for status in self._open_inference.statuses() if status.ready or not wanted.ready]
-        return JSONResponse([IndexedModel(**asdict(status)).model_dump() for status in statuses])
+        return JSONResponse([http_body.IndexedModel(**asdict(status)).model_dump() for status in statuses])
 
     async def infer(self, request: Request) -> Response:
         """Translates all texts of the tensor, or none."""
         data, deadline_seconds = await self._reader.read(request)
-        json_data, tensor_data = split_json(data, _json_length(request))
-        body = await self._parser.parse(json_data, InferBody, deadline_seconds)
-        parsed = TensorRequest(body, tensor_data, self._parser.max_values)
-        inference = Inference(
+        json_data, tensor_data = http_body.split_json(data, _json_length(request))
+        body = await self._parser.parse(json_data, http_body.InferBody, deadline_seconds)
+        parsed = http_body.TensorRequest(body, tensor_data, self._parser.max_values)
+        inference = protocol.Inference(
             model=request.path_params["model"],
             version=request.path_params.get("version", ""),
             request_id=parsed.body.id,
             texts=parsed.texts,
             shape=parsed.shape,
-            parameters=Parameters.parse(parsed.parameters),
+            parameters=protocol.Parameters.parse(parsed.parameters),
             outputs=parsed.outputs,
             deadline_seconds=deadline_seconds,
         )
         inferred = await unless_disconnected(request, self._open_inference.infer(inference, _record(request)))
-        answer, behind = write_answer(inferred, parsed)
+        answer, behind = http_body.write_answer(inferred, parsed)
         headers = _headers(inferred)
         if not behind:
             return _Answer(answer, headers=headers)
@@ -278,27 +232,29 @@ class OpenInferenceHttp:
         """Translates one text."""
         inference = await self._receive(request)
         inferred = await unless_disconnected(request, self._open_inference.infer(inference, _record(request)))
-        return _Answer(write_generated(inferred), headers=_headers(inferred))
+        return _Answer(http_body.write_generated(inferred), headers=_headers(inferred))
 
     async def generate_stream(self, request: Request) -> Response:
         """Translates one text and streams its new parts; the last event holds all other fields."""
         inference = await self._receive(request)
         return await EventStream.begin(request, self._open_inference.stream(inference, _record(request)), _EVENT_FORM)
 
-    def _status(self, request: Request) -> ModelStatus:
+    def _status(self, request: Request) -> protocol.ModelStatus:
         return self._open_inference.status(request.path_params["model"], request.path_params.get("version", ""))
 
-    async def _receive(self, request: Request) -> Inference:
+    async def _receive(self, request: Request) -> protocol.Inference:
         data, deadline_seconds = await self._reader.read(request)
-        body = await self._parser.parse(data, GenerateBody, deadline_seconds)
-        return Inference(
+        body = await self._parser.parse(data, http_body.GenerateBody, deadline_seconds)
+        return protocol.Inference(
             model=request.path_params["model"],
             version=request.path_params.get("version", ""),
             request_id=body.id,
             texts=[body.text_input],
             shape=(1,),
-            parameters=Parameters.parse({_ALIASES.get(name, name): value for name, value in body.parameters.items()}),
-            outputs=tuple(OUTPUTS),
+            parameters=protocol.Parameters.parse(
+                {_ALIASES.get(name, name): value for name, value in body.parameters.items()}
+            ),
+            outputs=tuple(protocol.OUTPUTS),
             deadline_seconds=deadline_seconds,
         )
 
@@ -310,11 +266,19 @@ class _Answer(JSONResponse):
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def _described(name: str, datatype: str) -> http_body.TensorMetadata:
+    return http_body.TensorMetadata(name=name, datatype=datatype, shape=list(protocol.SHAPE))
+
+
+def _configured(name: str, datatype: str) -> http_body.ConfiguredTensor:
+    return http_body.ConfiguredTensor(name=name, data_type=_DATA_TYPES[datatype], dims=list(protocol.SHAPE))
+
+
 def _status_response(answer: BaseModel, *, good: bool) -> Response:
     return JSONResponse(answer.model_dump(), HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _headers(inferred: Inferred) -> dict[str, str]:
+def _headers(inferred: protocol.Inferred) -> dict[str, str]:
     return {} if inferred.timings is None else timings_header(inferred.timings)
 
 
@@ -332,8 +296,8 @@ def _json_length(request: Request) -> int | None:
     return int(value)
 
 
-async def _write_event(inferred: Inferred, _: int) -> bytes:
-    return format_event(bytes(_Answer(write_generated(inferred)).body))
+async def _write_event(inferred: protocol.Inferred, _: int) -> bytes:
+    return format_event(bytes(_Answer(http_body.write_generated(inferred)).body))
 
 
 def _write_event_error(error: ServiceError, _request_id: str, _: int) -> bytes:

@@ -8,16 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
-from dragoman.serve.compat.open_inference.protocol import (
-    TEXT_INPUT,
-    Inferred,
-    Tensor,
-    check_outputs,
-    check_shape,
-    check_tensor_parameters,
-    check_text_input,
-    unpack_texts,
-)
+from dragoman.serve.compat.open_inference import protocol
 from dragoman.serve.errors import InvalidRequestError
 from dragoman.serve.translation.fields import Fields
 
@@ -160,7 +151,7 @@ RequestId = Annotated[str, AfterValidator(_check_unicode), Field(description="Id
 class InputTensor(Fields):
     """The tensor with the texts."""
 
-    name: str = Field(description=f"`{TEXT_INPUT}`.")
+    name: str = Field(description=f"`{protocol.TEXT_INPUT}`.")
     shape: Annotated[list[int], FailFast()] = Field(description="[n] or [n, 1], for n texts.")
     datatype: str = Field(description="`BYTES`.")
     parameters: Notes = NO_NOTES
@@ -222,15 +213,15 @@ class TensorRequest:
         """Validates the tensors; `behind` holds the bytes after the JSON, with at most `max_texts` texts."""
         self.body = body
         if len(body.inputs) != 1:
-            raise InvalidRequestError("inputs", f"{len(body.inputs)} tensors, expected 1, {TEXT_INPUT!r}")
+            raise InvalidRequestError("inputs", f"{len(body.inputs)} tensors, expected 1, {protocol.TEXT_INPUT!r}")
         tensor = body.inputs[0]
-        check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
-        check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
+        protocol.check_text_input(tensor.name, tensor.datatype, _INPUT_FIELD)
+        protocol.check_tensor_parameters(tensor.parameters, _INPUT_FIELD)
         self.texts = _read_texts(tensor, behind, max_texts)
-        check_shape(tensor.shape, len(self.texts), _INPUT_FIELD)
+        protocol.check_shape(tensor.shape, len(self.texts), _INPUT_FIELD)
         for index, output in enumerate(body.outputs):
-            check_tensor_parameters(output.parameters, f"outputs[{index}]")
-        self.outputs = check_outputs([output.name for output in body.outputs])
+            protocol.check_tensor_parameters(output.parameters, f"outputs[{index}]")
+        self.outputs = protocol.check_outputs([output.name for output in body.outputs])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -249,7 +240,7 @@ class TensorRequest:
         return notes.get(BINARY, default) is True
 
 
-def write_answer(inferred: Inferred, request: TensorRequest) -> tuple[dict[str, Any], bytes]:
+def write_answer(inferred: protocol.Inferred, request: TensorRequest) -> tuple[dict[str, Any], bytes]:
     """Returns the JSON of a response, and the bytes after it."""
     outputs: list[dict[str, Any]] = []
     behind: list[bytes] = []
@@ -264,17 +255,17 @@ def write_answer(inferred: Inferred, request: TensorRequest) -> tuple[dict[str, 
     return {**_identity(inferred), "parameters": inferred.seconds, "outputs": outputs}, b"".join(behind)
 
 
-def write_generated(inferred: Inferred) -> dict[str, Any]:
+def write_generated(inferred: protocol.Inferred) -> dict[str, Any]:
     """Returns the JSON of a response with one text; every tensor is a field."""
     return {**_identity(inferred), **dict(_single_elements(inferred.tensors))}
 
 
-def _identity(inferred: Inferred) -> dict[str, str]:
+def _identity(inferred: protocol.Inferred) -> dict[str, str]:
     named = {"id": inferred.request_id} if inferred.request_id else {}
     return {**named, "model_name": inferred.model, "model_version": inferred.version}
 
 
-def _single_elements(tensors: Iterable[Tensor]) -> Iterator[tuple[str, Any]]:
+def _single_elements(tensors: Iterable[protocol.Tensor]) -> Iterator[tuple[str, Any]]:
     for tensor in tensors:
         (element,) = tensor.elements
         yield tensor.name, element
@@ -293,7 +284,7 @@ def _read_texts(tensor: InputTensor, behind: bytes, max_texts: int) -> list[str]
     if isinstance(size, bool) or not isinstance(size, int) or size != len(behind):
         problem = f"expected {len(behind)}, the number of bytes after the JSON"
         raise InvalidRequestError(f"{_INPUT_FIELD}.parameters.{BINARY_SIZE}", problem)
-    return unpack_texts(behind, "body", max_texts)
+    return protocol.unpack_texts(behind, "body", max_texts)
 
 
 def _read_text(element: object, field: str) -> str:

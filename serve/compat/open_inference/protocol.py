@@ -182,11 +182,7 @@ class Parameters(Fields):
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
-        """Returns the validated parameters.
-
-        Raises:
-            InvalidRequestError: names the first invalid parameter.
-        """
+        """Returns the validated parameters; raises InvalidRequestError that names the first invalid one."""
         own = {name: value for name, value in values.items() if name in cls.model_fields and name != OPTIONS}
         others = {name: _number(value) for name, value in values.items() if name not in own}
         texts = ("source_language", "target_language")
@@ -324,11 +320,7 @@ class OpenInference:
         return list(map(self._status, self._models))
 
     async def infer(self, inference: Inference, record: RequestRecord) -> Inferred:
-        """Translates all texts, or none; `record` receives the model and the response.
-
-        Raises:
-            ServiceError: if the translation fails.
-        """
+        """Translates all texts, or none; `record` receives model and response. Raises ServiceError if that fails."""
         if inference.parameters.stream:
             raise InvalidRequestError(f"{PARAMETERS}.stream", "true, expected false for a single response")
         served = self._find(inference.model, inference.version)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.serve.edge.form_parser import FORM, MULTIPART, Upload
-from dragoman.serve.edge.parameters import JSON, parse_parameters
+from dragoman.serve.edge.parameters import parse_parameters
+from dragoman.serve.edge.schemas import JSON
 from dragoman.serve.errors import InvalidRequestError
 
 MAX_VALUES = 20

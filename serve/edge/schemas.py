@@ -1,0 +1,33 @@
+"""Pieces of the OpenAPI document, for bodies that no class describes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+JSON = "application/json"
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+INTEGER: Schema = {"type": "integer"}
+BOOLEAN: Schema = {"type": "boolean"}
+BINARY: Schema = {"type": "string", "format": "binary"}
+
+
+def list_of(item: Schema) -> Schema:
+    """Returns the schema of a list."""
+    return {"type": "array", "items": item}
+
+
+def object_of(required: str = "", /, **properties: Schema) -> Schema:
+    """Returns the schema of an object; `required`: names of the members that it must have, with blanks in between."""
+    named = {"required": required.split()} if required else {}
+    return {"type": "object", **named, "properties": properties}
+
+
+def content_of(schema: Schema, media_types: Iterable[str] = (JSON,)) -> Schema:
+    """Returns the content of a body, with the same schema for each media type."""
+    return {media_type: {"schema": schema} for media_type in media_types}
+
+
+def json_body(schema: Schema, *, required: bool = True, **more: Any) -> Schema:
+    """Returns the `openapi_extra` of a route with a JSON body; `more`: of the body, such as its examples."""
+    return {"requestBody": {"required": required, "content": {JSON: {"schema": schema, **more}}}}
