@@ -72,33 +72,26 @@ class Service:
             FileError: if a file of certificates or keys is invalid.
             SystemExit: if the admin key is invalid.
         """
-        self._settings = settings
         self._loader = loader
         self._worker = worker
         self._listening = False
-        self._sandbox = Sandbox(None if worker is None else worker.slot.parsers)
-        core = build_core(settings, models, metrics, state, self._sandbox)
-        self._state, self._security, self._load_shedder = state, core.security, core.load_shedder
+        sandbox = Sandbox(None if worker is None else worker.slot.parsers)
+        core = self.core = build_core(settings, models, metrics, state, sandbox)
         self.models, self.metrics, self.lifecycle = models, metrics, core.lifecycle
         self.reloader = Reloader(models, loader, self.lifecycle, metrics)
         if worker is not None:
             worker.attach(self.lifecycle, metrics, self.reloader)
         self._grpc = build_grpc(core, shared=worker is not None)
         limits = http_limits or HttpLimits(affordable_connections(), settings.http_max_connections_per_address)
-        translator = SegmentTranslator(core.dispatcher, models, self._security.authenticator)
+        translator = SegmentTranslator(core.dispatcher, models, core.security.authenticator)
         self._documents = build_documents(core, translator)
         self.http_app = RestBuilder(core, self._documents, translator, limits).build(
             self.reloader.reload if worker is None else worker.reload,
             self._read_metrics if worker is None else worker.read_metrics,
         )
-        tls = self._security.tls
-        self._http = HttpServer(
-            self.http_app,
-            metrics.http_connections,
-            limits,
-            None if tls is None else tls.http_context(),
-            shared=worker is not None,
-        )
+        tls = core.security.tls
+        context = None if tls is None else tls.http_context()
+        self._http = HttpServer(self.http_app, metrics.http_connections, limits, context, shared=worker is not None)
         self._started_seconds = time.monotonic()
         self.http_port = 0
         self.grpc_port = 0
@@ -120,14 +113,14 @@ class Service:
             if self._worker.slot.listens_at_once:
                 await self._listen_with_others(self._worker)
             return
-        http_socket = open_port(self._settings.host, self._settings.http_port)
+        http_socket = open_port(self.core.settings.host, self.core.settings.http_port)
         try:
             # The error of gRPC has no reason, so a plain socket tries the port first.
-            open_port(self._settings.host, self._settings.grpc_port).close()
+            open_port(self.core.settings.host, self.core.settings.grpc_port).close()
         except ListenError:
             http_socket.close()
             raise
-        await self._open(http_socket, self._settings.grpc_port)
+        await self._open(http_socket, self.core.settings.grpc_port)
 
     async def _listen_with_others(self, worker: Worker) -> None:
         await self._open(worker.slot.http_socket, worker.slot.grpc_port)
@@ -136,7 +129,7 @@ class Service:
     async def _open(self, http_socket: socket.socket, grpc_port: int) -> None:
         self.http_port = http_socket.getsockname()[1]
         self._http.listen(http_socket)
-        self.grpc_port = await self._grpc.listen(self._settings.host, grpc_port)
+        self.grpc_port = await self._grpc.listen(self.core.settings.host, grpc_port)
         self._listening = True
         self.lifecycle.lost_interface = self._lost_interface
 
@@ -205,7 +198,7 @@ class Service:
             "ready" if self._worker is None else "worker_ready",
             http_port=self.http_port,
             grpc_port=self.grpc_port,
-            bundle=str(self._settings.bundle),
+            bundle=str(self.core.settings.bundle),
             models=self.models.names,
             directions=list(dict.fromkeys(directions)),
             engines=sum(served.pipeline.settings.engine_count for served in self.models),
@@ -217,7 +210,7 @@ class Service:
 
     async def _watch(self) -> None:
         """Looks regularly after what changes. A database that does not answer delays only its own work."""
-        await asyncio.gather(_repeat(self._look), _repeat(self._security.synchronize))
+        await asyncio.gather(_repeat(self._look), _repeat(self.core.security.synchronize))
 
     async def _wait_lost(self) -> str:
         """Returns the name of an interface as soon as it has stopped listening."""
@@ -229,8 +222,8 @@ class Service:
 
     async def _look(self) -> None:
         """Publishes the health of the models and reloads changed files of certificates and keys."""
-        self._security.refresh()
-        self._load_shedder.watch()
+        self.core.security.refresh()
+        self.core.load_shedder.watch()
         await self._publish_health()
 
     async def _publish_health(self) -> None:
@@ -254,10 +247,10 @@ class Service:
         self.lifecycle.enter(Stage.RETIRING)
         self._http.stop_accepting()
         self._grpc.drain()
-        stopping = asyncio.create_task(self._grpc.leave(self._settings.drain_seconds))
-        await asyncio.sleep(max(HAND_OVER_SECONDS, self._settings.lame_duck_seconds))
+        stopping = asyncio.create_task(self._grpc.leave(self.core.settings.drain_seconds))
+        await asyncio.sleep(max(HAND_OVER_SECONDS, self.core.settings.lame_duck_seconds))
         try:
-            async with asyncio.timeout(self._settings.drain_seconds):
+            async with asyncio.timeout(self.core.settings.drain_seconds):
                 await asyncio.gather(stopping, self.lifecycle.requests.wait_none())
         except TimeoutError:
             log.warning("drain_timed_out")
@@ -273,7 +266,7 @@ class Service:
 
     async def _drain(self) -> None:
         unhealthy = self._grpc.set_serving(serving=False, models=dict.fromkeys(self.models.names, False))
-        await run_lame_duck(self.lifecycle, unhealthy, self._settings.lame_duck_seconds)
+        await run_lame_duck(self.lifecycle, unhealthy, self.core.settings.lame_duck_seconds)
         await self._finish_accepted()
 
     async def _finish_accepted(self) -> None:
@@ -289,7 +282,7 @@ class Service:
 
         log.info("draining", **load())
         try:
-            async with asyncio.timeout(self._settings.drain_seconds):
+            async with asyncio.timeout(self.core.settings.drain_seconds):
                 await self.lifecycle.requests.wait_none()
         except TimeoutError:
             log.warning("drain_timed_out", **load())
@@ -311,10 +304,10 @@ class Service:
         await self._stop_documents()
         await self.reloader.stop()
         await self.models.stop()
-        await self._security.close()
-        self._sandbox.close()
-        if self._state is not None:
-            self._state.close()
+        await self.core.security.close()
+        self.core.sandbox.close()
+        if self.core.state is not None:
+            self.core.state.close()
 
 
 async def _repeat(work: Callable[[], Awaitable[None]]) -> None:

@@ -156,7 +156,7 @@ def test_no_output_contains_a_key(keyed: LiveService) -> None:
         assert keyed.post(BODY, headers=bearer("first")).status_code == 200
         call(keyed, *CALLS[0][:2], bearer("wrong-key"))
         keyed.settle()
-    text = f"{logs} {keyed.service._settings!r} {vars(keyed.service._security.authenticator._keys)}"
+    text = f"{logs} {keyed.service.core.settings!r} {vars(keyed.service.core.security.authenticator._keys)}"
     assert len([log for log in logs if log["event"] == "request"]) == 3
     assert "wrong-key" not in text
     assert [key for key in ("first", "second", ADMIN_KEY) if f"'{key}'" in text] == []
@@ -173,7 +173,7 @@ def test_keys_are_reloaded_with_their_file(bundle_path: Path, tmp_path: Path) ->
 
         assert statuses() == [200, 200, 401, 401]
         path.write_text("second\nthird\n")
-        live.service._security.refresh()
+        live.service.core.security.refresh()
         assert statuses() == [401, 200, 200, 401]
 
 

@@ -226,7 +226,7 @@ def live(bundle_path: Path, model: GatedModel) -> Iterator[LiveService]:
 @pytest.fixture
 def full(live: LiveService, model: GatedModel) -> Iterator[LiveService]:
     """The service with five blocked translations and a sixth request that is being read."""
-    load_shedder = live.service._load_shedder
+    load_shedder = live.service.core.load_shedder
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(live.post, {"text": LONG_TEXT}) for _ in range(5)]
@@ -283,10 +283,10 @@ def test_a_caller_that_fills_the_queue_leaves_places_to_another_address(
         assert send_from_there() == 200
         model.gate.clear()
         first = [pool.submit(send) for _ in range(3)]
-        eventually(lambda: live.service._load_shedder._inside == 3)
+        eventually(lambda: live.service.core.load_shedder._inside == 3)
         assert not send()
         there = pool.submit(send_from_there)
-        eventually(lambda: live.service._load_shedder._inside == 4)
+        eventually(lambda: live.service.core.load_shedder._inside == 4)
         model.gate.set()
         assert [item.result() for item in first] == [True] * 3
         assert there.result() == 200

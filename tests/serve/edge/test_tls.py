@@ -114,7 +114,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(secured: LiveService,
     assert before[0] == before[1]
     assert served_certificates(secured, authority) == before
     authority.settings()
-    secured.service._security.refresh()
+    secured.service.core.security.refresh()
     after = served_certificates(secured, authority)
     assert after[0] == after[1] != before[0]
     assert ask_grpc(secured, authority.credentials()) != "UNAVAILABLE"
@@ -123,10 +123,10 @@ def test_a_renewed_certificate_is_served_without_a_restart(secured: LiveService,
 def test_an_incomplete_renewal_keeps_the_old_certificate(secured: LiveService, authority: Authority) -> None:
     before = served_certificates(secured, authority)
     (authority.folder / "server.key").write_bytes(authority.issue("other")["key"].read_bytes())
-    secured.service._security.refresh()
+    secured.service.core.security.refresh()
     assert served_certificates(secured, authority) == before
     (authority.folder / "server.pem").write_bytes((authority.folder / "other.pem").read_bytes())
-    secured.service._security.refresh()
+    secured.service.core.security.refresh()
     assert served_certificates(secured, authority) != before
 
 
@@ -150,7 +150,7 @@ def test_only_clients_with_a_certificate_of_the_current_authority_are_accepted(
     assert_accepted(old)
     assert_rejected(new)
     other.ca.cert_pem.write_to_path(authority.folder / "ca.pem")
-    mutual.service._security.refresh()
+    mutual.service.core.security.refresh()
     assert_accepted(new)
     assert_rejected(old)
 

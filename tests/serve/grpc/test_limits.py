@@ -376,7 +376,7 @@ def test_a_client_with_large_messages_is_not_ignored(
 def test_unread_streams_keep_nobody_out(bundle_path: Path, transport: Transport) -> None:
     """While clients do not read, their calls are not in flight."""
     with serve(bundle_path, transport) as server:
-        load_shedder = server.live.service._load_shedder
+        load_shedder = server.live.service.core.load_shedder
 
         async def attack(link: Link, _: Counter[str]) -> None:
             for number in range(4):

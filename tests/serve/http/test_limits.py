@@ -96,7 +96,7 @@ def test_the_rest_of_an_answered_request_does_not_reset_the_connection(
 
 def test_requests_whose_bodies_never_come_shut_no_door(live: LiveService, connect: Connect) -> None:
     """More than slots, queue and those that are read or written."""
-    count = 2 * (live.service._load_shedder._capacity() + 1)
+    count = 2 * (live.service.core.load_shedder._capacity() + 1)
     for _ in range(count):
         connect().send(BEGUN_BODY)
     eventually(lambda: live.metric("inflight_requests") == count)
@@ -111,7 +111,7 @@ def test_an_unread_stream_gives_its_place(bundle_path: Path, monkeypatch: pytest
         client = connect_to(stack, live)(SMALL_BUFFER_BYTES)
         client.send(post({"text": [LONG_TEXT] * 64}, "/v1/translate/stream"))
         assert client.file.readline()
-        eventually(lambda: live.service._load_shedder._inside == 0)
+        eventually(lambda: live.service.core.load_shedder._inside == 0)
         assert live.metric("inflight_requests") == 1
 
 

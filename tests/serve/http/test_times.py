@@ -76,7 +76,7 @@ def test_a_header_has_a_limited_time(timed: Served, *, first: bool, drips: bool)
         assert client.answer().status == 200
     client.send(PROBE[:-2] + b"x-a: ")
     eventually(lambda: [item._pipeline.header_bytes > 0 for item in connected(timed.live)] == [True])
-    if drips and timed.live.service._security.tls is None:
+    if drips and timed.live.service.core.security.tls is None:
         live = timed.live
         client.drip(b"a", lambda: live.leap(LIMITS.header_seconds / 4, lambda: waits(live, "header_timeout")))
     leap_until_closed(timed.live, "header_timeout", LIMITS.header_seconds)
@@ -100,7 +100,7 @@ def test_a_connection_without_a_request_is_closed(timed: Served) -> None:
 
 
 def test_a_tls_handshake_has_a_limited_time(timed: Served) -> None:
-    if timed.live.service._security.tls is None:
+    if timed.live.service.core.security.tls is None:
         pytest.skip("without TLS")
     with socket.create_connection(("127.0.0.1", timed.live.service.http_port), WAIT_SECONDS) as connection:
         connection.sendall(b"\x16\x03\x01")
@@ -115,7 +115,7 @@ def test_a_body_has_a_limited_time_whatever_the_deadline(timed: Served, *, chunk
     length = "transfer-encoding: chunked" if chunked else "content-length: 100000"
     client.send(head("POST", "/v1/translate", JSON, HOUR, length))
     eventually(lambda: timed.live.metric("inflight_requests") == 1)
-    if drips and timed.live.service._security.tls is None:
+    if drips and timed.live.service.core.security.tls is None:
         piece = b"1\r\na\r\n" if chunked else b" "
         live = timed.live
         client.drip(piece, lambda: live.leap(LIMITS.body_seconds / 4, lambda: waits(live, "body_timeout")))

@@ -298,7 +298,7 @@ def test_the_watch_continues_after_an_unexpected_error(
 
     fail_twice(next(model for model in own.service.models if model.name == "fr-en").pipeline, "warm_up")
     fail_twice(own.service, "_publish_health")
-    fail_twice(own.service._security.accounts, "write")
+    fail_twice(own.service.core.security.accounts, "write")
     break_model(own, models["fr-en"])
     models["fr-en"].decode_error = None
     eventually(lambda: own.health(f"{SERVICE}/fr-en") == "SERVING")

@@ -67,7 +67,7 @@ def test_others_are_answered_while_parsers_compute(live: LiveService, monkeypatc
             assert live.get(path).status_code == 200
         assert status_of(live, document) == "translating"
         assert not any(item.done() for item in sent)
-        live.loop.call_soon_threadsafe(live.service._sandbox.close)
+        live.loop.call_soon_threadsafe(live.service.core.sandbox.close)
         assert [item.result().status_code for item in sent] == [503] * len(SENDERS)
 
 
