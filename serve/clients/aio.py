@@ -12,22 +12,10 @@ import grpc.aio
 
 from dragoman.protos.translation_pb2 import DetectRequest
 from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
+from dragoman.serve.clients import messages
 from dragoman.serve.clients.channel import DEFAULTS, ClientSettings, open_async_channel
 from dragoman.serve.clients.errors import typed_errors
 from dragoman.serve.clients.many import IN_FLIGHT, NO_RETRIES, RETRIES, Items, ManyResult, Window, exchange
-from dragoman.serve.clients.messages import (
-    Asking,
-    Texts,
-    Timing,
-    choose_deadline,
-    read_detections,
-    read_event,
-    read_scores,
-    read_translations,
-    score_request,
-    time_left,
-    translate_request,
-)
 from dragoman.serve.translation.detection import DetectResponse
 from dragoman.serve.translation.response import ScoreResponse, TranslationDelta, TranslationResponse
 
@@ -42,50 +30,46 @@ class AsyncTranslationClient:
     @classmethod
     @asynccontextmanager
     async def open(cls, target: str, settings: ClientSettings = DEFAULTS) -> AsyncIterator[Self]:
-        """Opens a channel to any gRPC target, such as `host:port`, and closes it.
-
-        Raises:
-            OSError: if a file of the settings cannot be read.
-        """
+        """Opens and closes a channel to a gRPC target, as `host:port`; raises OSError if a file cannot be read."""
         async with open_async_channel(target, settings) as channel:
             yield cls(channel, settings)
 
-    async def translate(self, texts: Texts, **asking: Unpack[Asking]) -> TranslationResponse:
+    async def translate(self, texts: messages.Texts, **asking: Unpack[messages.Asking]) -> TranslationResponse:
         """Returns one translation per text."""
-        request, timeout = translate_request(texts, asking), self._timeout(asking)
+        request, timeout = messages.translate_request(texts, asking), self._timeout(asking)
         with typed_errors():
             answer = await self._stub.Translate(request, timeout=timeout, metadata=self._settings.metadata)
-        return read_translations(answer)
+        return messages.read_translations(answer)
 
     async def stream(
-        self, texts: Texts, **asking: Unpack[Asking]
+        self, texts: messages.Texts, **asking: Unpack[messages.Asking]
     ) -> AsyncGenerator[TranslationDelta | TranslationResponse]:
         """Yields deltas of the translations, then the response that `translate` returns."""
-        request, timeout = translate_request(texts, asking), self._timeout(asking)
+        request, timeout = messages.translate_request(texts, asking), self._timeout(asking)
         call = self._stub.TranslateStream(request, timeout=timeout, metadata=self._settings.metadata)
         try:
             with typed_errors():
                 async for message in call:
-                    yield read_event(message)
+                    yield messages.read_event(message)
         finally:
             call.cancel()
 
-    async def score(self, pairs: Iterable[tuple[str, str]], **asking: Unpack[Asking]) -> ScoreResponse:
+    async def score(self, pairs: Iterable[tuple[str, str]], **asking: Unpack[messages.Asking]) -> ScoreResponse:
         """Returns a score per pair of text and translation; ignores prefixes, options and pivot."""
-        request, timeout = score_request(pairs, asking), self._timeout(asking)
+        request, timeout = messages.score_request(pairs, asking), self._timeout(asking)
         with typed_errors():
             answer = await self._stub.Score(request, timeout=timeout, metadata=self._settings.metadata)
-        return read_scores(answer)
+        return messages.read_scores(answer)
 
-    async def detect(self, texts: Texts, **timing: Unpack[Timing]) -> DetectResponse:
+    async def detect(self, texts: messages.Texts, **timing: Unpack[messages.Timing]) -> DetectResponse:
         """Returns the likely languages of each text."""
         request, timeout = DetectRequest(text=[texts] if isinstance(texts, str) else texts), self._timeout(timing)
         with typed_errors():
             answer = await self._stub.Detect(request, timeout=timeout, metadata=self._settings.metadata)
-        return read_detections(answer)
+        return messages.read_detections(answer)
 
     async def translate_many(
-        self, items: Items, *, in_flight: int = IN_FLIGHT, **timing: Unpack[Timing]
+        self, items: Items, *, in_flight: int = IN_FLIGHT, **timing: Unpack[messages.Timing]
     ) -> AsyncGenerator[ManyResult]:
         """Yields the result of each item as soon as it arrives, in any order.
 
@@ -97,13 +81,13 @@ class AsyncTranslationClient:
             in_flight: maximum number of unanswered items.
             timing: limits for the whole call; empty: no limit.
         """
-        deadline_seconds = choose_deadline(timing, None)
-        time_left(deadline_seconds)
+        deadline_seconds = messages.choose_deadline(timing, None)
+        messages.time_left(deadline_seconds)
         window = Window(items, in_flight, RETRIES if self._settings.retries else NO_RETRIES)
         call = partial(self._stub.TranslateMany, metadata=self._settings.metadata)
         async with aclosing(exchange(call, window, deadline_seconds)) as results:
             async for result in results:
                 yield result
 
-    def _timeout(self, timing: Timing) -> float | None:
-        return time_left(choose_deadline(timing, self._settings.timeout_seconds))
+    def _timeout(self, timing: messages.Timing) -> float | None:
+        return messages.time_left(messages.choose_deadline(timing, self._settings.timeout_seconds))

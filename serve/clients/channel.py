@@ -91,22 +91,14 @@ class ClientSettings:
 
     @property
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """The gRPC credentials; None: no TLS.
-
-        Raises:
-            OSError: if a file cannot be read.
-        """
+        """The gRPC credentials; None: no TLS. Raises OSError if a file cannot be read."""
         if not self.encrypted:
             return None
         files = (self.ca_file, self.key_file, self.certificate_file)
         return grpc.ssl_channel_credentials(*(None if path is None else path.read_bytes() for path in files))
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Returns the TLS context for REST; None: no TLS.
-
-        Raises:
-            OSError: if a file cannot be read or has the wrong content.
-        """
+        """Returns the TLS context for REST; None: no TLS. Raises OSError if a file cannot be read or is invalid."""
         if not self.encrypted:
             return None
         context = ssl.create_default_context(cafile=self.ca_file)

@@ -66,11 +66,7 @@ class LocalTranslator:
             yield cls(dispatcher, timeout_seconds)
 
     async def translate(self, text: str, **wanted: Unpack[Wanted]) -> TranslationResponse:
-        """Returns the translation of one text.
-
-        Raises:
-            NotTranslatedError: if the request is invalid or the model fails.
-        """
+        """Returns the translation of a text; raises NotTranslatedError if the request is invalid or the model fails."""
         request = self._request(text, wanted)
         with _refusals():
             return await self._dispatcher.translate(request, RequestRecord("local"))

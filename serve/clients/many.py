@@ -113,11 +113,7 @@ class Window:
         self._changed.set()
 
     async def has_unanswered(self, deadline_seconds: float | None) -> bool:
-        """Waits for an unanswered item; returns False if all items are answered.
-
-        Raises:
-            TooLateError: if the deadline passes first.
-        """
+        """Waits for an unanswered item; False: there is none left. Raises TooLateError if the deadline passes first."""
         while not (self._unanswered or self._exhausted):
             self._changed.clear()
             timeout_seconds = time_left(deadline_seconds)

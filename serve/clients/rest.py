@@ -100,11 +100,7 @@ class RestClient:
         return _parse(response, _ANSWER)
 
     async def post(self, fields: Mapping[str, Any]) -> httpx.Response:
-        """Sends the fields of a translation request and returns the successful response.
-
-        Raises:
-            NotTranslatedError: if the call fails.
-        """
+        """Sends a translation request and returns the successful response; raises NotTranslatedError if it fails."""
         return await self._send("POST", TRANSLATE_PATH, json=fields)
 
     async def translate_document(

@@ -56,11 +56,7 @@ def read_document(file: Path, request: DocumentRequest) -> Document:
 
 
 def read_terms(file: Path, source_language: str, target_language: str) -> tuple[Entry, ...]:
-    """Reads a file of terms; the languages are needed for TBX.
-
-    Raises:
-        FileError: if it cannot be read.
-    """
+    """Reads a file of terms; the languages are needed for TBX. Raises FileError if it cannot be read."""
     try:
         return read_file(file, source_language, target_language)
     except FileError as error:

@@ -20,11 +20,7 @@ Models = Iterable[Model] | LoopModel
 
 
 class PythonEngines:
-    """Engines in Python, one thread each.
-
-    Attributes:
-        running: the engines that were started and not stopped.
-    """
+    """Engines in Python, one thread each; `running`: the engines that were started and not stopped."""
 
     def __init__(
         self, settings: ServeSettings, bundle: Bundle, metrics: Metrics, continuing_ids: tuple[int, ...] = ()

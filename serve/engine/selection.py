@@ -57,11 +57,7 @@ class Row:
 
 @dataclass(slots=True)
 class Step:
-    """The live hypotheses of all sequences, in one step of the model.
-
-    Attributes:
-        continuing_ids: tokens that continue a word.
-    """
+    """The live hypotheses of all sequences, in one step of the model; `continuing_ids`: tokens that continue a word."""
 
     running: Sequence[RunningSequence]
     bos_id: int

@@ -22,21 +22,13 @@ from dragoman.serve.edge.arrivals import GRPC_ITERATIONS, Arrivals
 from dragoman.serve.edge.auth import Security
 from dragoman.serve.edge.load_shedding import LoadShedder
 from dragoman.serve.errors import InvalidRequestError, ServiceError
+from dragoman.serve.grpc import messages
 from dragoman.serve.grpc.answers import write_score_message, write_stream_message, write_translation_message
 from dragoman.serve.grpc.call import Context, RecordedCall, answer, call_headers, send
 from dragoman.serve.grpc.connections import Connections
 from dragoman.serve.grpc.guard import RequestGuard
 from dragoman.serve.grpc.health import Health
 from dragoman.serve.grpc.many import ManyStream
-from dragoman.serve.grpc.messages import (
-    ItemParser,
-    RequestParser,
-    detect_response,
-    model_list,
-    model_message,
-    read_score_request,
-    read_translate_request,
-)
 from dragoman.serve.grpc.options import ChannelOptions, max_idle_connections
 from dragoman.serve.grpc.reflection import Reflection
 from dragoman.serve.grpc.server import GrpcServer
@@ -216,7 +208,9 @@ class GrpcApi:
                     return await answer(message, serve, context, record)
 
         return grpc.unary_unary_rpc_method_handler(
-            handle, request_deserializer=RequestParser(kind, self._limits.values).parse, response_serializer=_serialize
+            handle,
+            request_deserializer=messages.RequestParser(kind, self._limits.values).parse,
+            response_serializer=_serialize,
         )
 
     def _stream_handler(self) -> Any:
@@ -225,7 +219,7 @@ class GrpcApi:
         async def handle(message: TranslateRequest | InvalidRequestError, context: Context) -> None:
             async def serve(valid: TranslateRequest, deadline_seconds: float | None, record: RequestRecord) -> None:
                 async with aclosing(
-                    self._dispatcher.stream(read_translate_request(valid, deadline_seconds), record)
+                    self._dispatcher.stream(messages.read_translate_request(valid, deadline_seconds), record)
                 ) as events:
                     async for event in events:
                         response = await write_stream_message(event)
@@ -242,7 +236,7 @@ class GrpcApi:
 
         return grpc.unary_stream_rpc_method_handler(
             handle,
-            request_deserializer=RequestParser(TranslateRequest, self._limits.values).parse,
+            request_deserializer=messages.RequestParser(TranslateRequest, self._limits.values).parse,
             response_serializer=_serialize,
         )
 
@@ -269,7 +263,7 @@ class GrpcApi:
             await stream.run()
 
         return grpc.stream_stream_rpc_method_handler(
-            handle, request_deserializer=ItemParser(self._limits.values).parse, response_serializer=_serialize
+            handle, request_deserializer=messages.ItemParser(self._limits.values).parse, response_serializer=_serialize
         )
 
     async def _translate(
@@ -279,7 +273,7 @@ class GrpcApi:
         record: RequestRecord,
         fairness_key: FairnessKey | None = None,
     ) -> TranslationResponse:
-        request = read_translate_request(message, deadline_seconds, fairness_key)
+        request = messages.read_translate_request(message, deadline_seconds, fairness_key)
         return await self._dispatcher.translate(request, record)
 
     async def _translate_item(
@@ -294,17 +288,17 @@ class GrpcApi:
         return await write_translation_message(await self._translate(message, deadline_seconds, record))
 
     async def _score(self, message: ScoreRequest, deadline_seconds: float | None, record: RequestRecord) -> Message:
-        request = read_score_request(message, deadline_seconds)
+        request = messages.read_score_request(message, deadline_seconds)
         return await write_score_message(await self._dispatcher.score(request, record))
 
     async def _detect(self, message: DetectRequest, deadline_seconds: float | None, _: RequestRecord) -> Message:
-        return detect_response(await self._dispatcher.detect(message.text, deadline_seconds))
+        return messages.detect_response(await self._dispatcher.detect(message.text, deadline_seconds))
 
     async def _list_models(self, *_: object) -> Message:
-        return model_list(self._models.describe())
+        return messages.model_list(self._models.describe())
 
     async def _get_model(self, message: GetModelRequest, *_: object) -> Message:
-        return model_message(self._models.get(message.name).describe())
+        return messages.model_message(self._models.get(message.name).describe())
 
 
 def _serialize(message: Message) -> bytes:

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -19,17 +18,8 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 from grpc_status.rpc_status import to_status
 
+from dragoman.serve import errors
 from dragoman.serve.edge.retry_after import pushback_metadata, retry_details
-from dragoman.serve.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    ForbiddenError,
-    InvalidRequestError,
-    ModelNotFoundError,
-    RequestTooLargeError,
-    ServiceError,
-    UnauthorizedError,
-)
 from dragoman.serve.grpc.connections import CONNECTION
 from dragoman.serve.keys.account import Account
 from dragoman.serve.observability.logs import RecordedRequest, RequestRecord, caller_of, choose_request_id
@@ -40,7 +30,13 @@ REQUEST_ID_KEY = "x-request-id"
 # The namespace of the reasons in ErrorInfo.
 DOMAIN = "dragoman.v1"
 # Errors of the client, whatever the load.
-CLIENT_ERRORS = (InvalidRequestError, ModelNotFoundError, UnauthorizedError, ForbiddenError, RequestTooLargeError)
+CLIENT_ERRORS = (
+    errors.InvalidRequestError,
+    errors.ModelNotFoundError,
+    errors.UnauthorizedError,
+    errors.ForbiddenError,
+    errors.RequestTooLargeError,
+)
 
 # The account of the client of the running call.
 ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
@@ -48,7 +44,7 @@ ACCOUNT: ContextVar[Account | None] = ContextVar("account", default=None)
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
-def rich_status(error: ServiceError, request_id: str | None) -> Status:
+def rich_status(error: errors.ServiceError, request_id: str | None) -> Status:
     """Returns code, message and details of an error. A status without a request id can be shared by calls."""
     status = Status(code=StatusCode[error.grpc_status].value[0], message=str(error))
     for detail in _details(error, request_id):
@@ -56,22 +52,22 @@ def rich_status(error: ServiceError, request_id: str | None) -> Status:
     return status
 
 
-def trailers(request_id: str, error: ServiceError | None = None) -> Metadata:
+def trailers(request_id: str, error: errors.ServiceError | None = None) -> Metadata:
     """Returns the trailing metadata of a call; without an error, the call succeeded."""
     metadata: Metadata = ((REQUEST_ID_KEY, request_id),)
     return metadata if error is None else metadata + error_trailers(error, request_id)
 
 
-def error_trailers(error: ServiceError, request_id: str | None = None) -> Metadata:
+def error_trailers(error: errors.ServiceError, request_id: str | None = None) -> Metadata:
     """Returns the trailing metadata of an error. Metadata without a request id can be shared by calls."""
     return pushback_metadata(error) + tuple(to_status(rich_status(error, request_id)).trailing_metadata)
 
 
-def _details(error: ServiceError, request_id: str | None) -> list[Message]:
+def _details(error: errors.ServiceError, request_id: str | None) -> list[Message]:
     facts = {} if error.field is None else {"field": error.field}
     # ErrorInfo requires upper case.
     details: list[Message] = [ErrorInfo(reason=error.reason.upper(), domain=DOMAIN, metadata=facts)]
-    if isinstance(error, InvalidRequestError):
+    if isinstance(error, errors.InvalidRequestError):
         violation = BadRequest.FieldViolation(field=error.field, description=error.problem)
         details.append(BadRequest(field_violations=[violation]))
     details += retry_details(error)
@@ -127,20 +123,18 @@ class RecordedCall:
     async def __aenter__(self) -> RequestRecord:
         return self._recorded.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._recorded.__exit__(kind, error, trace)
-        except ServiceError as unexpected:
+        except errors.ServiceError as unexpected:
             error = unexpected
-        if isinstance(error, ServiceError):
+        if isinstance(error, errors.ServiceError):
             await abort(self._context, error, trailers(self._request_id, error))
         elif error is None:
             self._context.set_trailing_metadata(trailers(self._request_id))
 
 
-async def abort(context: Context, error: ServiceError, metadata: Metadata) -> None:
+async def abort(context: Context, error: errors.ServiceError, metadata: Metadata) -> None:
     """Ends a call with the status of an error, late if the caller makes many errors.
 
     Raises:
@@ -157,13 +151,13 @@ async def abort(context: Context, error: ServiceError, metadata: Metadata) -> No
 
 
 async def answer(
-    message: AnyRequest | InvalidRequestError,
+    message: AnyRequest | errors.InvalidRequestError,
     serve: Callable[[AnyRequest, float | None, RequestRecord], Awaitable[AnyResponse]],
     context: Context,
     record: RequestRecord,
 ) -> AnyResponse:
     """Returns the result of `serve`; raises the error of an invalid message. Deadlines are on the monotonic clock."""
-    if isinstance(message, InvalidRequestError):
+    if isinstance(message, errors.InvalidRequestError):
         raise message
     with DeadlineScope(context, record) as deadline_seconds:
         return await serve(message, deadline_seconds, record)
@@ -183,13 +177,11 @@ class DeadlineScope:
         self._timeout_seconds = _time_remaining(self._context)
         return None if self._timeout_seconds is None else time.monotonic() + self._timeout_seconds
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, asyncio.CancelledError) and self._timeout_seconds is not None:
             remaining_seconds = _time_remaining(self._context)
             if remaining_seconds is not None and remaining_seconds <= DEADLINE_ROUNDING * self._timeout_seconds:
-                self._record.outcome = DeadlineExceededError.reason
+                self._record.outcome = errors.DeadlineExceededError.reason
 
 
 async def send(context: Context, message: object) -> None:
@@ -204,7 +196,7 @@ async def send(context: Context, message: object) -> None:
             await context.write(message)
     except TimeoutError as error:
         problem = f"the client did not read the stream for {SEND_TIMEOUT_SECONDS:g} seconds"
-        raise CancelledError(problem) from error
+        raise errors.CancelledError(problem) from error
     except grpc.aio.BaseError as error:
         raise asyncio.CancelledError from error
 
@@ -220,7 +212,7 @@ async def answering() -> AsyncIterator[asyncio.TaskGroup]:
     try:
         async with asyncio.TaskGroup() as tasks:
             yield tasks
-    except* CancelledError as group:
+    except* errors.CancelledError as group:
         unread = group.exceptions[0]
     if unread is not None:
         raise unread

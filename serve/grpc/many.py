@@ -12,18 +12,8 @@ import structlog
 
 from dragoman.protos.translation_pb2 import TranslateManyRequest, TranslateManyResponse, TranslateRequest
 from dragoman.serve.errors import CancelledError, DrainingError, InvalidRequestError, ServiceError
+from dragoman.serve.grpc import call
 from dragoman.serve.grpc.answers import write_translation_message
-from dragoman.serve.grpc.call import (
-    REQUEST_ID_KEY,
-    Context,
-    abort,
-    answer,
-    answering,
-    recorded,
-    rich_status,
-    send,
-    trailers,
-)
 from dragoman.serve.grpc.messages import Item
 from dragoman.serve.grpc.waits import Waits
 from dragoman.serve.observability.logs import RequestRecord, choose_request_id
@@ -42,7 +32,7 @@ class ManyStream:
 
     def __init__(
         self,
-        context: Context,
+        context: call.Context,
         headers: Mapping[str, str],
         translate: Translate,
         metrics: ServiceMetrics,
@@ -59,7 +49,7 @@ class ManyStream:
         """
         self._context = context
         self._headers = headers
-        self._request_id = choose_request_id(headers.get(REQUEST_ID_KEY))
+        self._request_id = choose_request_id(headers.get(call.REQUEST_ID_KEY))
         self._translate = translate
         self._metrics = metrics
         self._limit_texts = unanswered_texts
@@ -83,8 +73,8 @@ class ManyStream:
         why = "the stream was idle or reached its maximum duration"
         try:
             # The client can see that its stream is accepted before it sends a request.
-            await self._context.send_initial_metadata(((REQUEST_ID_KEY, self._request_id),))
-            async with answering() as tasks:
+            await self._context.send_initial_metadata(((call.REQUEST_ID_KEY, self._request_id),))
+            async with call.answering() as tasks:
                 self._reading = tasks.create_task(self._read_items(tasks))
                 # The callback also runs if a drain has begun already.
                 self._draining.add_done_callback(self._end_reading)
@@ -99,8 +89,8 @@ class ManyStream:
         if self._interrupted:
             why = "shutting down" if self._draining.done() else why
             error = DrainingError(f"{why}; resend the unanswered requests on a new stream")
-            await abort(self._context, error, trailers(self._request_id, error))
-        self._context.set_trailing_metadata(trailers(self._request_id))
+            await call.abort(self._context, error, call.trailers(self._request_id, error))
+        self._context.set_trailing_metadata(call.trailers(self._request_id))
 
     def _end_reading(self, _: object = None) -> None:
         if self._reading is not None and not self._reading.done():
@@ -126,17 +116,17 @@ class ManyStream:
         request_id = f"{self._request_id}-{number}"
         message: TranslateManyResponse | None = None
         try:
-            with recorded(self._metrics, "translate_many", request_id, self._headers) as record:
-                response = await answer(item.message, self._translate_item, self._context, record)
+            with call.recorded(self._metrics, "translate_many", request_id, self._headers) as record:
+                response = await call.answer(item.message, self._translate_item, self._context, record)
             message = TranslateManyResponse(id=item.id, response=await write_translation_message(response))
         except DrainingError:
             # The client resends it to another server, like a request that was not read.
             self._interrupted = True
         except ServiceError as error:
-            message = TranslateManyResponse(id=item.id, error=rich_status(error, request_id))
+            message = TranslateManyResponse(id=item.id, error=call.rich_status(error, request_id))
         if message is not None:
             async with self._writing:
-                await send(self._context, message)
+                await call.send(self._context, message)
         self._count(-_texts(item))
 
     async def _translate_item(

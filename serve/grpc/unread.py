@@ -37,11 +37,7 @@ class UnreadResponses:
             raise QueueFullError(REFUSAL)
 
     async def add(self, response: Message, context: Context, connection: Connection) -> None:
-        """Counts a response until it is sent.
-
-        Raises:
-            grpc.aio.AbortError: if it exceeds the share of the caller.
-        """
+        """Counts a response until it is sent; raises grpc.aio.AbortError if it exceeds the share of the caller."""
         size_bytes, caller = response.ByteSize(), _caller(connection)
         small = size_bytes <= SMALL_BYTES and not connection.unread_bytes
         if not small and size_bytes > self._room(caller):

@@ -7,7 +7,6 @@ take its place.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 
 from dragoman.serve.edge.load_shedding import REFUSAL
 from dragoman.serve.errors import DeadlineExceededError, QueueFullError, ServiceError
@@ -98,9 +97,7 @@ class LimitedWait:
         self._cancellations = self._task.cancelling() if self._task else 0
         self._finish = self._waits.begin(self._end)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._finish()
         if self._error is not None and self._task is not None:
             alone = self._task.uncancel() <= self._cancellations

@@ -19,11 +19,7 @@ class HeadAttention:
     """
 
     def __init__(self, bundle: Bundle) -> None:
-        """Opens nothing: the first reading opens the graphs.
-
-        Raises:
-            BundleError: if the graphs are not native.
-        """
+        """Opens nothing: the first reading opens the graphs; raises BundleError if the graphs are not native."""
         cache = bundle.manifest.cache
         if cache is None:
             raise BundleError(f"{bundle.folder}: expected native graphs")

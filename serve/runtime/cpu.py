@@ -14,15 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dragoman.serve.bundle import manifest as contract
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.bundle.manifest import (
-    DECODER_INPUTS,
-    ENCODER_INPUTS,
-    LOG_PROBABILITIES,
-    LOGITS,
-    TOPK_INPUTS,
-    TOPK_OUTPUTS,
-)
 from dragoman.serve.runtime.decoder_state import DecoderState
 from dragoman.serve.runtime.host import HostRuntime, HostSessions
 from dragoman.serve.runtime.model import NO_ROWS, HostScores
@@ -107,7 +100,7 @@ class Runtime(HostRuntime):
         self, source_ids: NDArray[np.int64], source_lengths: NDArray[np.int32], rows: Sequence[Sequence[int]]
     ) -> None:
         signature = self._manifest.encoder
-        feeds = dict(zip(ENCODER_INPUTS, (source_ids, source_lengths), strict=True))
+        feeds = dict(zip(contract.ENCODER_INPUTS, (source_ids, source_lengths), strict=True))
         encoded = self._sessions.encoder.run(signature.outputs, {name: feeds[name] for name in signature.inputs})
         self._state.write(rows, source_lengths, encoded)
 
@@ -145,7 +138,9 @@ class Runtime(HostRuntime):
         A row with NaN, with +inf or with only -inf becomes NaN.
         """
         log_probabilities: NDArray[np.float32]
-        (log_probabilities,) = self._sessions.log_probabilities.run([LOG_PROBABILITIES], {LOGITS: logits})
+        (log_probabilities,) = self._sessions.log_probabilities.run(
+            [contract.LOG_PROBABILITIES], {contract.LOGITS: logits}
+        )
         return log_probabilities
 
     def best(self, scores: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -155,7 +150,7 @@ class Runtime(HostRuntime):
             scores, float32 [M, count], best first, and token ids, int64 [M, count]; ties put the lower id first.
         """
         best, token_ids = self._sessions.topk.run(
-            TOPK_OUTPUTS, dict(zip(TOPK_INPUTS, (scores, np.array([count])), strict=True))
+            contract.TOPK_OUTPUTS, dict(zip(contract.TOPK_INPUTS, (scores, np.array([count])), strict=True))
         )
         return best, token_ids
 
@@ -170,8 +165,8 @@ class Runtime(HostRuntime):
 
     def _bind(self) -> RowBindings:
         given: list[NDArray[Any]] = [self._token_ids, self._positions, self._source_lengths]
-        inputs = {**dict(zip(DECODER_INPUTS, given, strict=True)), **self._state.inputs}
-        outputs = {LOGITS: self._logits, **self._state.outputs}
+        inputs = {**dict(zip(contract.DECODER_INPUTS, given, strict=True)), **self._state.inputs}
+        outputs = {contract.LOGITS: self._logits, **self._state.outputs}
         signature = self._manifest.decoder
         read = {name: inputs[name] for name in signature.inputs}
         written = {name: outputs[name] for name in signature.outputs}

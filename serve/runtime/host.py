@@ -55,11 +55,7 @@ class SharedWeights:
 
 @dataclass(frozen=True, slots=True)
 class HostSessions(ABC):
-    """The sessions of a bundle. Running them is thread-safe.
-
-    Attributes:
-        aligned: whether steps can return alignments.
-    """
+    """The sessions of a bundle. Running them is thread-safe; `aligned`: whether steps can return alignments."""
 
     manifest: Manifest
     weights: SharedWeights

@@ -14,19 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dragoman.serve.bundle import manifest as contract
 from dragoman.serve.bundle.bundle import Bundle
-from dragoman.serve.bundle.manifest import (
-    ALIGNMENTS,
-    CACHE_BLOCK_TOKENS,
-    CHOICE,
-    CHOOSE_INPUTS,
-    ENCODE_INPUTS,
-    LOGITS,
-    STEP_INPUTS,
-    Length,
-    Manifest,
-    present,
-)
 from dragoman.serve.runtime.host import HostRuntime, HostSessions
 from dragoman.serve.runtime.lazy_memory import lazy_zeros
 from dragoman.serve.runtime.model import NO_ROWS
@@ -146,9 +135,11 @@ class NativeRuntime(HostRuntime):
         self._targets = _allocate(manifest, "target", manifest.max_target_tokens, slots)
         self._sources = _allocate(manifest, "source", manifest.max_source_tokens, slots)
         self._source_slots = np.zeros(slots, np.int32)  # of each row
-        self._inputs = {name: np.zeros(slots, np.int64 if name == "token_ids" else np.int32) for name in STEP_INPUTS}
+        self._inputs = {
+            name: np.zeros(slots, np.int64 if name == "token_ids" else np.int32) for name in contract.STEP_INPUTS
+        }
         self._logits = lazy_zeros((slots, self._vocabulary_size), np.float32)
-        capacity = next(iter(self._sources.values())).shape[2] * CACHE_BLOCK_TOKENS
+        capacity = next(iter(self._sources.values())).shape[2] * contract.CACHE_BLOCK_TOKENS
         self._every_head, heads = every_head, len(manifest.alignment_heads)
         if every_head and manifest.cache is not None:
             heads = manifest.cache.layers * manifest.cache.heads
@@ -158,7 +149,7 @@ class NativeRuntime(HostRuntime):
         self._encoding = sessions.encoder.io_binding()
         for name, array in self._sources.items():
             _bind(self._encoding.bind_input, name, array)
-            _bind(self._encoding.bind_output, present(name), array)
+            _bind(self._encoding.bind_output, contract.present(name), array)
 
     @property
     def alignments(self) -> NDArray[np.float32]:
@@ -179,7 +170,7 @@ class NativeRuntime(HostRuntime):
         valid = np.arange(source_ids.shape[1]) < source_lengths[:, np.newaxis]
         slots = np.array([first for first, *_ in rows], np.int32)
         given: tuple[Array, ...] = source_ids[valid], source_lengths, slots
-        for name, array in zip(ENCODE_INPUTS, given, strict=True):
+        for name, array in zip(contract.ENCODE_INPUTS, given, strict=True):
             _bind(self._encoding.bind_input, name, array)
         self._sessions.encoder.run_with_iobinding(self._encoding)
 
@@ -209,7 +200,7 @@ class NativeRuntime(HostRuntime):
         bound = self._bind_step(len(rows), scored, min(best_count, self._vocabulary_size), aligned)
         if aligned and self._every_head:
             # The graph states the shape of the chosen heads, so ONNX Runtime allocates the output anew.
-            bound.binding.bind_output(ALIGNMENTS, "cpu")
+            bound.binding.bind_output(contract.ALIGNMENTS, "cpu")
             self._sessions.decoder.run_with_iobinding(bound.binding)
             self._alignments[: len(rows)] = bound.binding.get_outputs()[-1].numpy()
         else:
@@ -220,14 +211,14 @@ class NativeRuntime(HostRuntime):
     def branch_rows(self, sources: Sequence[int], targets: Sequence[int], positions: Sequence[int]) -> None:
         """Copies filled blocks of rows over others of the same source."""
         for source, target, length in zip(sources, targets, positions, strict=True):
-            blocks = -(-length // CACHE_BLOCK_TOKENS)
+            blocks = -(-length // contract.CACHE_BLOCK_TOKENS)
             for array in self._targets.values():
                 array[target, :, :blocks] = array[source, :, :blocks]
 
     def _choose(self, logits: NDArray[np.float32], count: int) -> Best:
         """Returns the best tokens of M rows of logits, float32 [M, V], bitwise as a step returns them."""
-        feeds = dict(zip(CHOOSE_INPUTS, (logits, np.array([count], np.int32)), strict=True))
-        return Best(*self._sessions.choose.run(CHOICE, feeds))
+        feeds = dict(zip(contract.CHOOSE_INPUTS, (logits, np.array([count], np.int32)), strict=True))
+        return Best(*self._sessions.choose.run(contract.CHOICE, feeds))
 
     def _bind_step(self, rows: int, scored: int, count: int, aligned: bool) -> _BoundStep:
         """Returns the binding of a step; making one takes longer than the rest of a step's Python code."""
@@ -248,16 +239,19 @@ class NativeRuntime(HostRuntime):
         inputs |= {"scored_rows": self._inputs["scored_rows"][:scored], **constants, **self._targets, **self._sources}
         for name, array in inputs.items():
             _bind(binding.bind_input, name, array)
-        outputs: dict[str, Array] = {LOGITS: self._logits[:scored], **dict(zip(CHOICE, best, strict=True))}
-        outputs |= {present(name): array for name, array in self._targets.items()}
+        outputs: dict[str, Array] = {
+            contract.LOGITS: self._logits[:scored],
+            **dict(zip(contract.CHOICE, best, strict=True)),
+        }
+        outputs |= {contract.present(name): array for name, array in self._targets.items()}
         if wanted != EVERY_HEAD:
-            outputs[ALIGNMENTS] = self._alignments[: rows * aligned]
+            outputs[contract.ALIGNMENTS] = self._alignments[: rows * aligned]
         for name, array in outputs.items():
             _bind(binding.bind_output, name, array)
         return _BoundStep(binding, best, tuple(constants.values()))
 
 
-def _allocate(manifest: Manifest, length: Length, tokens: int, slots: int) -> dict[str, Array]:
+def _allocate(manifest: contract.Manifest, length: contract.Length, tokens: int, slots: int) -> dict[str, Array]:
     """Returns the tensors of a cache by name, [slots, ...]."""
     cache = manifest.cache
     if cache is None:

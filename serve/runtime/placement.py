@@ -104,11 +104,7 @@ class Placement(NamedTuple):
 
 
 def choose_device(choice: DeviceChoice, bundle: Bundle) -> DeviceKind:
-    """Returns the device that fits a bundle's variant.
-
-    Raises:
-        DeviceError: if the operator chose another device, or the GPU does not work.
-    """
+    """Returns the device for a bundle's variant; raises DeviceError if another was chosen, or it does not work."""
     variant = bundle.manifest.variant
     if choice == "cuda" and variant != "cuda":
         raise DeviceError(

@@ -14,18 +14,7 @@ import structlog
 
 from dragoman.serve.errors import DeadlineExceededError, InternalError, NotReadyError, RequestTooLargeError
 from dragoman.serve.host.system import without_full_collections
-from dragoman.serve.sandbox.frames import (
-    END,
-    FAILURE,
-    HEADER_BYTES,
-    REFUSAL,
-    Decoder,
-    FrameError,
-    Item,
-    decode_json,
-    encode,
-    read_header,
-)
+from dragoman.serve.sandbox import frames
 from dragoman.serve.sandbox.host import ParserHost
 from dragoman.serve.sandbox.limits import MEBIBYTE, Limits, Purpose
 from dragoman.serve.sandbox.worker import MEMORY_STATUS, PROBE, Refusal
@@ -64,11 +53,11 @@ class Sandbox:
     async def call(
         self,
         parser: str,
-        items: Sequence[Item],
+        items: Sequence[frames.Item],
         *,
         purpose: Purpose,
         limits: Limits,
-        convert: Callable[[Item], T],
+        convert: Callable[[frames.Item], T],
         deadline_seconds: float | None = None,
     ) -> list[T]:
         """Returns the items of a result.
@@ -92,7 +81,7 @@ class Sandbox:
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before the request was prepared") from None
 
-    async def _call(self, call: "_Call", items: Sequence[Item], convert: Callable[[Item], T]) -> list[T]:
+    async def _call(self, call: "_Call", items: Sequence[frames.Item], convert: Callable[[frames.Item], T]) -> list[T]:
         for _ in range(MAX_TRIES):
             try:
                 result = await call.run(self._socket(), items, convert)
@@ -142,14 +131,16 @@ class _Call:
         self.parser = parser
         self._limits = limits
 
-    async def run(self, calls: socket.socket, items: Iterable[Item], convert: Callable[[Item], T]) -> list[T]:
+    async def run(
+        self, calls: socket.socket, items: Iterable[frames.Item], convert: Callable[[frames.Item], T]
+    ) -> list[T]:
         """Returns the result; to cancel the call ends the worker."""
         end, status = self._send(calls)
         with status:
             reader, writer = await asyncio.open_unix_connection(sock=end)
             try:
                 with suppress(OSError):  # the worker may have ended
-                    for frame in encode(items):
+                    for frame in frames.encode(items):
                         writer.write(frame)
                         await writer.drain()
                 result = await self._read(reader, convert)
@@ -158,11 +149,7 @@ class _Call:
             return result if result is not None else await self._explain(status)
 
     def _send(self, calls: socket.socket) -> tuple[socket.socket, socket.socket]:
-        """Sends the call to the template; returns the sockets of items and status.
-
-        Raises:
-            ParserUnavailableError: if that is impossible.
-        """
+        """Sends the call, and returns the sockets of items and status; raises ParserUnavailableError if that fails."""
         try:
             with ExitStack() as opened:
                 (end, worker_end), (status, worker_status) = (_open_pair(opened) for _ in range(2))
@@ -175,39 +162,41 @@ class _Call:
         except OSError as error:
             raise ParserUnavailableError(f"the parsers cannot be reached: {error.strerror}") from error
 
-    async def _read(self, reader: asyncio.StreamReader, convert: Callable[[Item], T]) -> list[T] | None:
+    async def _read(self, reader: asyncio.StreamReader, convert: Callable[[frames.Item], T]) -> list[T] | None:
         """Returns the result; None: the worker ended before."""
         try:
-            header = await reader.readexactly(HEADER_BYTES)
+            header = await reader.readexactly(frames.HEADER_BYTES)
             # Full collections would traverse the objects of the result again and again.
             with without_full_collections():
                 return await self._read_frames(header, reader, convert)
         except (asyncio.IncompleteReadError, OSError):
             return None
-        except (FrameError, LookupError, TypeError, ValueError) as error:
+        except (frames.FrameError, LookupError, TypeError, ValueError) as error:
             log.warning("parser_answered_nonsense", parser=self.parser, problem=type(error).__name__)
             raise InternalError("the parser gave no valid result") from error
 
-    async def _read_frames(self, header: bytes, reader: asyncio.StreamReader, convert: Callable[[Item], T]) -> list[T]:
-        decoder, result, size = Decoder(), list[T](), 0
+    async def _read_frames(
+        self, header: bytes, reader: asyncio.StreamReader, convert: Callable[[frames.Item], T]
+    ) -> list[T]:
+        decoder, result, size = frames.Decoder(), list[T](), 0
         while True:
-            kind, length = read_header(header)
-            size += HEADER_BYTES + length
+            kind, length = frames.read_header(header)
+            size += frames.HEADER_BYTES + length
             if size > self._limits.output_bytes:
                 raise _excess(f"a result of more than {self._limits.output_bytes // MEBIBYTE} MiB")
             content = await reader.readexactly(length)
-            if kind in (END, REFUSAL, FAILURE):
+            if kind in (frames.END, frames.REFUSAL, frames.FAILURE):
                 with suppress(OSError):
                     await reader.read(1)  # the worker closes the socket when it can take a further call
-            if kind == END:
+            if kind == frames.END:
                 return result
-            if kind in (REFUSAL, FAILURE):
-                raise self._refused(kind, decode_json(content))
+            if kind in (frames.REFUSAL, frames.FAILURE):
+                raise self._refused(kind, frames.decode_json(content))
             result += map(convert, decoder.decode(kind, content))
-            header = await reader.readexactly(HEADER_BYTES)
+            header = await reader.readexactly(frames.HEADER_BYTES)
 
     def _refused(self, kind: bytes, value: Any) -> Exception:
-        if kind == REFUSAL:
+        if kind == frames.REFUSAL:
             return Refusal(*value)
         log.error("parser_failed", parser=self.parser, problem=str(value))
         return InternalError("internal error, see the log of the server")

@@ -53,11 +53,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Call:
-    """A call that waits or runs.
-
-    Attributes:
-        end: descriptor of the socket of items; closed once the worker has it.
-    """
+    """A call that waits or runs; `end`: descriptor of the socket of items; closed once the worker has it."""
 
     parser: str
     purpose: str

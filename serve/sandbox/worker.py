@@ -17,22 +17,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from dragoman.serve.sandbox.frames import (
-    END,
-    FAILURE,
-    HEADER_BYTES,
-    REFUSAL,
-    Decoder,
-    Item,
-    encode,
-    encode_json,
-    frame,
-    read_header,
-)
+from dragoman.serve.sandbox import frames
 from dragoman.serve.sandbox.limits import MEBIBYTE, Limits
 
 # Takes the items of the call, and yields those of the result.
-Parser = Callable[[list[Item]], Iterable[Item]]
+Parser = Callable[[list[frames.Item]], Iterable[frames.Item]]
 
 # A parser that only shows that a worker runs.
 PROBE = "probe"
@@ -115,7 +104,7 @@ def _answer(end: socket.socket, parse: Parser) -> bool:
     items = _Items(end)
     try:
         # The server reads the result when it has sent everything.
-        for content in encode(parse(list(items))):
+        for content in frames.encode(parse(list(items))):
             end.sendall(content)
     except (MemoryError, OSError):
         raise
@@ -123,9 +112,9 @@ def _answer(end: socket.socket, parse: Parser) -> bool:
         if "out of memory" in str(error):  # in the words of expat
             raise MemoryError from error
         if isinstance(error, Refusal):
-            end.sendall(frame(REFUSAL, encode_json(error.args)))
+            end.sendall(frames.frame(frames.REFUSAL, frames.encode_json(error.args)))
         else:
-            end.sendall(frame(FAILURE, encode_json(_describe(error))))
+            end.sendall(frames.frame(frames.FAILURE, frames.encode_json(_describe(error))))
             return False
     return items.size_bytes <= MAX_SMALL_INPUT_BYTES
 
@@ -141,25 +130,21 @@ def _describe(error: Exception) -> str:
 
 
 class _Items:
-    """The items of a call.
-
-    Attributes:
-        size_bytes: of the frames that have been read.
-    """
+    """The items of a call; `size_bytes`: of the frames that have been read."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self.size_bytes = 0
 
-    def __iter__(self) -> Iterator[Item]:
-        decoder = Decoder()
+    def __iter__(self) -> Iterator[frames.Item]:
+        decoder = frames.Decoder()
         with self._end.makefile("rb") as file:
             while True:
-                header = file.read(HEADER_BYTES)
-                if len(header) < HEADER_BYTES:
+                header = file.read(frames.HEADER_BYTES)
+                if len(header) < frames.HEADER_BYTES:
                     raise ConnectionResetError
-                kind, length = read_header(header)
-                if kind == END:
+                kind, length = frames.read_header(header)
+                if kind == frames.END:
                     return
                 content = file.read(length)
                 if len(content) < length:

@@ -7,7 +7,6 @@ every call.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from dragoman.serve.errors import DrainingError, QueueFullError
@@ -41,9 +40,7 @@ class Reservation:
         """Returns itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Releases the rows; a second exit does nothing."""
         self._resize(self, 0, 0)
         on_exit, self.on_exit = self.on_exit, lambda: None
@@ -103,11 +100,7 @@ class Admission:
     draining: bool = False
 
     def check_open(self) -> None:
-        """Checks that new requests are accepted.
-
-        Raises:
-            DrainingError: while draining.
-        """
+        """Checks that new requests are accepted; raises DrainingError while draining."""
         if self.draining:
             raise DrainingError("the server is shutting down")
 

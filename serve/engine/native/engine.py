@@ -52,11 +52,7 @@ class NativeEngine:
     def start_all(
         cls, scheduler: NativeScheduler, model: LoopModel, settings: ServeSettings, metrics: Metrics
     ) -> list[Self]:
-        """Adds an engine for each of the settings to the scheduler's loop, and starts them.
-
-        Raises:
-            LoopError: if the model does not fit the loop.
-        """
+        """Adds and starts an engine for each of the settings; raises LoopError if the model does not fit the loop."""
         engines = []
         for number in range(settings.engine_count):
             scheduler.loop.add_engine(model, settings.slots)

@@ -16,15 +16,8 @@ from contextlib import AbstractContextManager, suppress
 
 import structlog
 
+from dragoman.serve import errors
 from dragoman.serve.engine.native.records import End, Failure, Problem, Token, pack, unpack
-from dragoman.serve.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    DrainingError,
-    InternalError,
-    QueueTimeoutError,
-    ServiceError,
-)
 from dragoman.serve.native.loop import Loop, LoopConfig, LoopError, LoopLibrary
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.deadline_refusal import ThroughputEstimate
@@ -32,13 +25,13 @@ from dragoman.serve.scheduler.end import end_sequence
 from dragoman.serve.scheduler.request_scheduler import PACE_SECONDS, RequestScheduler
 from dragoman.serve.scheduler.sequence import CANCELLED, EXPIRED, FAILED, QUEUED_TOO_LONG, SHUT_DOWN, DecodingSequence
 
-ERRORS: dict[Failure, tuple[type[ServiceError], str]] = {
-    Failure.CANCELLED: (CancelledError, CANCELLED),
-    Failure.DEADLINE: (DeadlineExceededError, EXPIRED),
-    Failure.QUEUE_TIMEOUT: (QueueTimeoutError, QUEUED_TOO_LONG),
-    Failure.DRAINING: (DrainingError, SHUT_DOWN),
-    Failure.INTERNAL: (InternalError, FAILED),
-    Failure.INVALID_PROBABILITIES: (InternalError, FAILED),
+ERRORS: dict[Failure, tuple[type[errors.ServiceError], str]] = {
+    Failure.CANCELLED: (errors.CancelledError, CANCELLED),
+    Failure.DEADLINE: (errors.DeadlineExceededError, EXPIRED),
+    Failure.QUEUE_TIMEOUT: (errors.QueueTimeoutError, QUEUED_TOO_LONG),
+    Failure.DRAINING: (errors.DrainingError, SHUT_DOWN),
+    Failure.INTERNAL: (errors.InternalError, FAILED),
+    Failure.INVALID_PROBABILITIES: (errors.InternalError, FAILED),
 }
 
 # Results wait this long while all slots are taken and sequences wait.
@@ -236,7 +229,7 @@ class NativeScheduler(RequestScheduler):
             log.error("invalid_probabilities", target_tokens=end.decoded_tokens)
         end_sequence(sequence, self._error(end), self._metrics, end.finished_seconds)
 
-    def _error(self, end: End) -> ServiceError | None:
+    def _error(self, end: End) -> errors.ServiceError | None:
         """Returns the error of a sequence that has no translation."""
         if end.failure is Failure.NONE:
             return None

@@ -8,13 +8,7 @@ from dragoman.serve.protect.markup.placement import Interval
 from dragoman.serve.protect.markup.references import Escaper
 from dragoman.serve.protect.markup.sentences import MarkedSentence, has_letter_outside
 from dragoman.serve.protect.markup.tags import place_tags
-from dragoman.serve.protect.placeholders.check import (
-    Repair,
-    RepairWay,
-    has_same_placeholders,
-    lost_nodes,
-    with_own_placeholders,
-)
+from dragoman.serve.protect.placeholders import check
 from dragoman.serve.protect.placeholders.formatting import fit, format_as
 from dragoman.serve.protect.placeholders.patterns import Finder
 
@@ -41,7 +35,7 @@ class Rendering:
         alignment: Alignment,
         escaper: Escaper,
         terms: Sequence[Interval] = (),
-    ) -> tuple[str, tuple[Repair, ...]]:
+    ) -> tuple[str, tuple[check.Repair, ...]]:
         """Returns a translation with everything that its sentence has, and the placeholders that the model lost.
 
         Args:
@@ -54,19 +48,19 @@ class Rendering:
             alignment = fit(alignment, len(translation))
         if self.finder is None:
             return place_tags(sentence, translation, alignment, escaper, terms), ()
-        translation, alignment = with_own_placeholders(sentence, translation, alignment, self.finder)
-        lost = [sentence.text[node.start : node.end] for node in lost_nodes(sentence, translation)]
+        translation, alignment = check.with_own_placeholders(sentence, translation, alignment, self.finder)
+        lost = [sentence.text[node.start : node.end] for node in check.lost_nodes(sentence, translation)]
         rendered = place_tags(sentence, translation, alignment, escaper, terms)
         if self._is_valid(sentence, translation, rendered, self.finder):
-            return rendered, tuple(Repair(text, RepairWay.PLACED) for text in lost)
+            return rendered, tuple(check.Repair(text, check.RepairWay.PLACED) for text in lost)
         wanted = self.finder.texts(sentence.source)
-        return sentence.source, tuple(Repair(text, RepairWay.UNTRANSLATED) for text in wanted)
+        return sentence.source, tuple(check.Repair(text, check.RepairWay.UNTRANSLATED) for text in wanted)
 
     @staticmethod
     def _is_valid(sentence: MarkedSentence, translation: str, rendered: str, finder: Finder) -> bool:
         """Returns whether a translation of a sentence with placeholders has all of them, and words if that has some."""
         # Characters next to a placeholder may make another one of it.
-        if not has_same_placeholders(sentence.source, rendered, finder):
+        if not check.has_same_placeholders(sentence.source, rendered, finder):
             return False
         keeps_words = not sentence.has_words or has_letter_outside(translation, finder.spans(translation))
         return not finder.texts(sentence.source) or (keeps_words and _is_similar(sentence.source, rendered))

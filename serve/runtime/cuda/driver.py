@@ -37,11 +37,7 @@ class Gpu(NamedTuple):
 
 
 def gpus() -> list[Gpu]:
-    """Returns the GPUs that this process may use.
-
-    Raises:
-        GpuError: if there is no driver.
-    """
+    """Returns the GPUs that this process may use; raises GpuError if there is no driver."""
     with _nvml() as nvml:
         found = []
         for handle in _visible(nvml):
@@ -51,11 +47,7 @@ def gpus() -> list[Gpu]:
 
 
 def driver_cuda_version() -> tuple[int, int]:
-    """Returns the newest CUDA version that the driver supports, as in (13, 0).
-
-    Raises:
-        GpuError: if there is no driver.
-    """
+    """Returns the newest CUDA version of the driver, as in (13, 0); raises GpuError if there is no driver."""
     with _nvml() as nvml:
         version = int(nvml.nvmlSystemGetCudaDriverVersion_v2())  # 1000 * major + 10 * minor
         return version // 1000, version % 1000 // 10

@@ -89,11 +89,7 @@ class _SourceBlock(_Block):
 
 
 class DeviceState:
-    """The state of one engine's rows.
-
-    Attributes:
-        source_capacity: source tokens that each row has room for now.
-    """
+    """The state of one engine's rows; `source_capacity`: source tokens that each row has room for now."""
 
     def __init__(
         self,

@@ -21,18 +21,10 @@ from numpy.typing import NDArray
 
 from dragoman.serve.bundle.bundle import Bundle, BundleError
 from dragoman.serve.bundle.manifest import ALIGNMENTS, DECODER_INPUTS, ENCODER_INPUTS, LOGITS, Manifest, Precision
+from dragoman.serve.runtime import onnx_runtime
 from dragoman.serve.runtime.cuda.device import CUDA_GRAPH_LOCK, FLOAT, FLOAT16, Device, DeviceTools, Memory, View
 from dragoman.serve.runtime.cuda.kv_cache import DeviceState
 from dragoman.serve.runtime.model import NO_ROWS
-from dragoman.serve.runtime.onnx_runtime import (
-    CPU_PROVIDER,
-    CUDA_PROVIDER,
-    SLOW_FUSIONS,
-    Provider,
-    open_session,
-    run_options,
-    session_options,
-)
 
 
 class ShapeBuckets:
@@ -133,11 +125,7 @@ class DeviceRuntime:
     """The sessions and the state of one engine. Not thread-safe."""
 
     def __init__(self, sessions: "DeviceSessions", slots: int) -> None:
-        """Allocates the state of `slots` rows.
-
-        Raises:
-            Exception: of ONNX Runtime, if the device is out of memory.
-        """
+        """Allocates the state of `slots` rows; raises an exception of ONNX Runtime if the device is out of memory."""
         manifest = sessions.manifest
         self.slots = slots
         self._sessions = sessions
@@ -288,7 +276,7 @@ class DeviceRuntime:
             shape = (bucket, self._host_alignments.shape[1], self._state.source_capacity)
             outputs[ALIGNMENTS] = self._device_alignments.view(FLOAT, shape)
         binding = self._tools.device.bind(sessions.decoder, {name: inputs[name] for name in signature.inputs}, outputs)
-        return _BoundStep(binding, run_options(next(sessions.graph_ids)) if sessions.captured else None)
+        return _BoundStep(binding, onnx_runtime.run_options(next(sessions.graph_ids)) if sessions.captured else None)
 
 
 def _spread(values: NDArray[Any], rows: NDArray[np.int64], size: int, filler: int) -> NDArray[Any]:
@@ -349,13 +337,13 @@ class DeviceSessions:
         _check_states(bundle)
         captured = captured and device.kind == "cuda"
         plain, capturing = (_provider(device, memory_bytes, captured=item) for item in (False, captured))
-        options = session_options(threads=1)
-        skipped = SLOW_FUSIONS if device.kind == "cpu" else ()
+        options = onnx_runtime.session_options(threads=1)
+        skipped = onnx_runtime.SLOW_FUSIONS if device.kind == "cpu" else ()
         return cls(
             bundle.manifest,
             DeviceTools.load(device, plain),
-            encoder=open_session(bundle.encoder_path, options, [plain], skipped=skipped),
-            decoder=open_session(
+            encoder=onnx_runtime.open_session(bundle.encoder_path, options, [plain], skipped=skipped),
+            decoder=onnx_runtime.open_session(
                 bundle.aligned_decoder_path if aligned else bundle.decoder_path, options, [capturing], skipped=skipped
             ),
             aligned=aligned,
@@ -383,9 +371,9 @@ def _check_states(bundle: Bundle) -> None:
             )
 
 
-def _provider(device: Device, memory_bytes: int | None, *, captured: bool) -> Provider:
+def _provider(device: Device, memory_bytes: int | None, *, captured: bool) -> onnx_runtime.Provider:
     if device.kind == "cpu":
-        return CPU_PROVIDER
+        return onnx_runtime.CPU_PROVIDER
     options = {
         "device_id": str(device.number),
         # The state is a few large pieces: growth by powers of two would take up to twice the memory.
@@ -396,4 +384,4 @@ def _provider(device: Device, memory_bytes: int | None, *, captured: bool) -> Pr
     }
     if memory_bytes is not None:
         options["gpu_mem_limit"] = str(memory_bytes)
-    return CUDA_PROVIDER, options
+    return onnx_runtime.CUDA_PROVIDER, options

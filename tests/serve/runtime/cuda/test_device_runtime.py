@@ -187,7 +187,7 @@ def test_no_two_steps_of_any_runtime_share_a_cuda_graph(
         numbers.append(number)
         return run_options(number)
 
-    monkeypatch.setattr("dragoman.serve.runtime.cuda.runtime.run_options", note)
+    monkeypatch.setattr("dragoman.serve.runtime.onnx_runtime.run_options", note)
     capturing = replace(device_sessions, captured=True)  # the CPU provider ignores it
     for _ in range(2):
         pair = Pair(sessions, capturing)
