@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Protocol
@@ -64,21 +65,10 @@ class AnswerOutput(Protocol):
         """Whether nothing more can be sent."""
 
 
-class _DateLine:
-    """The `date` header, which changes once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._line = b""
-
-    def __call__(self) -> bytes:
-        second = int(time.time())
-        if second != self._second:
-            self._second, self._line = second, b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
-        return self._line
-
-
-_date_line = _DateLine()
+@lru_cache(maxsize=1)
+def _date_line(second: int) -> bytes:
+    """Returns the `date` header, which changes once a second."""
+    return b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
 
 
 class Exchange:
@@ -205,7 +195,7 @@ class Exchange:
         if _INVALID_VALUE.search(b"".join(chain.from_iterable(headers))):
             invalid = next(name for name, value in headers if _INVALID_VALUE.search(value))
             raise RuntimeError(f"{invalid.decode()}: invalid value of a header")
-        lines = [STATUS_LINES[status], _date_line(), *map(b"%b: %b\r\n".__mod__, headers)]
+        lines = [STATUS_LINES[status], _date_line(int(time.time())), *map(b"%b: %b\r\n".__mod__, headers)]
         fields = dict(headers)
         if b"content-length" in fields:
             sized, self._left_bytes = True, int(fields[b"content-length"])
