@@ -67,11 +67,7 @@ class _Served:
 
 
 class Worker:
-    """The worker's side of the link.
-
-    Attributes:
-        replaced: whether another worker has taken the place of this one, which should stop.
-    """
+    """The worker's side of the link; `replaced`: whether another worker has taken its place, so that it should stop."""
 
     def __init__(self, slot: WorkerSlot, stop: asyncio.Event) -> None:
         """Takes over the link; `stop` is set when the supervisor ends. Requires a running event loop."""
@@ -112,19 +108,11 @@ class Worker:
         self._running.cancel()
 
     async def read_metrics(self) -> bytes:
-        """Returns the metrics of all processes in Prometheus text format.
-
-        Raises:
-            DrainingError: if the supervisor does not answer.
-        """
+        """Returns the metrics of all processes as text; raises DrainingError if the supervisor does not answer."""
         return str(await self._ask("scrape")).encode()
 
     async def reload(self) -> ReloadReport:
-        """Reloads the models of all processes and returns the report.
-
-        Raises:
-            DrainingError: if the service stops meanwhile.
-        """
+        """Reloads the models of all processes, and returns the report; raises DrainingError if the service stops."""
         return ReloadReport(**await self._ask("reload"))
 
     async def _run(self) -> None:

@@ -70,11 +70,7 @@ class Bundle:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Opens and checks a bundle.
-
-        Raises:
-            BundleError: if the folder, the manifest or a file is missing or invalid.
-        """
+        """Opens and checks a bundle; raises BundleError if the folder, the manifest or a file is missing or invalid."""
         manifest = _read_manifest(folder / MANIFEST_FILE)
         for name, expected in manifest.files.items():
             _check_file(folder / name, expected)

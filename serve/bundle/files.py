@@ -38,11 +38,7 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Returns the content of a regular file.
-
-    Raises:
-        OSError: if the file cannot be read or is larger than `max_bytes`.
-    """
+    """Returns the content of a regular file; raises OSError if it cannot be read or is larger than `max_bytes`."""
     with open_file(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:

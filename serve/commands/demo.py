@@ -66,11 +66,7 @@ class DemoCommand(BaseSettings):
     start_seconds: float = Field(120.0, gt=0, description="Time for the server to become ready")
 
     def cli_cmd(self) -> None:
-        """Runs the demo.
-
-        Raises:
-            SystemExit: if the server does not start, a request fails or the server ends unexpectedly.
-        """
+        """Runs the demo; raises SystemExit if the server does not start or ends unexpectedly, or a request fails."""
         sentences = self._read_sentences()
         try:
             self._run(sentences)

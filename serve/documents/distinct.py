@@ -25,9 +25,5 @@ class DistinctSegments:
         self.characters = sum(len(item.visible) for item in of_document)
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """Returns the document with one translation per different segment.
-
-        Raises:
-            DocumentError: if the encoding of the document lacks a character.
-        """
+        """Returns the translated document; raises DocumentError if its encoding lacks a character."""
         return self._document.write([translations[number] for number in self._numbers])

@@ -68,11 +68,7 @@ class Document(Protocol):
         """The segments, in the order of the document."""
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """Returns the document with one translation per segment.
-
-        Raises:
-            DocumentError: if the encoding of the document lacks a character.
-        """
+        """Returns the translated document; raises DocumentError if its encoding lacks a character."""
 
 
 Parse = Callable[[bytes, DocumentRequest], Document]

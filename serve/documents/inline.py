@@ -116,11 +116,7 @@ class Inline:
     def render(
         self, translation: str, write_text: Callable[[str], str] = str, dropped: Container[str] = frozenset()
     ) -> str:
-        """Returns the document's form of a translation.
-
-        Args:
-            dropped: keys of formatting that is left out if nothing is inside.
-        """
+        """Returns the document's form of a translation; `dropped`: keys of formatting that is left out if empty."""
         items = list[Item]()
         for item in self.read(translation):
             if item.kind is ItemKind.CLOSE and item.key in dropped and items and items[-1].kind is ItemKind.OPEN:

@@ -79,11 +79,7 @@ def _render(
 
 
 class _TagReader:
-    """Reads a text with tags.
-
-    Attributes:
-        inline: the text.
-    """
+    """Reads a text with tags; `inline`: the text."""
 
     def __init__(self, text: str, ignore_tags: Collection[str]) -> None:
         """Reads the text; raises DocumentError if it has too many tags."""

@@ -35,11 +35,7 @@ _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
 
 def decode_xml(content: bytes) -> tuple[str, Callable[[str], bytes]]:
-    """Returns the text of a file in the encoding that it declares, and a function that encodes it again.
-
-    Raises:
-        DocumentError: if the file has another encoding.
-    """
+    """Returns the text of a file, and a function that encodes it again; raises DocumentError for another encoding."""
     declared = _DECLARED.match(content)
     encoding = _ENCODINGS.get(declared[1].decode().lower()) if declared else None
     return decode(content) if encoding is None else decode_as(content, encoding, "xmlcharrefreplace")

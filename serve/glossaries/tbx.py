@@ -64,11 +64,7 @@ def write_tbx(entries: Iterable[Entry], source_language: str, target_language: s
 
 
 class _EntryReader:
-    """Collects the entries of a file.
-
-    Attributes:
-        concepts: number of those that have begun.
-    """
+    """Collects the entries of a file; `concepts`: number of those that have begun."""
 
     def __init__(self, source_language: str, target_language: str) -> None:
         self.concepts = 0

@@ -39,11 +39,7 @@ class ConfigFile:
 
     @classmethod
     def read(cls, path: Path) -> "ConfigFile":
-        """Reads a file: TOML if its name ends in .toml, else YAML.
-
-        Raises:
-            ConfigFileError: if the file cannot be read or is not a mapping.
-        """
+        """Reads a file, TOML if its name ends in .toml, else YAML; raises ConfigFileError if it is invalid."""
         try:
             text = path.read_text(encoding="utf-8")
             if path.suffix == TOML_SUFFIX:

@@ -23,18 +23,10 @@ class FileError(Exception):
 
 
 class ReloadedValue(Generic[T]):
-    """A value that is loaded from files.
-
-    Attributes:
-        value: the last valid value; any thread may read it.
-    """
+    """A value that is loaded from files; `value`: the last valid value; any thread may read it."""
 
     def __init__(self, what: str, paths: Iterable[Path], load: Callable[[], T]) -> None:
-        """Loads the value; `what` is its name in the log.
-
-        Raises:
-            FileError: if `load` rejects the files.
-        """
+        """Loads the value; `what` is its name in the log. Raises FileError if `load` rejects the files."""
         self._what = what
         self._paths = tuple(paths)
         self._load = load
@@ -77,11 +69,7 @@ def _sign(path: Path) -> tuple[int, int, int] | None:
 
 
 def read_certificates(option: str, path: Path) -> bytes:
-    """Returns the content of a PEM file of certificates.
-
-    Raises:
-        FileError: if the file cannot be read or has no certificate.
-    """
+    """Returns the content of a PEM file; raises FileError if it cannot be read or has no certificate."""
     content = read_file(option, path)
     try:
         # Comments between certificates may be of any encoding.

@@ -65,11 +65,7 @@ class ProcessLink:
                     question.set_exception(LinkClosedError("the other process has ended"))
 
     async def ask(self, name: str, value: Any = None, *, seconds: float | None = None) -> Any:
-        """Asks the other side and returns its answer.
-
-        Raises:
-            LinkClosedError: if the other side ends first, or does not answer within `seconds`.
-        """
+        """Returns the answer of the other side; raises LinkClosedError if it ends, or is silent for `seconds`."""
         await self._opened.wait()
         number = next(self._numbers)
         question = self._asked[number] = asyncio.get_running_loop().create_future()

@@ -40,11 +40,7 @@ class ServerProcess:
     @classmethod
     @contextmanager
     def run(cls, command: Sequence[str], http_port: int, log: Path) -> Iterator[Self]:
-        """Runs a server until the block ends, then stops it with SIGTERM.
-
-        Raises:
-            ServerProcessError: if the exit status is not 0.
-        """
+        """Runs a server for a block, then stops it with SIGTERM; raises ServerProcessError if it ends with an error."""
         server = cls(command, http_port, log)
         server.start()
         try:
@@ -88,11 +84,7 @@ class ServerProcess:
         self._process.wait()
 
     def stop(self) -> None:
-        """Stops the server (SIGTERM).
-
-        Raises:
-            ServerProcessError: if the exit status is not 0, or the server had to be killed after STOP_SECONDS.
-        """
+        """Stops the server by SIGTERM; raises ServerProcessError if it ends with an error, or must be killed."""
         self._terminate()
         if self._process.returncode != 0:
             raise self.failure("when it was stopped")
@@ -108,11 +100,7 @@ class ServerProcess:
             raise
 
     def wait_until_ready(self, timeout_seconds: float) -> None:
-        """Waits until the server is ready.
-
-        Raises:
-            ServerProcessError: if the server ends first or is not ready after `timeout_seconds`.
-        """
+        """Waits until the server is ready; raises ServerProcessError if it ends first or takes too long."""
         deadline_seconds = time.monotonic() + timeout_seconds
         with tqdm(desc="starting the server", bar_format="{desc}: {elapsed}", disable=None, leave=False) as bar:
             while not is_ready(self._http_port):

@@ -26,11 +26,7 @@ DROP_SYN = struct.pack("HBBI" * 4, 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0,
 
 
 def filter_packets(receiver: socket.socket, program: bytes) -> None:
-    """Lets the kernel drop packets to a socket before TCP gets them.
-
-    Raises:
-        OSError: if the system has no such filters.
-    """
+    """Lets the kernel drop packets before TCP gets them; raises OSError if the system has no such filters."""
     instructions = ctypes.create_string_buffer(program)
     option = struct.pack("HP", len(program) // 8, ctypes.addressof(instructions))
     receiver.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)

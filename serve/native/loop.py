@@ -286,11 +286,7 @@ class LoopModel:
     """The sessions of a bundle, which all engines of a loop share. ONNX Runtime must have registered the library."""
 
     def __init__(self, library: LoopLibrary, config: ModelConfig) -> None:
-        """Opens the sessions, which takes time; other threads run meanwhile.
-
-        Raises:
-            LoopError: if ONNX Runtime rejects a graph.
-        """
+        """Opens the sessions, while other threads run; raises LoopError if ONNX Runtime rejects a graph."""
         self._close = library.model_close
         self.handle: c_void_p | None = None
         handle = c_void_p()
@@ -341,19 +337,11 @@ class Loop:
         self._library.quick.dragoman_loop_destroy(handle)
 
     def add_engine(self, model: LoopModel, slots: int) -> None:
-        """Adds an engine with caches of its own; its thread does not run yet.
-
-        Raises:
-            LoopError: if the model does not fit the loop.
-        """
+        """Adds an engine, whose thread does not run yet; raises LoopError if the model does not fit the loop."""
         self._checked(self._library.quick.dragoman_loop_add_engine(self.handle, model.handle, slots))
 
     def submit(self, records: bytes) -> bool:
-        """Queues sequences, or none; returns False after `drain`.
-
-        Raises:
-            LoopError: if a record is invalid.
-        """
+        """Queues sequences, or none; returns False after `drain`. Raises LoopError if a record is invalid."""
         return self._checked(self._library.quick.dragoman_loop_submit(self.handle, records, len(records)))
 
     def cancel(self, ticket: int) -> None:

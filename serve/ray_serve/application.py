@@ -19,11 +19,7 @@ REPORTS_PER_LOOK_BACK = 3
 
 
 def build(settings: RaySettings) -> Any:
-    """Returns the application, a `ray.serve.Application`.
-
-    Args:
-        settings: the `args` of Ray Serve's configuration.
-    """
+    """Returns the application, a `ray.serve.Application`; `settings`: the `args` of Ray Serve's configuration."""
     from ray import serve  # noqa: PLC0415 - an extra
 
     return serve.deployment(serve.ingress()(Replica), **deployment_options(settings)).bind(settings)

@@ -110,11 +110,7 @@ class ProxyCall:
         self._written.put_nowait(message)
 
     async def stream(self, handling: Coroutine[Any, Any, None]) -> AsyncGenerator[Message]:
-        """Yields the messages that a handler writes.
-
-        Raises:
-            CallEndedError: if the handler ends the call with a status other than OK.
-        """
+        """Yields the messages that a handler writes; raises CallEndedError if it ends the call with an error."""
         task = asyncio.create_task(handling)
         task.add_done_callback(lambda _: self._written.put_nowait(None))
         try:
@@ -133,11 +129,7 @@ class Replica:
         self._opened = AsyncExitStack()
 
     async def __serve_build_asgi_app__(self) -> ReplicaApp:
-        """Returns the application of the REST interface when the models are ready.
-
-        Raises:
-            Exception: if the service cannot become ready.
-        """
+        """Returns the REST application when the models are ready; raises an exception if they cannot become ready."""
         try:
             configure_logs_and_traces(self._settings)
             self._service: Service = await self._opened.enter_async_context(open_service(self._settings))

@@ -78,11 +78,7 @@ def _order(priority: int, entered_round: int, deadline_seconds: float | None, nu
 
 
 class FairQueue:
-    """The waiting sequences in order.
-
-    Attributes:
-        rows: of all waiting sequences.
-    """
+    """The waiting sequences in order; `rows`: of all waiting sequences."""
 
     def __init__(self, pass_limit_rows: int) -> None:
         """Starts empty.

@@ -39,11 +39,7 @@ class StreamQuota:
     """Reserves rows of one scheduler for the requests of streams."""
 
     def __init__(self, scheduler: RequestScheduler, spare_rows: int) -> None:
-        """Starts without streams.
-
-        Args:
-            spare_rows: rows that a stream leaves free while another request of it is inside.
-        """
+        """Starts without streams, which leave `spare_rows` free while another request of the same stream is inside."""
         self._scheduler = scheduler
         self._spare_rows = spare_rows
         self._line = asyncio.Lock()

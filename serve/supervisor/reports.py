@@ -8,11 +8,7 @@ NO_PROCESS = "no process serves; reload when the service is ready"
 
 
 def join_reports(reports: Mapping[int, ReloadReport]) -> ReloadReport:
-    """Returns the report of the first process, and the failures of all; a model that failed anywhere has failed.
-
-    Args:
-        reports: by the number of the process.
-    """
+    """Returns the report of the first process with the failures of all; `reports`: by the number of the process."""
     if not reports:
         return ReloadReport(problem=NO_PROCESS)
     first = next(iter(reports.values()))

@@ -77,11 +77,7 @@ class Supervisor:
     """The workers and what all of them are requested to do."""
 
     def __init__(self, settings: ServeSettings, work: Callable[[WorkerSlot], int]) -> None:
-        """Opens the ports; `work` runs in each worker.
-
-        Raises:
-            ListenError: if a port is taken.
-        """
+        """Opens the ports; `work` runs in each worker. Raises ListenError if a port is taken."""
         self._settings = settings
         self._work = work
         self._count = settings.process_count

@@ -109,11 +109,7 @@ def read_lines(text: str, parts: Iterable[tuple[int, int]]) -> Iterator[Block]:
 
 
 class BlockReader:
-    """Reads the blocks of a document.
-
-    Attributes:
-        references: the character references of translated text.
-    """
+    """Reads the blocks of a document; `references`: the character references of translated text."""
 
     def __init__(
         self, text: str, tokens: Sequence[Token], tree: Tree, options: MarkupOptions, opaque: Container[int]

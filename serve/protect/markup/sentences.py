@@ -263,11 +263,7 @@ def _near(text: str, span: tuple[int, int], marks: Sequence[Mark]) -> Sequence[M
 
 
 class _NodeReader:
-    """Builds the tree of one sentence.
-
-    Attributes:
-        moved: marks of the tree that stand before or after the sentence.
-    """
+    """Builds the tree of one sentence; `moved`: marks of the tree that stand before or after the sentence."""
 
     def __init__(self, text: str, span: tuple[int, int], source: tuple[int, int], window: Sequence[Mark]) -> None:
         """Starts with an empty tree.

@@ -26,11 +26,7 @@ _ROOT, _ROOT_END = "<dragoman>", "</dragoman>"
 
 
 def scan_xml(text: str) -> list[Token]:
-    """Returns the tokens of a document, or of the content of an element.
-
-    Raises:
-        MarkupError: if the text is malformed or has an internal DTD subset.
-    """
+    """Returns the tokens of a document or an element; raises MarkupError if it is malformed or has a DTD subset."""
     check_xml(text)
     return list(xml_tokens(text))
 

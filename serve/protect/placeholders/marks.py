@@ -75,11 +75,7 @@ class Marker(Marking):
         return find_texts(text) if self._branching else super().parts(text)
 
     def mark(self, block: Block, opaque: Container[int]) -> Block:
-        """Returns the block with marks of its own.
-
-        Args:
-            opaque: placeholders that are points, by their elements.
-        """
+        """Returns the block with marks of its own; `opaque`: placeholders that are points, by their elements."""
         marks, cuts = list[Mark](), list[tuple[int, int]]()
         position = 0
         for kind, start, end in sorted(self._find(block), key=itemgetter(1, 2)):

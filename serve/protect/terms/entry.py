@@ -62,11 +62,7 @@ class Entry:
 
 
 def check_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Returns valid entries of one dictionary.
-
-    Raises:
-        EntryError: naming the first invalid one, or the first one that is too much.
-    """
+    """Returns valid entries of one dictionary; raises EntryError naming the first invalid or excessive one."""
     checked = tuple(entries)
     if len(checked) > MAX_ENTRIES:
         raise EntryError(MAX_ENTRIES, f"expected at most {MAX_ENTRIES} entries")

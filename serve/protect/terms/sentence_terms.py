@@ -45,11 +45,7 @@ class AppliedTerm:
 
 
 class Prefix(NamedTuple):
-    """The start of a translation, and what it ends with.
-
-    Attributes:
-        complete: whether a new word must follow.
-    """
+    """The start of a translation, and what it ends with; `complete`: whether a new word must follow."""
 
     text: str
     end: str
