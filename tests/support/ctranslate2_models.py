@@ -60,8 +60,7 @@ def translate(
     shortest: int = 0,
 ) -> list[list[str]]:
     """Returns the pieces of the translations of CTranslate2 in float32, without the start tokens."""
-    translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
-    results = translator.translate_batch(
+    results = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1).translate_batch(
         [list(pieces) for pieces in sources],
         target_prefix=[list(start) for _ in sources] if start else None,
         beam_size=beam_size,

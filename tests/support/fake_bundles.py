@@ -64,8 +64,7 @@ def put_bundle(
     golden = make_golden(tokenizer, directions)
     if wrong:
         golden = (golden[0].model_copy(update={"target_ids": (5,)}), *golden[1:])
-    heads = (AttentionHead(layer=0, head=0),) if aligned else ()
-    write_bundle(new, tokenizer, golden, directions, heads)
+    write_bundle(new, tokenizer, golden, directions, (AttentionHead(layer=0, head=0),) if aligned else ())
     if folder.exists():
         rmtree(folder)
     return new.rename(folder)

@@ -199,6 +199,5 @@ def _sibling(name: str, content: bytes) -> dict[str, object]:
 def run_hub() -> Iterator[FakeHub]:
     """Runs a hub that has nothing."""
     hub = FakeHub()
-    handler = type("Handler", (_Handler,), {"hub": hub})
-    with serving(handler) as hub.address:
+    with serving(type("Handler", (_Handler,), {"hub": hub})) as hub.address:
         yield hub

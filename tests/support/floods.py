@@ -51,8 +51,7 @@ class Usage:
     def read(cls, process_id: int, log: Path) -> "Usage":
         process = Path(f"/proc/{process_id}")
         status = dict(line.split(":", 1) for line in (process / "status").read_text(encoding="ascii").splitlines())
-        memory_bytes = int(status["VmRSS"].split()[0]) * 1024
-        return cls(memory_bytes, len(list((process / "fd").iterdir())), log.stat().st_size)
+        return cls(int(status["VmRSS"].split()[0]) * 1024, len(list((process / "fd").iterdir())), log.stat().st_size)
 
 
 @dataclass(slots=True)

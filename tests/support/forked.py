@@ -74,8 +74,7 @@ def _template() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     atexit.register(ours.close)
     theirs.set_inheritable(True)
-    arguments = [sys.executable, "-c", TEMPLATE, str(ROOT), str(theirs.fileno())]
-    os.posix_spawn(sys.executable, arguments, os.environ)
+    os.posix_spawn(sys.executable, [sys.executable, "-c", TEMPLATE, str(ROOT), str(theirs.fileno())], os.environ)
     theirs.close()
     return ours
 

@@ -58,8 +58,7 @@ def mutate(data: DataObject, path: Path) -> None:
 
 def mutate_bundle(data: DataObject, folder: Path) -> None:
     """Changes a file of a bundle; the manifest has its new hash."""
-    names = sorted(path.name for path in folder.iterdir())
-    name = data.draw(st.sampled_from(names), "file")
+    name = data.draw(st.sampled_from(sorted(path.name for path in folder.iterdir())), "file")
     mutate(data, folder / name)
     if name != MANIFEST_FILE:
         reseal(folder)
@@ -130,8 +129,7 @@ def import_model(data: DataObject, folder: Path) -> None:
     from dragoman.export.imports.marian import import_marian  # noqa: PLC0415 - see above
 
     read = import_marian if (folder / "vocab.json").exists() else import_ctranslate2
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    mutate(data, data.draw(st.sampled_from(files), "file"))
+    mutate(data, data.draw(st.sampled_from(sorted(path for path in folder.iterdir() if path.is_file())), "file"))
     path = folder
     if read is import_ctranslate2 and data.draw(st.booleans(), "package"):
         path = _pack(data, folder)

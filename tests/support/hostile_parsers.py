@@ -81,8 +81,7 @@ def _write(items: list[Item]) -> Iterator[Item]:
 
 
 def _describe(_: list[Item]) -> Iterator[Item]:
-    files = Path("/proc/self/fd")
-    opened = [str(path.readlink()) for path in sorted(files.iterdir()) if path.is_symlink()]
+    opened = [str(path.readlink()) for path in sorted(Path("/proc/self/fd").iterdir()) if path.is_symlink()]
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text("ascii").splitlines())
     yield {
         "environment": Path("/proc/self/environ").read_text("utf-8"),

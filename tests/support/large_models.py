@@ -95,8 +95,7 @@ def write_random_m2m100(folder: Path, pieces: bytes, form: Form) -> int:
     model = folder / SENTENCEPIECE_FILE
     model.write_bytes(pieces)
     names = [*fairseq_pieces(model, pieces), *(f"word{number}" for number in range(count))][:count]
-    vocabulary = {piece: number for number, piece in enumerate(names)}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(names)}))
     path = folder / "model.safetensors"
     write_safetensors(path, m2m100_shapes(form))
     return path.stat().st_size

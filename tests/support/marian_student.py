@@ -174,8 +174,7 @@ class Student(nn.Module):
 
     def _attend(self, name: str, states: Tensor, memory: Tensor, lengths: Tensor) -> Tensor:
         def project(part: str, given: Tensor) -> Tensor:
-            heads = self._affine(given, name, part).reshape(*given.shape[:2], HEADS, WIDTH // HEADS)
-            return heads.transpose(1, 2)
+            return self._affine(given, name, part).reshape(*given.shape[:2], HEADS, WIDTH // HEADS).transpose(1, 2)
 
         query, key, value = project("q", states), project("k", memory), project("v", memory)
         scores = query @ key.transpose(2, 3) / math.sqrt(WIDTH // HEADS)

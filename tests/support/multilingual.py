@@ -99,8 +99,7 @@ def write_mbart50(folder: Path, seed: int = 3, **options: Any) -> Any:
         "forced_eos_token_id": EOS_ID,
         "tokenizer_class": "MBart50Tokenizer",
     }
-    config = MBartConfig(vocab_size=size, **{**fields, **options})
-    model = random_model(MBartForConditionalGeneration, config, seed)
+    model = random_model(MBartForConditionalGeneration, MBartConfig(vocab_size=size, **{**fields, **options}), seed)
     write_files(folder, model, shared_pieces(), {"tokenizer_class": "MBart50Tokenizer"})
     return model
 
@@ -162,8 +161,7 @@ def convert(
     model: Any, pieces: Sequence[str], folder: Path, *, start: str, bos: str, quantization: str | None = None
 ) -> None:
     """Converts a model to CTranslate2's format. Its converter cannot read the tokenizer of a random vocabulary."""
-    loader = _MODEL_LOADERS[type(model.config).__name__]
-    spec = loader.get_model_spec(model)
+    spec = _MODEL_LOADERS[type(model.config).__name__].get_model_spec(model)
     spec.register_source_vocabulary(list(pieces))
     spec.register_target_vocabulary(list(pieces))
     tokens = {"decoder_start_token": start, "bos_token": bos, "eos_token": "</s>", "unk_token": "<unk>"}

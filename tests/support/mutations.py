@@ -24,8 +24,7 @@ VALUES: tuple[Any, ...] = (
 def draw_json(data: DataObject, content: bytes) -> bytes:
     """Returns JSON with one value replaced, removed or repeated."""
     root = json.loads(content)
-    parents = list(_containers(root))
-    parent = data.draw(st.sampled_from(parents), "container")
+    parent = data.draw(st.sampled_from(list(_containers(root))), "container")
     key = data.draw(st.sampled_from(sorted(parent) if isinstance(parent, dict) else range(len(parent))), "key")
     change = data.draw(st.sampled_from(("replace", "remove", "repeat")), "change")
     if change == "remove":

@@ -69,8 +69,7 @@ def step_graph(model: Transformer, **changes: Any) -> bytes:
     attributes = shape.attributes() | {"vocabulary": shape.vocabulary}
     if shape.alignment_heads:
         attributes["alignment_heads"] = [number for head in shape.alignment_heads for number in head]
-    tensors = changes.pop("tensors", model.decoder_tensors())
-    return _model("Step", inputs, outputs, tensors, attributes | changes)
+    return _model("Step", inputs, outputs, changes.pop("tensors", model.decoder_tensors()), attributes | changes)
 
 
 def _chosen() -> list[onnx.ValueInfoProto]:
@@ -78,5 +77,4 @@ def _chosen() -> list[onnx.ValueInfoProto]:
 
 
 def choose_graph() -> bytes:
-    inputs = _infos(2, logits=FLOAT) + _infos(1, best_count=INT32)
-    return _model("Choose", inputs, _chosen(), [], {})
+    return _model("Choose", _infos(2, logits=FLOAT) + _infos(1, best_count=INT32), _chosen(), [], {})

@@ -73,8 +73,7 @@ class Linear:
 
     def __post_init__(self) -> None:
         """Rounds the weight to 8 bits if the model has them."""
-        largest = np.abs(self.weight).max(axis=1, initial=0)
-        self.scale = (largest / 127).astype(np.float32)
+        self.scale = (np.abs(self.weight).max(axis=1, initial=0) / 127).astype(np.float32)
         safe = np.where(self.scale > 0, self.scale, 1)[:, None]
         self.q = np.rint(self.weight / safe).astype(np.int8)
         if self.int8:

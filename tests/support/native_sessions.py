@@ -102,8 +102,7 @@ class NativeModel:
 
     def _results(self, feeds: dict[str, Array]) -> dict[str, Array]:
         rows, count = len(feeds["token_ids"]), int(feeds["best_count"][0])
-        capacity = self.source[0].shape[2] * 16
-        heads = (rows * int(feeds["aligned"][0]), len(self.shape.alignment_heads), capacity)
+        heads = (rows * int(feeds["aligned"][0]), len(self.shape.alignment_heads), self.source[0].shape[2] * 16)
         shapes = [(rows, self.shape.vocabulary), (rows,), (rows, count), (rows, count), heads]
         types = [np.float32, np.float32, np.float32, np.int64, np.float32]
         return {name: np.full(shape, 7, kind) for name, shape, kind in zip(STEP_RESULTS, shapes, types, strict=True)}

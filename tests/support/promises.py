@@ -117,8 +117,7 @@ class PromiseTable:
         """Returns the tables by place, each with the conditions of its figures; those without rows are left out."""
         provenance = Provenance.now(self._command, LIBRARIES, "threads of each engine: 1")
         items = sorted(self._shown, key=lambda item: int(item.removeprefix("R")))
-        promises = [(item, PROMISES[item], *self._shown[item].cells) for item in items]
-        tables = {PLACE: _table(HEADING, promises)}
+        tables = {PLACE: _table(HEADING, [(item, PROMISES[item], *self._shown[item].cells) for item in items])}
         for place, rows in self._rows.items():
             tables[place] = _table(tuple(rows[0]), (tuple(row.values()) for row in rows))
         return {place: f"{table}\n\n{provenance}" for place, table in tables.items()}

@@ -78,8 +78,7 @@ class Client:
     def answer(self) -> Answer:
         line = self.file.readline()
         assert line, "the connection ended without an answer"
-        fields = iter(self.file.readline, b"\r\n")
-        headers = dict(field.decode().strip().lower().split(": ", 1) for field in fields)
+        headers = dict(field.decode().strip().lower().split(": ", 1) for field in iter(self.file.readline, b"\r\n"))
         return Answer(int(line.split()[1]), headers, self.file.read(int(headers["content-length"])))
 
     def ended(self) -> bool:
@@ -100,8 +99,7 @@ def connect_to(stack: ExitStack, live: LiveService, authority: Authority | None 
         connection.settimeout(WAIT_SECONDS)
         connection.connect(("127.0.0.1", live.service.http_port))
         if authority is not None:
-            context = authority.context()
-            connection = stack.enter_context(context.wrap_socket(connection, server_hostname="127.0.0.1"))
+            connection = stack.enter_context(authority.context().wrap_socket(connection, server_hostname="127.0.0.1"))
         client = Client(connection)
         stack.enter_context(client.file)
         return client

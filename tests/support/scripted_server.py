@@ -117,8 +117,7 @@ def trickle(head: bytes, piece: bytes, pause_seconds: float) -> Answer:
 def run_scripted_server() -> Iterator[ScriptedServer]:
     """Runs a server without answers."""
     script = ScriptedServer()
-    handler = type("ScriptedHandler", (Handler,), {"server_of_test": script})
-    with serving(handler) as script.address:
+    with serving(type("ScriptedHandler", (Handler,), {"server_of_test": script})) as script.address:
         try:
             yield script
         finally:

@@ -22,13 +22,11 @@ SETTINGS: dict[str, Any] = {"host": "127.0.0.1", "lame_duck_seconds": 0, "drain_
 
 
 def command(bundle: Path, ports: tuple[int, int], **settings: Any) -> list[str]:
-    arguments = [str(bundle), *map(str, ports), json.dumps(settings)]
-    return [sys.executable, "-m", "tests.support.served_fakes", *arguments]
+    return [sys.executable, "-m", "tests.support.served_fakes", str(bundle), *map(str, ports), json.dumps(settings)]
 
 
 async def _serve(bundle: Path, http_port: int, grpc_port: int, given: dict[str, Any]) -> None:
-    values = {**SETTINGS, **given}
-    settings = ServeSettings(bundle=bundle, http_port=http_port, grpc_port=grpc_port, **values)
+    settings = ServeSettings(bundle=bundle, http_port=http_port, grpc_port=grpc_port, **{**SETTINGS, **given})
     hanging = threading.Event()
 
     def load(settings: ServeSettings, bundle: Bundle) -> list[FakeModel]:

@@ -77,8 +77,7 @@ def write_t5(folder: Path, kind: str, seed: int = 3, *, training_steps: int = 0,
     model.eval().save_pretrained(folder)
     # The library writes true for every model, and reads false as that of T5 1.1.
     path = folder / "config.json"
-    stored = json.loads(path.read_text()) | {"tie_word_embeddings": kind == "t5"}
-    path.write_text(json.dumps(stored))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": kind == "t5"}))
     (folder / "spiece.model").write_bytes(pieces)
     return model
 

@@ -117,8 +117,7 @@ def toy_sentences() -> tuple[str, ...]:
     random = np.random.default_rng(7)
     sentences: dict[str, None] = {}
     while len(sentences) < SENTENCES:
-        words = random.choice(list(WORDS), size=random.integers(2, 8))
-        sentences[" ".join(words)] = None
+        sentences[" ".join(random.choice(list(WORDS), size=random.integers(2, 8)))] = None
     return tuple(sentences)
 
 
@@ -141,8 +140,7 @@ def train_toy(folder: Path) -> RunFolder:
     training = read_corpus(write_pairs(folder, "train", toy_sentences()[:-TEST_SENTENCES]))
     held_out = read_corpus(write_pairs(folder, "test", toy_test_sentences()))
     run = RunFolder(folder / "run")
-    data = TrainingData([clean(training, TOY_CONFIG.cleaning)], [held_out.select(range(100))])
-    train(run, TOY_CONFIG, data)
+    train(run, TOY_CONFIG, TrainingData([clean(training, TOY_CONFIG.cleaning)], [held_out.select(range(100))]))
     return run
 
 
@@ -195,8 +193,7 @@ def export_model(
     options: BundleOptions = RANDOM_BUNDLE,
 ) -> Bundle:
     """Exports a random model with the vocabulary of a tokenizer; its golden sentences are its own translations."""
-    config = RunConfig(directions=directions, model=model.limits)
-    trained = TrainedModel(config, tokenizer, model, steps=0)
+    trained = TrainedModel(RunConfig(directions=directions, model=model.limits), tokenizer, model, steps=0)
     return write_bundle(Exportable.of_run(trained), samples_of(RANDOM_TEXTS, directions), out, options)
 
 

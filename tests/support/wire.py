@@ -51,8 +51,7 @@ def refusal_of_both(live: LiveService, request: Answer, path: str = "/v1/transla
     answer = live.post(content=json.dumps(request).encode(), headers=JSON, path=path)
     problem = answer.json()
     assert (answer.status_code, problem["reason"]) == (400, "invalid"), problem
-    message = (ScoreRequest if path == "/v1/score" else TranslateRequest)(**request)
-    error: Any = live.call_error(message)
+    error: Any = live.call_error((ScoreRequest if path == "/v1/score" else TranslateRequest)(**request))
     assert error.code().name == "INVALID_ARGUMENT"
     assert error.details() == problem["detail"]
     return problem["field"], problem["detail"]

@@ -9,6 +9,8 @@ import re
 import time
 import zipfile
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -34,6 +36,7 @@ ERROR = re.compile(r'"level": "(error|critical)"|^Traceback|"outcome": "internal
 # Clients may try again.
 ALLOWED = (429, 503)
 JSON = {"content-type": "application/json"}
+Ask = Callable[[], Awaitable[object]]
 
 
 @dataclass
@@ -99,8 +102,7 @@ class Attacker:
 
     async def _rest(self, client: httpx.AsyncClient) -> int:
         path = self._chance.choice(tuple(BODIES))
-        content = damage(body(path), self._chance)
-        return self._status(path, await client.post(path, content=content, headers=JSON))
+        return self._status(path, await client.post(path, content=damage(body(path), self._chance), headers=JSON))
 
     async def _document(self, client: httpx.AsyncClient) -> str:
         name = self._chance.choice(tuple(DOCUMENTS))
@@ -150,11 +152,11 @@ class Attacker:
         return answer.status_code
 
 
-async def probe(ports: tuple[int, int], found: Found, end_seconds: float) -> None:
-    """Translates over both interfaces, one request at a time, and keeps the longest time of each."""
-    request = TranslateRequest(text=["A dog runs."])
+@asynccontextmanager
+async def open_clients(ports: tuple[int, int], answer_seconds: float = ANSWER_SECONDS) -> AsyncIterator[dict[str, Ask]]:
+    """Yields what other clients do next to an attack: they translate over REST and gRPC, and read the metrics."""
     async with (
-        httpx.AsyncClient(base_url=f"http://{HOST}:{ports[0]}", timeout=ANSWER_SECONDS, trust_env=False) as client,
+        httpx.AsyncClient(base_url=f"http://{HOST}:{ports[0]}", timeout=answer_seconds, trust_env=False) as client,
         grpc.aio.insecure_channel(f"{HOST}:{ports[1]}") as channel,
     ):
         stub: Any = TranslationServiceStub(channel)
@@ -162,18 +164,25 @@ async def probe(ports: tuple[int, int], found: Found, end_seconds: float) -> Non
         async def rest() -> None:
             (await client.post("/v1/translate", json={"text": "A dog runs."})).raise_for_status()
 
-        async def call() -> None:
-            await stub.Translate(request, timeout=ANSWER_SECONDS)
+        yield {
+            "rest": rest,
+            "grpc": lambda: stub.Translate(TranslateRequest(text=["A dog runs."]), timeout=answer_seconds),
+            "metrics": lambda: client.get("/metrics"),
+        }
 
+
+async def probe(ports: tuple[int, int], found: Found, end_seconds: float) -> None:
+    """Asks over all interfaces, one request at a time, and keeps the longest time of each."""
+    async with open_clients(ports) as asks:
         while time.monotonic() < end_seconds:
-            for name, ask in (("probe rest", rest), ("probe grpc", call)):
+            for name, ask in asks.items():
                 begun_seconds, outcome = time.monotonic(), "ok"
                 try:
                     await ask()
                 except (httpx.HTTPError, grpc.aio.AioRpcError) as error:
                     outcome = type(error).__name__
-                    found.problems[f"{name}: {error!r:.200}"] += 1
-                found.answer(name, outcome, time.monotonic() - begun_seconds)
+                    found.problems[f"probe {name}: {error!r:.200}"] += 1
+                found.answer(f"probe {name}", outcome, time.monotonic() - begun_seconds)
             await asyncio.sleep(PROBE_SECONDS)
 
 

@@ -11,7 +11,7 @@ import io
 import os
 import time
 import zipfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,8 @@ import grpc.aio
 import httpx
 import uvloop
 
-from dragoman.protos.translation_pb2 import TranslateRequest
-from dragoman.protos.translation_pb2_grpc import TranslationServiceStub
 from dragoman.serve.host.server_process import HOST, ServerProcess, reserve_ports, server_command
+from tests.support.attacks.fuzz_service import Ask, open_clients
 from tests.support.processes import children
 
 READY_SECONDS = 60.0
@@ -96,7 +95,7 @@ class Others:
     longest_seconds: dict[str, float] = field(default_factory=dict)
     failures: int = 0
 
-    async def repeat(self, name: str, ask: Callable[[], Awaitable[object]], ended: asyncio.Event) -> None:
+    async def repeat(self, name: str, ask: Ask, ended: asyncio.Event) -> None:
         """Asks again and again until the attack has ended."""
         while not ended.is_set():
             begun_seconds = time.monotonic()
@@ -120,24 +119,14 @@ def memory_bytes(process_id: int) -> int:
 async def attack(ports: tuple[int, int], process_id: int, name: str) -> dict[str, str]:
     """Sends one hostile file next to other clients and returns the row of the table."""
     others, ended = Others(), asyncio.Event()
-    url = f"http://{HOST}:{ports[0]}"
-    async with (
-        httpx.AsyncClient(base_url=url, timeout=ANSWER_SECONDS, trust_env=False) as client,
-        grpc.aio.insecure_channel(f"{HOST}:{ports[1]}") as channel,
-        asyncio.TaskGroup() as tasks,
-    ):
-        stub: Any = TranslationServiceStub(channel)
-        asks: dict[str, Callable[[], Awaitable[object]]] = {
-            "rest": lambda: client.post("/v1/translate", json={"text": "A dog runs."}),
-            "grpc": lambda: stub.Translate(TranslateRequest(text=["A dog runs."]), timeout=ANSWER_SECONDS),
-            "metrics": lambda: client.get("/metrics"),
-        }
+    async with open_clients(ports, ANSWER_SECONDS) as asks, asyncio.TaskGroup() as tasks:
         for ask in asks.values():
             await ask()
         before_bytes = peak_bytes = memory_bytes(process_id)
         for kind, ask in asks.items():
             tasks.create_task(others.repeat(kind, ask, ended))
-        sending, begun_seconds = asyncio.create_task(asyncio.to_thread(send, url, name)), time.monotonic()
+        sending = asyncio.create_task(asyncio.to_thread(send, f"http://{HOST}:{ports[0]}", name))
+        begun_seconds = time.monotonic()
         while not sending.done():
             peak_bytes = max(peak_bytes, await asyncio.to_thread(memory_bytes, process_id))
             await asyncio.sleep(PAUSE_SECONDS)
