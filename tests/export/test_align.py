@@ -8,6 +8,7 @@ from dragoman import command_line
 from dragoman.model.alignment.links import Link, format_links, parse_links
 from dragoman.model.data.corpus import read_corpus, read_links
 from dragoman.model.run import RunFolder
+from tests.support.commands import Capture, refusal
 from tests.support.paths import ROOT
 from tests.support.toy import toy_test_sentences, write_pairs
 
@@ -27,18 +28,8 @@ def reference(tmp_path: Path) -> Path:
     return path
 
 
-def refusal(*arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        command_line.run("align", list(arguments))
-    message = ended.value.code
-    assert isinstance(message, str)
-    assert message.startswith("dragoman align: ")
-    assert "\n" not in message
-    return message
-
-
 def test_the_best_head_links_toy_words_in_order(
-    toy_run: RunFolder, pairs: str, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_run: RunFolder, pairs: str, reference: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     out = tmp_path / "out.align"
     arguments = [str(toy_run.path), "--data", pairs, "--reference", str(reference), "--output", str(out)]
@@ -92,29 +83,23 @@ def test_both_ways_take_the_head_with_the_most_common_links(tmp_path: Path) -> N
 
 def test_what_cannot_be_done_is_refused(toy_run: RunFolder, pairs: str, reference: Path, tmp_path: Path) -> None:
     run, out = str(toy_run.path), str(tmp_path / "out.align")
-    assert "expected LAYER:HEAD, or --reference" in refusal(run, "--data", pairs, "--output", out)
-    assert "de-en: expected a direction" in refusal(run, "--data", pairs, "--both-ways", "--output", out)
-    assert "expected --output" in refusal(run, "--data", pairs, "--head", "0:0")
-    assert "head: 1:0: expected at most 0:3" in refusal(run, "--data", pairs, "--head", "1:0", "--output", out)
-    assert "de-en: expected a direction" in refusal(
-        run,
-        "--data",
-        ",".join(["files:" + f"{tmp_path}/test.de", f"{tmp_path}/test.en"]),
-        "--head",
-        "0:0",
-        "--output",
-        out,
-    )
+    assert "expected LAYER:HEAD, or --reference" in refusal("align", run, "--data", pairs, "--output", out)
+    assert "de-en: expected a direction" in refusal("align", run, "--data", pairs, "--both-ways", "--output", out)
+    assert "expected --output" in refusal("align", run, "--data", pairs, "--head", "0:0")
+    assert "head: 1:0: expected at most 0:3" in refusal("align", run, "--data", pairs, "--head", "1:0", "--output", out)
+    backwards = f"files:{tmp_path}/test.de,{tmp_path}/test.en"
+    given = ["--data", backwards, "--head", "0:0", "--output", out]
+    assert "de-en: expected a direction" in refusal("align", run, *given)
     reference.write_text("0-0\n9-9\n", encoding="utf-8")
-    assert "line 2: expected links of" in refusal(run, "--data", pairs, "--reference", str(reference))
+    assert "line 2: expected links of" in refusal("align", run, "--data", pairs, "--reference", str(reference))
     reference.write_text("", encoding="utf-8")
-    assert "0 lines, expected 1" in refusal(run, "--data", pairs, "--reference", str(reference))
+    assert "0 lines, expected 1" in refusal("align", run, "--data", pairs, "--reference", str(reference))
 
 
 def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
     out = tmp_path / "no-such" / "out.align"
     expected = f"dragoman align: output: {out}: expected a file in an existing folder"
-    assert refusal("no-run", "--data", "no-data", "--head", "0:0", "--output", str(out)) == expected
+    assert refusal("align", "no-run", "--data", "no-data", "--head", "0:0", "--output", str(out)) == expected
 
 
 def test_the_links_made_by_hand_are_well_formed() -> None:

@@ -53,9 +53,7 @@ def measured(model: Transformer, maps: NDArray[np.float32]) -> HeadMeasure:
         ([0.0, 0.0, 0.9, 0.91], (1, 0)),
     ],
 )
-def test_the_first_head_of_the_last_layer_is_taken_unless_another_is_clearly_better(
-    shares: list[float], chosen: tuple[int, int], model: Transformer
-) -> None:
+def test_the_usual_head_is_taken_unless_worse(shares: list[float], chosen: tuple[int, int], model: Transformer) -> None:
     maps = np.stack([blurred(share) for share in shares]).reshape(2, 2, TOKENS, TOKENS)
     heads, quality = measured(model, maps).choose()
     assert heads == (AttentionHead(layer=chosen[0], head=chosen[1]),)

@@ -23,21 +23,10 @@ from tests.support.toy import RANDOM_TEXTS, TOY_CONFIG, toy_sentences, toy_test_
 SENTENCES = 1200
 # The lead between the weights of two positions. In a near tie, rounding decides which one hard attention chooses.
 MIN_LEAD = 1e-3
-OPTIONS = [
-    "--model.architecture=recurrent",
-    "--model.attention=additive",
-    "--model.hard",
-    "--model.d-model=64",
-    "--model.dropout=0",
-    "--model.max-source-tokens=32",
-    "--model.max-target-tokens=24",
-    "--tokenizer.vocabulary-size=100",
-    "--training.max-steps=300",
-    "--training.batch-tokens=400",
-    "--training.learning-rate=0.01",
-    "--training.warmup-steps=50",
-    "--training.validation-every-steps=150",
-]
+OPTIONS = ["--model.architecture=recurrent", "--model.attention=additive", "--model.hard", "--model.d-model=64"]
+OPTIONS += ["--model.dropout=0", "--model.max-source-tokens=32", "--model.max-target-tokens=24"]
+OPTIONS += ["--tokenizer.vocabulary-size=100", "--training.max-steps=300", "--training.batch-tokens=400"]
+OPTIONS += ["--training.learning-rate=0.01", "--training.warmup-steps=50", "--training.validation-every-steps=150"]
 
 
 @pytest.mark.parametrize("kind", [LUONG, BAHDANAU], ids=name_kind)
@@ -80,9 +69,8 @@ def test_the_commands_train_export_verify_and_evaluate_it(tmp_path: Path, capsys
     command_line.run("train", ["--data", data, "--out", str(run), *OPTIONS])
     command_line.run("export", [str(run), "--out", str(bundle)])
     test = write_pairs(tmp_path, "test", toy_test_sentences()[:100])
-    command_line.run(
-        "verify", [str(bundle), "--run", str(run), "--data", test, "--minimum-identical", "1", "--batches", "8"]
-    )
+    few = ["--minimum-identical", "1", "--batches", "8"]
+    command_line.run("verify", [str(bundle), "--run", str(run), "--data", test, *few])
     assert "100 of 100 translations have PyTorch's tokens" in capsys.readouterr().out
     command_line.run("evaluate", [str(bundle), "--data", test, "--minimum-exact", "0.7"])
 

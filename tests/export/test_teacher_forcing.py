@@ -78,10 +78,8 @@ def test_a_pass_of_few_tokens_or_logits_finds_the_same(monkeypatch: pytest.Monke
 
     def read() -> tuple[list[float], dict[int, list[NDArray[np.float32]]]]:
         seen: dict[int, list[NDArray[np.float32]]] = {}
-        found = read_translations(
-            to_weights(model), pairs, lambda number, weights: seen.setdefault(number, []).append(weights)
-        )
-        return found, seen
+        weights = to_weights(model)
+        return read_translations(weights, pairs, lambda number, row: seen.setdefault(number, []).append(row)), seen
 
     leads, maps = read()
     monkeypatch.setattr(teacher_forcing, "MAX_TOKENS", 12)

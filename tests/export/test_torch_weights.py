@@ -13,8 +13,7 @@ VOCABULARY = 50
 @pytest.mark.parametrize("options", OPTIONS)
 def test_shapes_are_those_of_the_parameters_of_pytorch(options: str) -> None:
     model = random_model(5, VOCABULARY, **OPTIONS[options])
-    weights = to_weights(model)
-    shapes = {name: value.shape for name, value in weights.parameters.items()}
+    shapes = {name: value.shape for name, value in to_weights(model).parameters.items()}
     assert parameter_shapes(model.config, VOCABULARY) == shapes
 
 

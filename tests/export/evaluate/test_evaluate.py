@@ -10,6 +10,7 @@ from dragoman import command_line
 from dragoman.export.evaluate.command import evaluate, format_evaluations
 from dragoman.model.data.corpus import Corpus, read_corpus
 from dragoman.model.run import RunFolder
+from tests.support.commands import Capture, refusal
 from tests.support.live import LiveService
 from tests.support.toy import toy_test_sentences, write_pairs
 
@@ -56,16 +57,7 @@ def poor(tmp_path: Path, corpus: Corpus) -> Path:
     return path
 
 
-def refusal(*arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        command_line.run("evaluate", list(arguments))
-    assert isinstance(ended.value.code, str)
-    return ended.value.code
-
-
-def test_run_bundle_and_server_have_the_same_figures(
-    names: list[str], data: str, output: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_bundle_and_server_have_equal_figures(names: list[str], data: str, output: Path, capsys: Capture) -> None:
     reports, translations = [], []
     for name in names:
         command_line.run("evaluate", [name, "--data", data, "--output", str(output)])
@@ -80,26 +72,20 @@ def test_run_bundle_and_server_have_the_same_figures(
     ]
 
 
-def test_the_figures_are_those_of_the_translations(
-    poor: Path, data: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_figures_are_those_of_the_translations(poor: Path, data: str, corpus: Corpus, capsys: Capture) -> None:
     command_line.run("evaluate", [str(poor), "--data", data, "--literature"])
     expected = format_evaluations([evaluate(corpus, poor.read_text().splitlines(), None, literature=True)])
     assert capsys.readouterr().out == f"system    {poor} (file)\ndata      {data}, test\n\n{expected}\n"
 
 
-def test_written_translations_can_be_evaluated_again(
-    toy_bundle: Path, data: str, output: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_written_translations_are_evaluated_again(toy_bundle: Path, data: str, output: Path, capsys: Capture) -> None:
     command_line.run("evaluate", [str(toy_bundle), "--data", data, "--output", str(output)])
     first = capsys.readouterr().out.split("\n\n", 1)[1]
     command_line.run("evaluate", [str(output), "--data", data])
     assert capsys.readouterr().out.split("\n\n", 1)[1] == first
 
 
-def test_a_system_is_compared_with_a_baseline(
-    toy_bundle: Path, poor: Path, data: str, output: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_baseline_is_compared(toy_bundle: Path, poor: Path, data: str, output: Path, capsys: Capture) -> None:
     command_line.run("evaluate", [str(toy_bundle), "--data", data, "--baseline", str(poor), "--output", str(output)])
     ours, theirs = output.read_text().splitlines(), poor.read_text().splitlines()
     expected = format_evaluations([evaluate(read_corpus(data), ours, theirs, literature=False)])
@@ -108,9 +94,7 @@ def test_a_system_is_compared_with_a_baseline(
     assert figures == f"{expected}\n"
 
 
-def test_every_direction_has_a_row(
-    perfect: Path, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_direction_has_a_row(perfect: Path, data: str, tmp_path: Path, capsys: Capture) -> None:
     """A file holds the translations of all directions in order."""
     source, target = data.removeprefix("files:").split(",")
     both = tmp_path / "both"
@@ -155,40 +139,38 @@ def test_json_without_a_baseline_has_null(perfect: Path, data: str, tmp_path: Pa
         (["--minimum-exact", "0.01"], "en-de: exact share is 0.00%, expected at least 1.00%"),
     ],
 )
-def test_figures_below_their_minimum_fail(
-    poor: Path, perfect: Path, data: str, option: list[str], problem: str
-) -> None:
+def test_figures_below_a_minimum_fail(poor: Path, perfect: Path, data: str, option: list[str], problem: str) -> None:
     command_line.run("evaluate", [str(perfect), "--data", data, *option])
-    assert problem in refusal(str(poor), "--data", data, *option)
+    assert problem in refusal("evaluate", str(poor), "--data", data, *option)
 
 
 @pytest.mark.parametrize("option", ["beam-size", "no-repeat-ngram-tokens"])
 def test_finished_translations_are_not_searched(poor: Path, perfect: Path, data: str, option: str) -> None:
-    assert refusal(str(poor), "--baseline", str(perfect), "--data", data, f"--{option}", "5").startswith(
+    assert refusal("evaluate", str(poor), "--baseline", str(perfect), "--data", data, f"--{option}", "5").startswith(
         f"dragoman evaluate: {option}: 5: {poor} and {perfect}: "
     )
 
 
 def test_an_unknown_system_is_reported(tmp_path: Path, poor: Path, data: str) -> None:
-    assert refusal(str(tmp_path / "missing"), "--data", data).startswith(
+    assert refusal("evaluate", str(tmp_path / "missing"), "--data", data).startswith(
         f"dragoman evaluate: {tmp_path / 'missing'}: no such folder or file, expected "
     )
-    assert "expected manifest.json" in refusal(str(poor), "--data", data, "--baseline", str(tmp_path))
+    assert "expected manifest.json" in refusal("evaluate", str(poor), "--data", data, "--baseline", str(tmp_path))
 
 
 def test_unreadable_data_are_reported(poor: Path) -> None:
-    assert "is not a data specification" in refusal(str(poor), "--data", "none")
+    assert "is not a data specification" in refusal("evaluate", str(poor), "--data", "none")
 
 
 def test_a_file_with_translations_of_other_data_is_reported(poor: Path, tmp_path: Path) -> None:
     data = write_pairs(tmp_path, "few", toy_test_sentences()[:2])
-    assert refusal(str(poor), "--data", data).startswith(f"dragoman evaluate: {poor}: 60 lines, expected 2")
+    assert refusal("evaluate", str(poor), "--data", data).startswith(f"dragoman evaluate: {poor}: 60 lines, expected 2")
 
 
 @pytest.mark.parametrize("option", ["output", "json"])
 def test_an_output_without_a_folder_is_reported_first(poor: Path, tmp_path: Path, option: str) -> None:
     for path in (tmp_path / "missing" / "file", tmp_path):
-        assert refusal(str(poor), "--data", "none", f"--{option}", str(path)).startswith(
+        assert refusal("evaluate", str(poor), "--data", "none", f"--{option}", str(path)).startswith(
             f"dragoman evaluate: {option}: {path}: expected a file "
         )
 
@@ -197,15 +179,13 @@ def test_a_full_disk_is_reported(perfect: Path, data: str) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
-    assert refusal(str(perfect), "--data", data, "--output", str(full)).startswith(
+    assert refusal("evaluate", str(perfect), "--data", data, "--output", str(full)).startswith(
         f"dragoman evaluate: {full}: {os.strerror(28)}"
     )
 
 
 @pytest.mark.parametrize("arguments", [["--split", "tset"], ["--beam-size", "0"], ["--minimum-bleu", "101"], []])
-def test_an_invalid_value_is_reported_with_its_option(
-    poor: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_value_is_reported_with_its_option(poor: Path, arguments: list[str], capsys: Capture) -> None:
     """Also a missing required option: the data."""
     data = ["--data", "none"] if arguments else []
     with pytest.raises(SystemExit) as ended:

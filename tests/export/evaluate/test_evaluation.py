@@ -15,7 +15,6 @@ CORPUS = Corpus(
 )
 OURS = ["Zwei Hunde rennen.", "Ein Mann singt das Lied.", "Das Meer ist heute ruhig."]
 THEIRS = ["Zwei Katzen rennen.", "Ein Mann singt.", "das Meer ist ruhig heute."]
-OTHER_DIRECTION = Corpus("de", "en", CORPUS.targets, CORPUS.sources)
 
 
 def columns(line: str) -> list[str]:
@@ -44,10 +43,9 @@ def test_a_baseline_has_the_same_metrics() -> None:
 
 
 def test_the_table_has_a_row_for_each_direction() -> None:
-    evaluations = [
-        evaluate(CORPUS, OURS, None, literature=False),
-        evaluate(OTHER_DIRECTION, OTHER_DIRECTION.targets, None, literature=False),
-    ]
+    backwards = Corpus("de", "en", CORPUS.targets, CORPUS.sources)
+    pairs = ((CORPUS, OURS), (backwards, backwards.targets))
+    evaluations = [evaluate(corpus, translations, None, literature=False) for corpus, translations in pairs]
     heading, first, second = format_evaluations(evaluations).split("\n\n")[0].splitlines()
     assert columns(heading) == ["direction", "sentences", "BLEU", "chrF", "exact", "length"]
     measures = evaluations[0].measures
@@ -59,11 +57,8 @@ def test_the_table_has_a_row_for_each_direction() -> None:
 def test_every_signature_of_a_metric_is_printed() -> None:
     """BLEU of Chinese has other tokens than that of German."""
     chinese = Corpus("en", "zh", ["Two dogs run on the field."], ["两只狗在田野上奔跑。"])
-    evaluations = [
-        evaluate(CORPUS, OURS, None, literature=False),
-        evaluate(chinese, chinese.targets, None, literature=False),
-    ]
-    signatures = format_evaluations(evaluations).split("\n\n")[1].splitlines()
+    found = [evaluate(CORPUS, OURS, None, literature=False), evaluate(chinese, chinese.targets, None, literature=False)]
+    signatures = format_evaluations(found).split("\n\n")[1].splitlines()
     assert [columns(line)[0] for line in signatures] == ["BLEU", "BLEU", "chrF"]
     assert ["tok:13a" in line for line in signatures] == [True, False, False]
     assert "tok:zh" in signatures[1]

@@ -66,9 +66,7 @@ def test_every_corpus_has_its_translations(toy_run: RunFolder, toy_bundle: Path,
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_file_has_a_line_for_each_sentence_of_one_corpus_after_the_other(
-    tmp_path: Path, corpus: Corpus, suffix: str
-) -> None:
+def test_a_file_has_lines_of_one_corpus_after_the_other(tmp_path: Path, corpus: Corpus, suffix: str) -> None:
     lines = [f"line {number}" for number in range(2 * len(corpus))]
     text = "".join(f"{line}\n" for line in lines).encode()
     path = tmp_path / f"translations{suffix}"
@@ -126,18 +124,15 @@ def test_a_bundle_that_cannot_be_loaded_is_reported(tmp_path: Path, corpus: Corp
 @pytest.mark.parametrize("scheme", ["grpc", "http", "https"])
 def test_an_unreachable_server_is_reported(corpus: Corpus, scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:1"
-    assert refusal(url, Corpus("en", "de", corpus.sources[:1], corpus.targets[:1])).startswith(
-        f"{url}: en-de, sentence 1: "
-    )
+    assert refusal(url, corpus.select([0])).startswith(f"{url}: en-de, sentence 1: ")
 
 
 def test_data_of_another_direction_are_refused(
     toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
 ) -> None:
     names: list[str | Path] = [toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url]
-    assert refusal(toy_run.path, reverse(corpus)) == (
-        f"{toy_run.path}: does not translate de-en, expected one of en-de"
-    )
+    message = refusal(toy_run.path, reverse(corpus))
+    assert message == f"{toy_run.path}: does not translate de-en, expected one of en-de"
     for name in names:
         assert refusal(name, reverse(corpus)).startswith(f"{name}: de-en, sentence 1: ")
 

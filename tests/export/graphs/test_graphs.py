@@ -27,14 +27,12 @@ from tests.support.recurrent_models import EXPORTED, Kind, RecurrentBundles, nam
 from tests.support.stepping import logits_of_step
 from tests.support.toy import WIDE, export_for_cuda, export_model, random_model, random_sources
 
-Exported = tuple[Transformer, Bundle]
+Export = tuple[Transformer, Bundle]
 
 
 # An export takes seconds.
 @pytest.fixture(scope="module", params=["pre-norm, gelu, untied", "modern"])
-def exported(
-    request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> Exported:
+def exported(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Export:
     """A random model and its graphs for GPUs in fp32."""
     model = random_model(7, tokenizer.vocabulary_size, **MODELS[request.param])
     return model, export_for_cuda(model, tokenizer, tmp_path_factory.mktemp("bundle") / "random")
@@ -44,11 +42,10 @@ def largest_difference(model: Transformer | Recurrent, bundle: Bundle) -> float:
     """Returns the largest logit difference from PyTorch over all steps of forced translations, computed on a CPU."""
     is_for_gpus = bundle.manifest.variant == "cuda"
     sessions = DeviceSessions.load(bundle, Device("cpu")) if is_for_gpus else load_sessions(bundle, threads=1)
-    decoded = decoded_logits(model, sessions)
-    return float(np.abs(decoded - expected_logits(model)).max())
+    return float(np.abs(decoded_logits(model, sessions) - expected_logits(model)).max())
 
 
-def test_the_logits_of_every_step_are_those_of_pytorch(exported: Exported) -> None:
+def test_the_logits_of_every_step_are_those_of_pytorch(exported: Export) -> None:
     assert largest_difference(*exported) < 1e-4
 
 
@@ -58,9 +55,7 @@ def test_the_logits_of_a_wide_model_are_those_of_pytorch(states_bundle: Bundle) 
 
 
 @pytest.mark.parametrize("kind", EXPORTED, ids=name_kind)
-def test_a_recurrent_model_has_the_logits_of_pytorch_by_standard_operators_and_its_own_weights(
-    kind: Kind, recurrent_bundles: RecurrentBundles
-) -> None:
+def test_a_recurrent_model_has_pytorchs_logits_and_its_weights(kind: Kind, recurrent_bundles: RecurrentBundles) -> None:
     model, bundle = recurrent_bundles(kind)
     assert largest_difference(model, bundle) < 1e-4
     assert_all_weights_are_read(bundle)
@@ -71,15 +66,14 @@ def test_a_recurrent_model_has_the_logits_of_pytorch_by_standard_operators_and_i
 
 
 @pytest.fixture(scope="module")
-def aligned(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+def aligned(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Export:
     """A random model and a bundle with three alignment heads."""
     model = random_model(9, tokenizer.vocabulary_size, d_model=48, heads=2, decoder_layers=2)
-    out = tmp_path_factory.mktemp("bundle") / "aligned"
-    return model, export_for_cuda(model, tokenizer, out, HEADS)
+    return model, export_for_cuda(model, tokenizer, tmp_path_factory.mktemp("bundle") / "aligned", HEADS)
 
 
 @torch.inference_mode()
-def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported) -> None:
+def test_alignments_are_the_attention_maps_of_pytorch(aligned: Export) -> None:
     model, bundle = aligned
     sources = random_sources(model, 5, ROWS)
     lengths = np.array([len(source) for source in sources], np.int32)
@@ -95,15 +89,13 @@ def test_alignments_are_the_attention_maps_of_pytorch(aligned: Exported) -> None
         assert not runtime.alignments[:, :, longest:].any()
 
 
-def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
+def test_alignments_change_no_bit_of_the_logits(aligned: Export) -> None:
     """The plain decoder does not contain the alignment heads."""
     model, bundle = aligned
     sources = random_sources(model, 7, ROWS)
     lengths = np.array([len(source) for source in sources], np.int32)
-    runtimes = [
-        DeviceSessions.load(bundle, Device("cpu"), aligned=is_aligned).runtime(slots=ROWS)
-        for is_aligned in (False, True)
-    ]
+    sessions = (DeviceSessions.load(bundle, Device("cpu"), aligned=is_aligned) for is_aligned in (False, True))
+    runtimes = [item.runtime(slots=ROWS) for item in sessions]
     for runtime in runtimes:
         runtime.encode(pad(sources).numpy(), lengths, [[row] for row in range(ROWS)])
     for position in range(9):
@@ -113,7 +105,7 @@ def test_alignments_change_no_bit_of_the_logits(aligned: Exported) -> None:
     assert runtimes[0].alignments.size == 0
 
 
-def test_the_decoder_with_alignments_adds_no_weights(aligned: Exported) -> None:
+def test_the_decoder_with_alignments_adds_no_weights(aligned: Export) -> None:
     """The encoder and the plain decoder read the whole file."""
     assert_all_weights_are_read(aligned[1])
 
@@ -125,7 +117,7 @@ def test_a_missing_head_is_refused(head: AttentionHead, tokenizer: Tokenizer) ->
         graphs_of(model, "cuda", "fp16", (head,))
 
 
-def test_every_parameter_is_stored_once(exported: Exported) -> None:
+def test_every_parameter_is_stored_once(exported: Export) -> None:
     """Including tied embeddings and computed positions."""
     model, bundle = exported
     weights = (bundle.folder / WEIGHTS_FILE).read_bytes()
@@ -137,7 +129,7 @@ def test_every_parameter_is_stored_once(exported: Exported) -> None:
             assert weights.count(content) == 1
 
 
-def test_both_graphs_read_the_same_bytes_of_shared_weights(exported: Exported) -> None:
+def test_both_graphs_read_the_same_bytes_of_shared_weights(exported: Export) -> None:
     model, bundle = exported
     places = [
         [
@@ -173,11 +165,11 @@ def assert_all_weights_are_read(bundle: Bundle) -> None:
     assert ends[-1] == (bundle.folder / WEIGHTS_FILE).stat().st_size
 
 
-def test_no_weight_is_stored_that_no_graph_reads(exported: Exported) -> None:
+def test_no_weight_is_stored_that_no_graph_reads(exported: Export) -> None:
     assert_all_weights_are_read(exported[1])
 
 
-def test_the_graphs_have_the_names_of_the_manifest(exported: Exported) -> None:
+def test_the_graphs_have_the_names_of_the_manifest(exported: Export) -> None:
     _, bundle = exported
     signatures = (bundle.manifest.encoder, bundle.manifest.decoder)
     for graph, signature in zip(graphs_of_bundle(bundle), signatures, strict=True):
@@ -202,15 +194,13 @@ def test_cuda_graphs_are_fp16_except_for_the_logits(tokenizer: Tokenizer, tmp_pa
 
 
 @pytest.mark.parametrize(("variant", "precision"), [("cuda", "fp32"), ("cuda", "int8"), ("cpu", "fp16")])
-def test_fp16_and_the_variant_cuda_require_each_other(
-    variant: GraphVariant, precision: Precision, tokenizer: Tokenizer
-) -> None:
+def test_fp16_and_cuda_require_each_other(variant: GraphVariant, precision: Precision, tokenizer: Tokenizer) -> None:
     model = random_model(8, tokenizer.vocabulary_size)
     with pytest.raises(UnsupportedGraphError, match=f"^precision: {precision} with the variant {variant}: expected"):
         graphs_of(model, variant, precision)
 
 
-def test_no_path_and_no_name_of_this_machine_is_in_the_bundle(exported: Exported) -> None:
+def test_no_path_and_no_name_of_this_machine_is_in_the_bundle(exported: Export) -> None:
     private = [str(ROOT), str(Path.home()), str(Path(torch.__file__).parent), "site-packages"]
     private += [".py", str(exported[1].folder), getpass.getuser() + "@"]
     for file in exported[1].folder.iterdir():

@@ -14,14 +14,8 @@ from numpy.typing import NDArray
 from dragoman.export.graphs.graphs import Graphs, graphs_of
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.runtime.cpu import Runtime, Sessions
-from tests.support.recall import (
-    MAX_SOURCE_TOKENS,
-    MAX_TARGET_TOKENS,
-    VOCABULARY,
-    recall_alone,
-    recall_bundle,
-    recall_graphs,
-)
+from tests.support import recall
+from tests.support.recall import MAX_TARGET_TOKENS, VOCABULARY, recall_alone, recall_bundle, recall_graphs
 from tests.support.toy import random_model
 
 COUNT = 12
@@ -58,7 +52,7 @@ def draw(graphs: Graphs) -> list[Forced]:
     random = np.random.default_rng(3)
     sequences = []
     for _ in range(COUNT):
-        source_ids = random.integers(4, VOCABULARY, size=random.integers(1, MAX_SOURCE_TOKENS + 1)).tolist()
+        source_ids = random.integers(4, VOCABULARY, size=random.integers(1, recall.MAX_SOURCE_TOKENS + 1)).tolist()
         target_ids = random.integers(4, VOCABULARY, size=MAX_TARGET_TOKENS).tolist()
         sequences.append(Forced(source_ids, target_ids, recall_alone(graphs, source_ids, target_ids).numpy()))
     return sequences
@@ -131,9 +125,7 @@ def test_sequences_may_join_and_leave_at_any_step(
             continue
         assert_step(runtime, running)
         left = set(random.integers(SLOTS, size=leaving).tolist())
-        running = {
-            row: sequence for row, sequence in running.items() if sequence.done < MAX_TARGET_TOKENS and row not in left
-        }
+        running = {row: item for row, item in running.items() if item.done < MAX_TARGET_TOKENS and row not in left}
 
 
 def test_a_graph_may_lack_an_unused_input(tmp_path: Path) -> None:
@@ -168,9 +160,7 @@ def test_the_signatures_are_those_of_the_graphs(graphs: Graphs, bundle: Bundle) 
 def test_a_transformer_has_keys_and_values_of_both_attentions_in_each_layer() -> None:
     states = graphs_of(random_model(1, d_model=48, heads=2, decoder_layers=2), "cuda", "fp16").states
     assert [state.name for state in states[4:]] == ["self_key_1", "self_value_1", "cross_key_1", "cross_value_1"]
-    assert [state.shape for state in states] == [(2, "target", 24)] * 2 + [(2, "source", 24)] * 2 + [
-        (2, "target", 24)
-    ] * 2 + [(2, "source", 24)] * 2
+    assert [state.shape for state in states] == ([(2, "target", 24)] * 2 + [(2, "source", 24)] * 2) * 2
 
 
 def test_a_model_without_graphs_is_refused(graphs: Graphs) -> None:

@@ -7,16 +7,13 @@ import pytest
 from benchmarks.systems.ctranslate2_system import spec_of
 from dragoman.export.imports.common import ImportedModelError, ImportOptions
 from dragoman.export.imports.ctranslate2 import import_ctranslate2
-from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.verify.sync_engine import SyncEngine
-from dragoman.model.config import Direction
-from dragoman.model.samples import Sample
 from dragoman.model.tokenizer.word_tokenizer import WordTokenizer
 from dragoman.serve.bundle.tokenizer import load_tokenizer
 from dragoman.serve.runtime.sessions import load_sessions
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
-from tests.support.comparisons import ignore
+from tests.support.comparisons import ignore, write_imported
 from tests.support.ctranslate2_models import translate, write_model, write_package
 from tests.support.toy import random_model
 
@@ -40,10 +37,8 @@ def test_a_package_translates_like_argos_translate(model: Path, tmp_path: Path) 
     assert exportable.tokenizer.languages == ("en", "de")
     ids = exportable.tokenizer.encode(TEXT)
     assert [PIECES[number] for number in ids] == UNITS
-    samples = [Sample(Direction(source="en", target="de"), "house river .")]
-    bundle = write_bundle(exportable, samples, tmp_path / "bundle", BundleOptions("words"))
-    tokenizer = load_tokenizer(bundle)
-    assert tokenizer.encode(TEXT) == ids
+    bundle = write_imported(exportable, tmp_path / "bundle", ["house river ."])
+    assert load_tokenizer(bundle).encode(TEXT) == ids
     engine = SyncEngine(load_sessions(bundle, threads=1), 1)
     options = SearchOptions(max_target_tokens=LIMIT)
     (found,) = engine.translate([SequenceSpec(tuple(ids), options)], 1, ignore)
@@ -52,9 +47,8 @@ def test_a_package_translates_like_argos_translate(model: Path, tmp_path: Path) 
 
 def test_merges_need_the_languages_of_a_model(model: Path) -> None:
     (model / "bpe.model").write_bytes(MERGES)
-    with pytest.raises(
-        ImportedModelError, match=r"bpe.model: source-language, target-language: expected both languages"
-    ):
+    problem = r"bpe.model: source-language, target-language: expected both languages"
+    with pytest.raises(ImportedModelError, match=problem):
         import_ctranslate2(model, ImportOptions("en"))
 
 

@@ -41,9 +41,7 @@ def test_an_argos_package_is_exported_and_served(packed: bool, toy_run: RunFolde
     with run_service(bundle.folder, [load_sessions(bundle, threads=1).runtime(slots=8)]) as live:
         answer = live.call(TranslateRequest(text=texts, source_language="en", target_language="de"))
     # Pieces joined as in Argos Translate.
-    assert [translation.text for translation in answer.translations] == [
-        "".join(p).replace("▁", " ").strip() for p in expected
-    ]
+    assert [item.text for item in answer.translations] == ["".join(p).replace("▁", " ").strip() for p in expected]
 
 
 @pytest.mark.parametrize(
@@ -63,18 +61,14 @@ def test_another_kind_of_package_is_refused(
         import_ctranslate2(path, ASKED)
 
 
-def test_the_target_prefix_of_a_package_starts_every_translation(
-    small_model: Path, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_the_target_prefix_starts_every_translation(small_model: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     prefix = tokenizer.source_pieces[5]
     path = write_package(tmp_path / "p.argosmodel", small_model, tokenizer.model, target_prefix=prefix)
     (direction,) = import_ctranslate2(path, ImportOptions()).directions
     assert direction.start == (5,)
 
 
-def test_options_select_one_of_several_packages_in_a_file(
-    small_model: Path, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_options_select_one_of_the_packages_in_a_file(small_model: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     path = write_package(tmp_path / "p.argosmodel", small_model, tokenizer.model)
     with zipfile.ZipFile(path, "a") as archive:
         for name in archive.namelist():

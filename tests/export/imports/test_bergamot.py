@@ -11,10 +11,8 @@ import pytest
 from dragoman.export.graph_decoder import GraphDecoder
 from dragoman.export.imports.common import ImportOptions
 from dragoman.export.imports.marian_files import import_marian_files
-from dragoman.export.make_bundle import BundleOptions, write_bundle
-from dragoman.model.config import Direction
-from dragoman.model.samples import Sample
 from dragoman.serve.runtime.placement import open_sessions
+from tests.support.comparisons import write_imported
 from tests.support.marian import make_texts, translate_words
 from tests.support.marian_student import BIN_FILE, VOCABULARY_FILE, Student, encode, train, write_student
 from tests.support.paths import ROOT
@@ -23,35 +21,7 @@ TRANSLATOR = ROOT / ".clients" / "node_modules" / "@browsermt" / "bergamot-trans
 NODE = shutil.which("node")
 ASKED = ImportOptions("en", "de", max_source_tokens=100, max_target_tokens=100)
 TRAINING_STEPS = 1000
-SCRIPT = """
-const {readFileSync} = require("node:fs");
-const {Worker} = require("node:worker_threads");
-const {texts, precision, model, vocabulary} = JSON.parse(readFileSync(0, "utf8"));
-const worker = new Worker("./worker/translator-worker.js");
-const waiting = new Map();
-worker.on("message", ({id, result, error}) => error ? waiting.get(id)[1](error) : waiting.get(id)[0](result));
-const call = (name, ...args) => new Promise((resolve, reject) => {
-  const id = waiting.size + 1;
-  waiting.set(id, [resolve, reject]);
-  worker.postMessage({id, name, args});
-});
-const read = path => new Uint8Array(readFileSync(path)).buffer;
-const languages = {from: "en", to: "de"};
-(async () => {
-  await call("initialize", {});
-  await call("loadTranslationModel", languages, {
-    model: read(model), vocabs: [read(vocabulary)], shortlist: new ArrayBuffer(0),
-    config: {"gemm-precision": precision},
-  });
-  const found = [];
-  for (const text of texts) {
-    const [answer] = await call("translate", {models: [languages], texts: [{text, html: false, qualityScores: false}]});
-    found.push(answer.target.text);
-  }
-  console.log(JSON.stringify(found));
-  process.exit(0);
-})();
-"""
+SCRIPT = Path(__file__).with_name("bergamot.js")
 
 
 def translate_by_firefox(folder: Path, precision: str, texts: Sequence[str]) -> list[str]:
@@ -60,7 +30,7 @@ def translate_by_firefox(folder: Path, precision: str, texts: Sequence[str]) -> 
         pytest.skip("needs Node and the clients: make clients")
     program = folder / "program"
     shutil.copytree(TRANSLATOR, program / "worker")
-    (program / "script.js").write_text(SCRIPT)
+    shutil.copy(SCRIPT, program / "script.js")
     files = {"model": str(folder / BIN_FILE), "vocabulary": str(folder / VOCABULARY_FILE)}
     done = subprocess.run(
         [NODE, "script.js"],
@@ -79,13 +49,10 @@ def translate_by_firefox(folder: Path, precision: str, texts: Sequence[str]) -> 
 def translate(folder: Path, texts: Sequence[str]) -> list[str]:
     """Returns greedy translations of the import, each cut as Firefox's translator cuts it: at twice the source."""
     exportable = import_marian_files(folder, ASKED)
-    samples = [Sample(Direction(source="en", target="de"), text) for text in texts[:3]]
-    bundle = write_bundle(exportable, samples, folder / "bundle", BundleOptions("student"))
+    bundle = write_imported(exportable, folder / "bundle", texts[:3])
     found = GraphDecoder(open_sessions(bundle, "cpu")).translate([tuple(encode(text)) for text in texts])
-    return [
-        exportable.tokenizer.decode(result.target_ids[: 2 * len(encode(text))])
-        for result, text in zip(found, texts, strict=True)
-    ]
+    cut = [result.target_ids[: 2 * len(encode(text))] for result, text in zip(found, texts, strict=True)]
+    return list(map(exportable.tokenizer.decode, cut))
 
 
 def test_every_text_is_that_of_firefox(tmp_path: Path) -> None:

@@ -70,8 +70,7 @@ def folders(checkpoint: Path) -> list[Path]:
 
 
 def test_a_conversion_to_8_bits_takes_less_memory_than_the_weights(folders: list[Path]) -> None:
-    size_bytes = (folders[0] / "model.safetensors").stat().st_size
-    assert convert("int8", *folders).memory < size_bytes
+    assert convert("int8", *folders).memory < (folders[0] / "model.safetensors").stat().st_size
 
 
 def test_a_conversion_takes_little_memory_besides_its_bundle(checkpoint: Path) -> None:
@@ -97,10 +96,10 @@ LARGE: dict[str, tuple[Callable[[Path, Form], object], Form]] = {
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
 @pytest.mark.parametrize("kind", LARGE)
 def test_a_model_of_true_size_takes_the_memory_of_its_bundle_and_of_some_tensors(
-    kind: str, precision: Precision, tmp_path: Path, pytestconfig: pytest.Config
+    kind: str, precision: Precision, tmp_path: Path, thorough: bool
 ) -> None:
     """Also beyond 2 GB, which no message of Protocol Buffers may have."""
-    if not pytestconfig.getoption("thorough"):
+    if not thorough:
         pytest.skip("writes 1 to 12 GB: --thorough")
     write, form = LARGE[kind]
     write(tmp_path / "m", form)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ctranslate2
 import numpy as np
@@ -15,18 +15,15 @@ from benchmarks.systems.ctranslate2_system import spec_of
 from dragoman.export.imports.common import ImportOptions
 from dragoman.export.imports.ctranslate2 import import_ctranslate2
 from dragoman.export.imports.ctranslate2_files import Variable, read_model_file
-from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.source_model import Exportable
-from dragoman.model.config import Direction
 from dragoman.model.network.transformer import Transformer
 from dragoman.model.run import RunFolder
-from dragoman.model.samples import Sample
 from dragoman.model.search import generate_beam, generate_greedy
 from dragoman.model.tokenizer.piece_tokenizer import PieceTokenizer
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.model.weights import TransformerWeights
 from tests.conftest import WORDS
-from tests.support.comparisons import compare
+from tests.support.comparisons import compare, write_imported
 from tests.support.ctranslate2_models import ASKED, LIMIT, make_model, model_file, refusal, translate, write_model
 from tests.support.marian import make_texts, marian_vocabulary, trained_marian, write_marian
 from tests.support.toy import OPTIONS, toy_test_sentences
@@ -37,10 +34,11 @@ MODELS = {name: OPTIONS[name] for name in ("default", "pre-norm", "modern", "sil
 KINDS = ("float32", "float16", "bfloat16", "int16", "int8")
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
+Texts = tuple[str, ...]
 
 
 @pytest.fixture(scope="module")
-def texts() -> tuple[str, ...]:
+def texts() -> Texts:
     random = np.random.default_rng(1)
     found: dict[str, None] = {}
     while len(found) < SENTENCES:
@@ -53,7 +51,7 @@ def change_config(folder: Path, **fields: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **fields}), encoding="utf-8")
 
 
-def check_same_as_ctranslate2(folder: Path, exportable: Exportable, texts: tuple[str, ...]) -> None:
+def check_same_as_ctranslate2(folder: Path, exportable: Exportable, texts: Texts) -> None:
     """Compares translations of greedy search and of beam size 4 with two length penalties.
 
     Without a penalty, CTranslate2 continues until the best hypothesis is finished; Dragoman stops earlier.
@@ -82,9 +80,7 @@ def ctranslate2_adds_suffix(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("options", MODELS)
-def test_our_models_translate_like_ctranslate2(
-    options: str, tokenizer: Tokenizer, texts: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_models_translate_like_ctranslate2(options: str, tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
     model = make_model(tokenizer, **MODELS[options])
     folder = write_model(tmp_path / "m", spec_of(model, tokenizer.source_pieces), tokenizer=tokenizer)
     exportable = import_ctranslate2(folder, ASKED)
@@ -108,7 +104,7 @@ def test_weights_of_every_kind_are_read(kind: str, toy_run: RunFolder, tmp_path:
 
 @pytest.mark.parametrize("dropped", [0, 1], ids=["without its row", "with its row"])
 def test_an_unknown_piece_that_the_vocabulary_lacks_is_appended(
-    dropped: int, tokenizer: Tokenizer, texts: tuple[str, ...], tmp_path: Path
+    dropped: int, tokenizer: Tokenizer, texts: Texts, tmp_path: Path
 ) -> None:
     """As CTranslate2 does; the matrices of models have a row for it or none."""
     folder = write_model(tmp_path / "m", spec_of(make_model(tokenizer), tokenizer.source_pieces), tokenizer=tokenizer)
@@ -132,7 +128,7 @@ def scale_by_factor(stack: Any) -> None:
 
 @pytest.mark.parametrize("change", [compute_positions, scale_by_factor])
 def test_positions_that_ctranslate2_computes_and_scales_by_a_factor_are_the_same(
-    change: Callable[[Any], None], tokenizer: Tokenizer, texts: tuple[str, ...], tmp_path: Path
+    change: Callable[[Any], None], tokenizer: Tokenizer, texts: Texts, tmp_path: Path
 ) -> None:
     spec = spec_of(make_model(tokenizer), tokenizer.source_pieces)
     for stack in (spec.encoder, spec.decoder):
@@ -141,7 +137,7 @@ def test_positions_that_ctranslate2_computes_and_scales_by_a_factor_are_the_same
     check_same_as_ctranslate2(folder, import_ctranslate2(folder, ASKED), texts)
 
 
-def test_source_prefix_and_suffix_follow_the_configuration(model_folder: Path, texts: tuple[str, ...]) -> None:
+def test_source_prefix_and_suffix_follow_the_configuration(model_folder: Path, texts: Texts) -> None:
     change_config(model_folder, add_source_eos=False, add_source_bos=True)
     exportable = import_ctranslate2(model_folder, ASKED)
     assert exportable.source_suffix == ()
@@ -153,9 +149,7 @@ def test_source_prefix_and_suffix_follow_the_configuration(model_folder: Path, t
     assert [[tokenizer.source_pieces[i] for i in answer.target_ids] for answer in answers] == theirs
 
 
-def test_separate_vocabularies_of_different_sizes_are_read(
-    tokenizer: Tokenizer, texts: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_separate_vocabularies_of_different_sizes_are_read(tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
     """The smaller vocabulary is padded with tokens that are never generated."""
     pieces = tokenizer.source_pieces
     spec = spec_of(make_model(tokenizer, tie_embeddings=False), pieces)
@@ -169,9 +163,7 @@ def test_separate_vocabularies_of_different_sizes_are_read(
     assert exportable.model.vocabulary_size == len(pieces)
 
 
-def test_a_vocabulary_without_padding_gets_a_token_for_it(
-    tokenizer: Tokenizer, texts: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_vocabulary_without_padding_gets_a_token_for_it(tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
     pieces = ["never", *tokenizer.source_pieces[1:]]
     folder = write_model(tmp_path / "m", spec_of(make_model(tokenizer), pieces), tokenizer=tokenizer)
     exportable = import_ctranslate2(folder, ASKED)
@@ -194,15 +186,10 @@ def test_a_converted_marian_model_translates_like_ctranslate2(kind: str, tmp_pat
 
 
 @pytest.mark.parametrize("options", ["default", "modern"])
-def test_a_bundle_generates_the_tokens_of_pytorch(
-    options: str, tokenizer: Tokenizer, texts: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_bundle_has_the_tokens_of_pytorch(options: str, tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
     spec = spec_of(make_model(tokenizer, **OPTIONS[options]), tokenizer.source_pieces)
     exportable = import_ctranslate2(write_model(tmp_path / "m", spec, "int8", tokenizer), ASKED)
-    direction = Direction(source="en", target="de")
-    samples = [Sample(direction, text) for text in texts[:20]]
-    bundle = write_bundle(exportable, samples, tmp_path / "bundle", BundleOptions("ctranslate2"))
-    comparisons = compare(bundle, exportable, texts)
+    comparisons = compare(write_imported(exportable, tmp_path / "bundle", texts[:20]), exportable, texts)
     assert len(comparisons) == SENTENCES
     assert [comparison.text for comparison in comparisons if not comparison.identical] == []
 
@@ -212,15 +199,12 @@ def test_vocabularies_of_earlier_versions_are_read(model_folder: Path) -> None:
     before = import_ctranslate2(model_folder, ASKED).tokenizer
     (model_folder / "shared_vocabulary.json").unlink()
     (model_folder / "shared_vocabulary.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    after = import_ctranslate2(model_folder, ASKED).tokenizer
-    assert after.source_pieces == before.source_pieces
+    assert import_ctranslate2(model_folder, ASKED).tokenizer.source_pieces == before.source_pieces
     assert ctranslate2.contains_model(str(model_folder))
 
 
 @pytest.mark.parametrize(("version", "start"), [(5, "<s>"), (3, "</s>")])
-def test_variables_of_an_earlier_version_replace_the_configuration(
-    model_folder: Path, texts: tuple[str, ...], version: int, start: str
-) -> None:
+def test_old_variables_replace_the_configuration(model_folder: Path, texts: Texts, version: int, start: str) -> None:
     """Such a model has no configuration file, and one option for both stacks."""
     after = import_ctranslate2(model_folder, ASKED).network.state_dict()
     variables = read_model_file(model_folder / "model.bin").variables
@@ -259,28 +243,13 @@ def opennmt_name(name: str) -> str:
     return f"transformer/{name}:0"
 
 
-class Earlier(NamedTuple):
-    """A specification that stores no number of heads."""
-
-    specification: str
-    version: int
-    revision: int
-    heads: int
-
-
 @pytest.mark.parametrize(
-    "earlier",
-    [
-        Earlier("", 1, 1, 8),
-        Earlier("TransformerBase", 2, 1, 8),
-        Earlier("TransformerBig", 2, 2, 16),
-        Earlier("TransformerBig", 3, 1, 16),
-    ],
-    ids=str,
+    "earlier", [("", 1, 1, 8), ("TransformerBase", 2, 1, 8), ("TransformerBig", 2, 2, 16), ("TransformerBig", 3, 1, 16)]
 )
-def test_earlier_specifications_translate_like_ctranslate2(
-    earlier: Earlier, tokenizer: Tokenizer, texts: tuple[str, ...], tmp_path: Path
+def test_earlier_specifications_translate_alike(
+    earlier: tuple[str, int, int, int], tokenizer: Tokenizer, texts: Texts, tmp_path: Path
 ) -> None:
+    """They store no number of heads."""
     specification, version, revision, heads = earlier
     model = make_model(tokenizer, d_model=8 * heads, heads=heads, norm_position="pre", tie_embeddings=False)
     folder = write_model(tmp_path / "m", spec_of(model, tokenizer.source_pieces), tokenizer=tokenizer)
@@ -292,8 +261,7 @@ def test_earlier_specifications_translate_like_ctranslate2(
     content = model_file(variables, version=version, revision=revision, specification=specification)
     (folder / "model.bin").write_bytes(content)
     (folder / "config.json").unlink()
-    exportable = import_ctranslate2(folder, ASKED)
-    check_same_as_ctranslate2(folder, exportable, texts)
+    check_same_as_ctranslate2(folder, import_ctranslate2(folder, ASKED), texts)
 
 
 @pytest.mark.parametrize(

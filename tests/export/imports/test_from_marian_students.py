@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,20 +14,16 @@ from numpy.typing import NDArray
 from dragoman.export.imports.common import ImportedModelError, ImportOptions, importing
 from dragoman.export.imports.marian_bin import read_marian_bin
 from dragoman.export.imports.marian_files import import_marian_files
-from dragoman.export.make_bundle import BundleOptions, write_bundle
-from dragoman.export.source_model import Exportable
 from dragoman.hub.install import install
 from dragoman.hub.store import Store
-from dragoman.model.config import Direction
-from dragoman.model.samples import Sample
-from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.search.options import SearchOptions
-from tests.support.comparisons import targets
+from tests.support.comparisons import targets, write_imported
 from tests.support.marian import EOS_ID, make_texts
 from tests.support.marian_student import BIN_FILE, FLOAT, QUANTIZED, Entry, Student, encode, join_entries, write_student
 from tests.support.search_reference import search
 
 LIMIT = 20
+GOLDEN = make_texts(8, 5)
 ASKED = ImportOptions("en", "de", max_source_tokens=80, max_target_tokens=LIMIT)
 
 
@@ -40,11 +35,6 @@ def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def student() -> Student:
     return Student().eval()
-
-
-def write(exportable: Exportable, folder: Path, **options: Any) -> Bundle:
-    samples = [Sample(Direction(source="en", target="de"), text) for text in make_texts(8, 5)]
-    return write_bundle(exportable, samples, folder, BundleOptions("imported", **options))
 
 
 @torch.inference_mode()
@@ -64,7 +54,7 @@ def expected_of(student: Student, source: Sequence[int], beam_size: int) -> tupl
 
 def test_every_token_is_that_of_the_equations(student: Student, texts: tuple[str, ...], tmp_path: Path) -> None:
     exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
-    bundle = write(exportable, tmp_path / "bundle")
+    bundle = write_imported(exportable, tmp_path / "bundle", GOLDEN)
     sources = [encode(text) for text in texts]
     assert [list(exportable.source_ids((), text)) for text in texts] == sources
     for beam_size in (1, 4):
@@ -100,10 +90,8 @@ def test_16_bits_half_precision_and_scales_of_activations_are_read() -> None:
         ("a_W_QuantMultA", FLOAT, (1,), bytes(4)),
     ]
     found = read_marian_bin(Path("m.bin"), join_entries(entries))
-    assert {name: np.asarray(value).tolist() for name, value in found.items()} == {
-        "a_W": values.tolist(),
-        "half": values.tolist(),
-    }
+    lists = {name: np.asarray(value).tolist() for name, value in found.items()}
+    assert lists == {"a_W": values.tolist(), "half": values.tolist()}
 
 
 @pytest.mark.parametrize(
@@ -125,9 +113,7 @@ def test_a_damaged_tensor_is_refused_by_its_name(entry: Entry, expected: str) ->
 @pytest.mark.parametrize(
     ("option", "value"), [("dec-cell", "gru"), ("layer-normalization", True), ("transformer-preprocess", "n")]
 )
-def test_another_recurrent_unit_is_refused_by_the_option(
-    option: str, value: object, student: Student, tmp_path: Path
-) -> None:
+def test_another_unit_is_refused_by_the_option(option: str, value: object, student: Student, tmp_path: Path) -> None:
     folder = write_student(tmp_path / "m", student, "npz", **{option: value})
     with pytest.raises(ImportedModelError, match=option):
         import_marian_files(folder, ASKED)
@@ -148,14 +134,14 @@ def test_a_mutated_file_is_read_or_refused_in_one_line(data: st.DataObject, fold
 
 
 def test_a_folder_of_firefox_is_installed_by_its_path(folder: Path, tmp_path: Path) -> None:
-    installed = install(Store(tmp_path / "cache"), str(folder))
-    assert installed.directions == ("en-de",)
+    assert install(Store(tmp_path / "cache"), str(folder)).directions == ("en-de",)
 
 
 def test_8_bits_change_few_translations_and_no_batch_any(student: Student, tmp_path: Path) -> None:
     """States are kept in 16 bits, so that errors do not add up."""
     exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
-    floats, integers = (write(exportable, tmp_path / kind, precision=kind) for kind in ("fp32", "int8"))
+    kinds = ("fp32", "int8")
+    floats, integers = (write_imported(exportable, tmp_path / kind, GOLDEN, precision=kind) for kind in kinds)
     sources = [encode(text) for text in make_texts(9, 12)]
     found = targets(integers, sources, 4)
     assert found == targets(integers, sources, 4, together=4)
@@ -166,6 +152,6 @@ def test_8_bits_change_few_translations_and_no_batch_any(student: Student, tmp_p
 def test_golden_sentences_are_those_of_the_graphs(student: Student, tmp_path: Path) -> None:
     """The search in NumPy makes them."""
     exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
-    bundle = write(exportable, tmp_path / "bundle")
+    bundle = write_imported(exportable, tmp_path / "bundle", GOLDEN)
     expected = [sentence.target_ids for sentence in bundle.golden]
     assert targets(bundle, [sentence.source_ids for sentence in bundle.golden], 1) == expected

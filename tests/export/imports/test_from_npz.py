@@ -29,25 +29,18 @@ from tests.support.toy import random_model
 ASKED = ImportOptions("en", "de", max_source_tokens=60, max_target_tokens=20)
 SENTENCES = 200
 WORDS = ("alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river")
-CONFIG: dict[str, Any] = {
-    "type": "transformer",
-    "transformer-decoder-autoreg": "self-attention",
-    "transformer-no-projection": False,
-    "transformer-ffn-activation": "swish",
-    "transformer-postprocess-emb": "d",
-    "transformer-preprocess": "",
-    "transformer-postprocess": "dan",
-    "transformer-postprocess-top": "",
-    "transformer-guided-alignment-layer": "last",
-    "transformer-heads": 4,
-    "enc-depth": 2,
-    "dec-depth": 2,
-}
+CONFIG: dict[str, Any] = {"type": "transformer", "transformer-heads": 4, "enc-depth": 2, "dec-depth": 2}
+CONFIG |= {"transformer-decoder-autoreg": "self-attention", "transformer-no-projection": False}
+CONFIG |= {"transformer-ffn-activation": "swish", "transformer-guided-alignment-layer": "last"}
+CONFIG |= {"transformer-preprocess": "", "transformer-postprocess": "dan"}
+CONFIG |= {"transformer-postprocess-emb": "d", "transformer-postprocess-top": ""}
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "base": ({"activation": "silu"}, {}),
     "relu": ({"activation": "relu"}, {"transformer-ffn-activation": "relu"}),
     "untied": ({"activation": "silu", "tie_embeddings": False}, {}),
 }
+# Writes a model of a kind into a folder.
+Write = Callable[[str], Path]
 NAMES = {"self_attention": "self", "cross_attention": "context"}
 
 
@@ -78,9 +71,7 @@ def marian_names(name: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def write(tokenizer: Tokenizer, tmp_path: Path) -> Callable[[str], Path]:
-    """Returns a function that writes a model of a kind into a folder."""
-
+def write(tokenizer: Tokenizer, tmp_path: Path) -> Write:
     def write_kind(kind: str) -> Path:
         options, changed = KINDS[kind]
         pieces = [*tokenizer.source_pieces]
@@ -118,9 +109,7 @@ def marian_encodings(width: int, positions: int = 2048) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_translations_are_those_of_ctranslate2(
-    kind: str, write: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctranslate2_translates_alike(kind: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(kind)
     # The converter has other encodings than Marian.
     monkeypatch.setattr(converter, "_make_sinusoidal_position_encodings", marian_encodings)
@@ -152,7 +141,7 @@ def test_translations_are_those_of_ctranslate2(
         ("transformer-train-position-embeddings", True),
     ],
 )
-def test_another_computation_is_refused_by_name(option: str, value: object, write: Callable[[str], Path]) -> None:
+def test_another_computation_is_refused_by_name(option: str, value: object, write: Write) -> None:
     folder = write("base")
     with np.load(folder / "model.npz") as archive:
         stored = {name: archive[name] for name in archive.files}
@@ -162,7 +151,7 @@ def test_another_computation_is_refused_by_name(option: str, value: object, writ
         import_marian_files(folder, ASKED)
 
 
-def test_unknown_and_missing_tensors_are_refused_by_name(write: Callable[[str], Path]) -> None:
+def test_unknown_and_missing_tensors_are_refused_by_name(write: Write) -> None:
     folder = write("base")
     with np.load(folder / "model.npz") as archive:
         stored = {name: archive[name] for name in archive.files}
@@ -176,7 +165,7 @@ def test_unknown_and_missing_tensors_are_refused_by_name(write: Callable[[str], 
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
-def test_a_file_that_is_no_archive_is_refused(content: bytes, write: Callable[[str], Path]) -> None:
+def test_a_file_that_is_no_archive_is_refused(content: bytes, write: Write) -> None:
     folder = write("base")
     (folder / "model.npz").write_bytes(content)
     with pytest.raises(ImportedModelError, match=r"expected a \.npz file"):
@@ -197,7 +186,7 @@ def test_another_line_of_a_vocabulary_is_refused_by_its_number(line: str, tmp_pa
         read_vocabulary(tmp_path / "v.yml")
 
 
-def test_aliases_of_a_configuration_take_no_memory(write: Callable[[str], Path]) -> None:
+def test_aliases_of_a_configuration_take_no_memory(write: Write) -> None:
     folder = write("base")
     bomb = "\n".join([f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 9)}]" for n in range(12)])
     content = f"{bomb}\n{yaml.safe_dump(CONFIG)}\ntransformer-tied-layers: *a11\n".encode()
@@ -208,17 +197,15 @@ def test_aliases_of_a_configuration_take_no_memory(write: Callable[[str], Path])
         import_marian_files(folder, ASKED)
 
 
-def test_a_folder_is_exported_and_served_by_its_path(write: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_folder_is_exported_and_served_by_its_path(write: Write, tmp_path: Path) -> None:
     folder = write("base").rename(tmp_path / "my-en-de")
-    installed = install(Store(tmp_path / "cache"), str(folder))
-    assert installed.directions == ("en-de",)
+    assert install(Store(tmp_path / "cache"), str(folder)).directions == ("en-de",)
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_mutated_model_is_imported_or_refused_in_one_line(data: st.DataObject, fuzzed: Path) -> None:
-    original = (fuzzed / "original").read_bytes()
-    content = bytearray(original)
+    content = bytearray((fuzzed / "original").read_bytes())
     # Most bytes are weights: the directory at the end and the headers at the start decide.
     near = st.one_of(st.integers(0, 4000), st.integers(len(content) - 8000, len(content) - 1))
     for _ in range(data.draw(st.integers(1, 5))):
@@ -231,7 +218,7 @@ def test_a_mutated_model_is_imported_or_refused_in_one_line(data: st.DataObject,
 
 
 @pytest.fixture
-def fuzzed(write: Callable[[str], Path]) -> Path:
+def fuzzed(write: Write) -> Path:
     """A folder whose model a test replaces by mutations of the original."""
     folder = write("base")
     shutil.copy(folder / "model.npz", folder / "original")

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
@@ -14,12 +13,9 @@ from dragoman import command_line
 from dragoman.export.graphs.native.layout import TABLES
 from dragoman.export.imports.common import ImportedModelError, ImportOptions
 from dragoman.export.imports.ctranslate2 import import_ctranslate2
-from dragoman.export.imports.golden import golden_samples
 from dragoman.export.imports.hugging_face import import_checkpoint
-from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.export.source_model import Exportable, find_direction
-from dragoman.serve.bundle.bundle import Bundle
-from tests.support.comparisons import targets
+from tests.support.comparisons import targets, write_imported
 from tests.support.ctranslate2_models import translate
 from tests.support.marian import make_texts, translate_words
 from tests.support.multilingual import generate
@@ -38,10 +34,6 @@ def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
     return make_texts(5, 200 if pytestconfig.getoption("thorough") else 40)
 
 
-def write(exportable: Exportable, folder: Path, **options: Any) -> Bundle:
-    return write_bundle(exportable, golden_samples(exportable), folder, BundleOptions("t5", **options))
-
-
 def sources_of(exportable: Exportable, texts: tuple[str, ...]) -> list[tuple[int, ...]]:
     direction = find_direction(exportable, ("en", "de"))
     return [exportable.source_ids(direction.source_prefix, text) for text in texts]
@@ -51,7 +43,7 @@ def sources_of(exportable: Exportable, texts: tuple[str, ...]) -> list[tuple[int
 def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
     model = write_t5(tmp_path / "m", kind)
     exportable = import_checkpoint(tmp_path / "m", OPTIONS)
-    bundle, sources = write(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
+    bundle, sources = write_imported(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
     for beam_size in (1, 4):
         ours = targets(bundle, sources, beam_size)
         assert ours == generate(model, sources, beam_size, LIMIT, (), special=SPECIAL)
@@ -62,7 +54,7 @@ def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], 
 def test_products_take_matrices_as_the_file_has_them(precision: str, tmp_path: Path) -> None:
     """Otherwise ONNX Runtime would hold a copy of each."""
     write_t5(tmp_path / "m", "t5-1.1")
-    bundle = write(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle", precision=precision)
+    bundle = write_imported(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle", precision=precision)
     for path in (bundle.encoder_path, bundle.decoder_path):
         (function,) = onnx.load(path, load_external_data=False).functions
         matrices = {name for name in function.input if name.endswith(".weight") and "norm" not in name}
@@ -75,13 +67,13 @@ def test_products_take_matrices_as_the_file_has_them(precision: str, tmp_path: P
 
 @pytest.mark.parametrize("kind", ["t5", "t5-1.1", "madlad"])
 def test_every_token_of_a_trained_model_is_that_of_transformers(
-    kind: str, texts: tuple[str, ...], tmp_path: Path, pytestconfig: pytest.Config
+    kind: str, texts: tuple[str, ...], tmp_path: Path, thorough: bool
 ) -> None:
-    if not pytestconfig.getoption("thorough"):
+    if not thorough:
         pytest.skip("trains for minutes: --thorough")
     model = write_t5(tmp_path / "m", kind, training_steps=TRAINING_STEPS)
     exportable = import_checkpoint(tmp_path / "m", OPTIONS)
-    bundle, sources = write(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
+    bundle, sources = write_imported(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
     correct = [translate_words(text) for text in texts]
     for beam_size in (1, 4):
         ours = targets(bundle, sources, beam_size)
@@ -93,13 +85,12 @@ def test_every_token_of_a_trained_model_is_that_of_transformers(
 @pytest.mark.parametrize("kind", ["t5", "madlad"])
 def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
     model = write_t5(tmp_path / "m", kind)
-    pieces = import_checkpoint(tmp_path / "m", OPTIONS).tokenizer.source_pieces
+    original = import_checkpoint(tmp_path / "m", OPTIONS)
+    pieces = original.tokenizer.source_pieces
     write_ctranslate2(model, pieces, tmp_path / "ct2", (tmp_path / "m" / "spiece.model").read_bytes(), kind == "t5")
     exportable = import_ctranslate2(tmp_path / "ct2", OPTIONS)
-    assert find_direction(exportable, ("en", "de")) == find_direction(
-        import_checkpoint(tmp_path / "m", OPTIONS), ("en", "de")
-    )
-    bundle, sources = write(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
+    assert find_direction(exportable, ("en", "de")) == find_direction(original, ("en", "de"))
+    bundle, sources = write_imported(exportable, tmp_path / "bundle"), sources_of(exportable, texts)
     for beam_size in (1, 4):
         given = [[pieces[token] for token in source] for source in sources]
         expected = translate(tmp_path / "ct2", given, beam_size, LIMIT, 1.0)
@@ -109,7 +100,7 @@ def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[s
 @pytest.mark.parametrize("kind", ["t5", "madlad"])
 def test_a_bundle_is_verified_with_transformers(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_t5(tmp_path / "m", kind)
-    write(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle")
+    write_imported(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle")
     command_line.run("verify", [str(tmp_path / "bundle"), "--original", str(tmp_path / "m")])
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [["pass", "transformers,"]] * 2
 

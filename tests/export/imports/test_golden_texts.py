@@ -25,8 +25,7 @@ def test_a_script_without_spaces_has_texts_too() -> None:
 def test_a_large_vocabulary_gives_its_common_words() -> None:
     letters = "abcdefghij"
     words = [f"▁{a}{b}{c}{d}" for a in letters for b in letters for c in letters for d in letters]
-    texts = golden_texts(words)
-    assert all(f"▁{word}" in words[:2000] for text in texts for word in text.split())
+    assert all(f"▁{word}" in words[:2000] for text in golden_texts(words) for word in text.split())
 
 
 @pytest.mark.parametrize("pieces", [[], ["<unk>", "▁", ".", "12"]])

@@ -61,9 +61,8 @@ def write_zip(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_D
 def test_only_the_members_that_are_read_are_unpacked(tmp_path: Path) -> None:
     names = ("en_de/metadata.json", "en_de/model/model.bin", "en_de/sentencepiece.model")
     others = ("en_de/stanza/large.pt", "../outside", "en_de/../../outside", "/outside", "other/model/model.bin")
-    path = write_zip(
-        tmp_path / "p", {**dict.fromkeys(names, LANGUAGES.encode()), **dict.fromkeys(others, bytes(1 << 26))}
-    )
+    members = dict.fromkeys(names, LANGUAGES.encode()) | dict.fromkeys(others, bytes(1 << 26))
+    path = write_zip(tmp_path / "p", members)
     with open_package(path, ImportOptions()) as package:
         unpacked = package.model.parent
         found = {str(file.relative_to(unpacked)) for file in unpacked.rglob("*") if file.is_file()}
@@ -104,9 +103,7 @@ def test_a_pipe_in_place_of_a_file_is_named_at_once(folder: Path, name: str) -> 
 
 @pytest.mark.parametrize("write", [write_nllb, write_mbart50])
 @pytest.mark.parametrize("content", [b"", b"no model"])
-def test_a_file_that_is_no_sentencepiece_model_is_named(
-    write: Callable[[Path], object], content: bytes, tmp_path: Path
-) -> None:
+def test_a_file_without_sentencepiece_is_named(write: Callable[[Path], object], content: bytes, tmp_path: Path) -> None:
     write(tmp_path / "m")
     path = tmp_path / "m" / "sentencepiece.bpe.model"
     path.write_bytes(content)
@@ -139,9 +136,7 @@ def test_a_size_without_weights_is_refused(folder: Path, field: str) -> None:
     ],
     ids=["expanded", "complex", "sparse", "no tensor"],
 )
-def test_a_tensor_without_memory_of_its_own_is_refused(
-    folder: Path, change: Callable[[torch.Tensor], Any], problem: str
-) -> None:
+def test_tensors_without_memory_are_refused(folder: Path, change: Callable[[torch.Tensor], Any], problem: str) -> None:
     from safetensors.torch import load_file  # noqa: PLC0415 - one test
 
     tensors: dict[str, Any] = load_file(folder / "model.safetensors")
@@ -163,15 +158,12 @@ def test_a_compressed_checkpoint_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_an_option_that_is_no_number_is_named(tmp_path: Path, number: float) -> None:
-    variables = {"encoder/num_heads": np.array(number, np.float32)}
-    (tmp_path / "model.bin").write_bytes(model_file(variables))
+    (tmp_path / "model.bin").write_bytes(model_file({"encoder/num_heads": np.array(number, np.float32)}))
     (tmp_path / "config.json").write_text("{}")
     assert "encoder/num_heads" in refusal(import_ctranslate2, tmp_path)
 
 
-def test_mutated_models_are_imported_or_refused(
-    marian: Path, tokenizer: Tokenizer, tmp_path: Path, *, thorough: bool
-) -> None:
+def test_mutations_are_read_or_refused(marian: Path, tokenizer: Tokenizer, tmp_path: Path, *, thorough: bool) -> None:
     spec = spec_of(random_model(1, tokenizer.vocabulary_size), tokenizer.source_pieces)
     write_model(tmp_path / "ctranslate2", spec, tokenizer=tokenizer)
     copytree(marian, tmp_path / "marian")

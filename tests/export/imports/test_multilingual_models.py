@@ -15,7 +15,7 @@ from dragoman.export.imports.ctranslate2 import import_ctranslate2
 from dragoman.export.imports.golden import golden_samples
 from dragoman.export.imports.hugging_face import import_checkpoint
 from dragoman.export.make_bundle import BundleOptions, write_bundle
-from dragoman.export.source_model import Exportable, find_direction
+from dragoman.export.source_model import find_direction
 from dragoman.export.verify.sync_engine import SyncEngine
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.directions import directions_of
@@ -25,31 +25,19 @@ from dragoman.serve.host.system import available_cpus
 from dragoman.serve.runtime.sessions import load_sessions
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.options import SearchOptions
-from tests.support.comparisons import ignore
+from tests.support import multilingual
+from tests.support.comparisons import ignore, write_imported
 from tests.support.ctranslate2_models import translate
 from tests.support.marian import make_texts
-from tests.support.multilingual import (
-    PAD_ID,
-    TASKS,
-    generate,
-    train_languages,
-    write_ctranslate2,
-    write_m2m100,
-    write_mbart50,
-    write_nllb,
-    write_small100,
-)
+from tests.support.multilingual import generate, write_ctranslate2, write_m2m100, write_mbart50, write_nllb
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
 LIMIT = 20
 OPTIONS = ImportOptions(max_source_tokens=40, max_target_tokens=LIMIT + 1)
-WRITERS: dict[str, Callable[[Path], Any]] = {
-    "m2m100": write_m2m100,
-    "nllb": write_nllb,
-    "small100": write_small100,
-    "mbart50": write_mbart50,
-}
+WRITERS: dict[str, Callable[[Path], Any]] = {"m2m100": write_m2m100, "nllb": write_nllb, "mbart50": write_mbart50}
+WRITERS["small100"] = multilingual.write_small100
 SIDES = ("encoder", "decoder")
+Texts = tuple[str, ...]
 # Width, layers of each side and their inner width; all have 16 heads.
 NLLB_SHAPES = {"600M": (1024, 12, 4096), "1.3B": (1024, 24, 8192), "3.3B, two layers": (2048, 2, 8192)}
 # Shapes, beams and texts of a test, which takes minutes.
@@ -64,7 +52,7 @@ PAIRS = (("en", "de"), ("deu_Latn", "zh"))
 
 
 @pytest.fixture(scope="module")
-def texts(pytestconfig: pytest.Config) -> tuple[str, ...]:
+def texts(pytestconfig: pytest.Config) -> Texts:
     return make_texts(5, 200 if pytestconfig.getoption("thorough") else 40)
 
 
@@ -77,13 +65,7 @@ class Answers(NamedTuple):
 
 
 def answers(
-    bundle: Bundle,
-    languages: tuple[str, str],
-    texts: tuple[str, ...],
-    beam_size: int,
-    *,
-    empty: bool = True,
-    threads: int = 1,
+    bundle: Bundle, languages: tuple[str, str], texts: Texts, beam_size: int, *, empty: bool = True, threads: int = 1
 ) -> Answers:
     direction = find_direction(bundle.manifest, languages)
     tokenizer = load_tokenizer(bundle)
@@ -101,14 +83,10 @@ def answers(
     return Answers([result.target_ids[starts:] for result in found], sources, direction)
 
 
-def write(exportable: Exportable, folder: Path, **options: Any) -> Bundle:
-    return write_bundle(exportable, golden_samples(exportable), folder, BundleOptions("many", **options))
-
-
 @pytest.mark.parametrize("kind", WRITERS)
-def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_token_is_that_of_transformers(kind: str, texts: Texts, tmp_path: Path) -> None:
     model = WRITERS[kind](tmp_path / "m")
-    bundle = write(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle")
+    bundle = write_imported(import_checkpoint(tmp_path / "m", OPTIONS), tmp_path / "bundle")
     for languages in PAIRS:
         for beam_size in (1, 4):
             ours = answers(bundle, languages, texts, beam_size)
@@ -118,16 +96,16 @@ def test_every_token_is_that_of_transformers(kind: str, texts: tuple[str, ...], 
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_every_token_of_a_trained_model_is_that_of_its_libraries(
-    kind: str, texts: tuple[str, ...], tmp_path: Path, pytestconfig: pytest.Config
+    kind: str, texts: Texts, tmp_path: Path, thorough: bool
 ) -> None:
-    if not pytestconfig.getoption("thorough"):
+    if not thorough:
         pytest.skip("trains for a minute: --thorough")
     model = WRITERS[kind](tmp_path / "m")
-    train_languages(tmp_path / "m", model, TRAINING_STEPS)
+    multilingual.train_languages(tmp_path / "m", model, TRAINING_STEPS)
     exportable = import_checkpoint(tmp_path / "m", OPTIONS)
-    bundle, pieces = write(exportable, tmp_path / "bundle"), exportable.tokenizer.source_pieces
+    bundle, pieces = write_imported(exportable, tmp_path / "bundle"), exportable.tokenizer.source_pieces
     write_ctranslate2(model, pieces, tmp_path / "ct2")
-    for languages, correct in TASKS.items():
+    for languages, correct in multilingual.TASKS.items():
         for beam_size in (1, 4):
             ours = answers(bundle, languages, texts, beam_size)
             assert ours.targets == generate(model, ours.sources, beam_size, LIMIT, ours.direction.start)
@@ -141,7 +119,7 @@ def test_every_token_of_a_trained_model_is_that_of_its_libraries(
 
 @pytest.mark.parametrize(("shape", "beam_size", "part"), TRUE_CASES)
 def test_layers_of_true_width_generate_the_tokens_of_transformers(
-    shape: str, beam_size: int, part: slice, texts: tuple[str, ...], tmp_path: Path, *, thorough: bool
+    shape: str, beam_size: int, part: slice, texts: Texts, tmp_path: Path, *, thorough: bool
 ) -> None:
     """Only one of both models is in memory at a time."""
     if not thorough:
@@ -162,18 +140,18 @@ def test_layers_of_true_width_generate_the_tokens_of_transformers(
     assert (ours.sources, ours.direction) == (sources, direction)
     print(f"{peak_bytes() / 1e9:.1f} GB")
     # After a token of padding in a translation, which only a random model writes, the library has other positions.
-    pairs = [pair for pair in zip(ours.targets, expected, strict=True) if PAD_ID not in pair[1]]
+    pairs = [pair for pair in zip(ours.targets, expected, strict=True) if multilingual.PAD_ID not in pair[1]]
     assert all(mine == theirs for mine, theirs in pairs)
     assert len({mine for mine, _ in pairs}) > len(sources) / 4, "otherwise the translations tell nothing"
 
 
 @pytest.mark.parametrize("kind", ["m2m100", "small100", "mbart50"])
-def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: Texts, tmp_path: Path) -> None:
     """CTranslate2 ends no translation right after its start."""
     model = WRITERS[kind](tmp_path / "m")
     pieces = import_checkpoint(tmp_path / "m", OPTIONS).tokenizer.source_pieces
     write_ctranslate2(model, pieces, tmp_path / "ct2")
-    bundle = write(import_ctranslate2(tmp_path / "ct2", OPTIONS), tmp_path / "bundle")
+    bundle = write_imported(import_ctranslate2(tmp_path / "ct2", OPTIONS), tmp_path / "bundle")
     for languages in PAIRS:
         for beam_size in (1, 4):
             ours = answers(bundle, languages, texts, beam_size, empty=False)
@@ -183,12 +161,11 @@ def test_a_converted_model_translates_like_ctranslate2(kind: str, texts: tuple[s
             assert [[pieces[token] for token in target] for target in ours.targets] == expected
 
 
-def test_int8_changes_few_translations_and_keeps_the_languages(texts: tuple[str, ...], tmp_path: Path) -> None:
+def test_int8_changes_few_translations_and_keeps_the_languages(texts: Texts, tmp_path: Path) -> None:
     write_nllb(tmp_path / "m")
     exportable = import_checkpoint(tmp_path / "m", OPTIONS)
-    floats, integers = (
-        answers(write(exportable, tmp_path / kind, precision=kind), PAIRS[0], texts, 1) for kind in ("fp32", "int8")
-    )
+    bundles = (write_imported(exportable, tmp_path / kind, precision=kind) for kind in ("fp32", "int8"))
+    floats, integers = (answers(bundle, PAIRS[0], texts, 1) for bundle in bundles)
     assert integers.direction == floats.direction
     same = sum(ours == theirs for ours, theirs in zip(integers.targets, floats.targets, strict=True))
     assert same > len(texts) / 4
@@ -207,7 +184,7 @@ def token_of(kind: str, language: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["m2m100", "nllb", "mbart50"])
-def test_a_source_has_the_tokens_of_the_original_tokenizer(kind: str, texts: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_source_has_the_tokens_of_the_original_tokenizer(kind: str, texts: Texts, tmp_path: Path) -> None:
     WRITERS[kind](tmp_path)
     exportable, theirs = import_checkpoint(tmp_path, OPTIONS), original_tokenizer(kind, tmp_path)
     # At the end of a text, the fast tokenizers keep a space that SentencePiece and fairseq do not read.
@@ -238,8 +215,7 @@ def test_options_select_directions(tmp_path: Path) -> None:
     write_m2m100(tmp_path)
     both = import_checkpoint(tmp_path, ImportOptions("en", "deu_Latn"))
     assert ([str(direction) for direction in both.directions], both.multilingual) == (["en-de"], None)
-    into = import_checkpoint(tmp_path, ImportOptions(target_language="de"))
-    assert len(into.directions) == 99
+    assert len(import_checkpoint(tmp_path, ImportOptions(target_language="de")).directions) == 99
     with pytest.raises(ImportedModelError, match="source-language: tlh: expected one of af, am"):
         import_checkpoint(tmp_path, ImportOptions("tlh"))
 

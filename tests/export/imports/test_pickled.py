@@ -51,8 +51,7 @@ def test_tensors_of_every_type_are_those_of_pytorch(kind: torch.dtype, zipped: b
 
 @FORMATS
 def test_a_state_of_modules_with_shared_and_transposed_parameters_is_read(zipped: bool, tmp_path: Path) -> None:
-    module = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
-    state = module.state_dict()
+    state = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)).state_dict()
     state["tied"] = state["0.weight"]
     state["transposed"] = state["0.weight"].T
     state["part"] = state["0.weight"][1:, 1:]
@@ -137,8 +136,7 @@ def test_a_mutated_file_is_read_or_refused(files: tuple[bytes, bytes], data: st.
     """Nothing but an exception of Python, which the import reports in one line."""
     content = bytearray(data.draw(st.sampled_from(files)))
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(content) - 1))
-        content[place] = data.draw(st.integers(0, 255))
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     _read_or_refuse(bytes(content[: data.draw(st.integers(len(content) // 2, len(content)))]))
 
 

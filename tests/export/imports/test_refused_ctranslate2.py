@@ -13,23 +13,19 @@ from dragoman.export.imports.common import ImportOptions
 from dragoman.export.imports.ctranslate2_files import Variable, read_model_file
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import fill_with_zeros, make_model, model_file, refusal, write_model
+from tests.support.mutations import damage
 
 
 def refuse_spec(tmp_path: Path, tokenizer: Tokenizer, spec: TransformerSpec) -> str:
     return refusal(write_model(tmp_path / "m", spec, tokenizer=tokenizer)).removeprefix("model.bin: ")
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [({"activation": 4}, "encoder/activation: GELU by sigmoid: expected ReLU, GELU by tanh, Swish, GELU")],
-)
-def test_unsupported_computations_are_refused_by_name(
-    tmp_path: Path, tokenizer: Tokenizer, options: dict[str, Any], expected: str
-) -> None:
-    spec = TransformerSpec.from_config(1, 4, **options)
+def test_an_unsupported_computation_is_refused_by_name(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    spec = TransformerSpec.from_config(1, 4, activation=4)
     fill_with_zeros(spec, tokenizer.vocabulary_size)
     spec.register_source_vocabulary(list(tokenizer.source_pieces))
     spec.register_target_vocabulary(list(tokenizer.source_pieces))
+    expected = "encoder/activation: GELU by sigmoid: expected ReLU, GELU by tanh, Swish, GELU"
     assert expected in refuse_spec(tmp_path, tokenizer, spec)
 
 
@@ -78,32 +74,24 @@ def test_another_revision_is_refused(model_folder: Path, revision: int) -> None:
     assert refusal(model_folder).startswith(f"model.bin: revision of TransformerSpec is {revision}, expected 1 to 7")
 
 
-def delete(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).unlink()
-
-
-def write(name: str, content: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(content)
-
-
 @pytest.mark.parametrize(
-    ("damage", "expected"),
+    ("name", "content", "expected"),
     [
-        (delete("model.bin"), "model.bin: No such file or directory"),
-        (write("model.bin", b"PK\3\4"), "model.bin: not a CTranslate2 model: binary version is "),
-        (delete("config.json"), "config.json: No such file or directory"),
-        (write("config.json", b"[]"), "config.json: expected a JSON object"),
-        (write("config.json", b'{"eos_token": 5}'), "config.json: eos_token: Input should be a valid string"),
-        (delete("shared_vocabulary.json"), ": expected shared_vocabulary, or source_vocabulary and target_vocabulary"),
-        (write("shared_vocabulary.json", b"{}"), "shared_vocabulary.json: expected a list of pieces"),
-        (write("shared_vocabulary.json", b'["<unk>", "<s>", "</s>"]'), "shared_vocabulary.json: 3 pieces, expected "),
-        (write("source_1_vocabulary.json", b"[]"), ": source_1_vocabulary: several source features, expected one"),
-        (delete("sentencepiece.model"), ": expected bpe.model or a SentencePiece model"),
-        (write("sentencepiece.model", b"none"), ": source: not a SentencePiece model"),
+        ("model.bin", None, "model.bin: No such file or directory"),
+        ("model.bin", b"PK\3\4", "model.bin: not a CTranslate2 model: binary version is "),
+        ("config.json", None, "config.json: No such file or directory"),
+        ("config.json", b"[]", "config.json: expected a JSON object"),
+        ("config.json", b'{"eos_token": 5}', "config.json: eos_token: Input should be a valid string"),
+        ("shared_vocabulary.json", None, ": expected shared_vocabulary, or source_vocabulary and target_vocabulary"),
+        ("shared_vocabulary.json", b"{}", "shared_vocabulary.json: expected a list of pieces"),
+        ("shared_vocabulary.json", b'["<unk>", "<s>", "</s>"]', "shared_vocabulary.json: 3 pieces, expected "),
+        ("source_1_vocabulary.json", b"[]", ": source_1_vocabulary: several source features, expected one"),
+        ("sentencepiece.model", None, ": expected bpe.model or a SentencePiece model"),
+        ("sentencepiece.model", b"none", ": source: not a SentencePiece model"),
     ],
 )
-def test_damaged_files_are_named(model_folder: Path, damage: Callable[[Path], object], expected: str) -> None:
-    damage(model_folder)
+def test_damaged_files_are_named(model_folder: Path, name: str, content: bytes | None, expected: str) -> None:
+    damage(model_folder / name, content)
     assert refusal(model_folder).startswith(expected)
 
 
@@ -127,9 +115,7 @@ def test_languages_must_be_options_if_the_files_lack_them(small_model: Path) -> 
         ("decoder/position_encodings/encodings", np.zeros((40, 64)), "max-source-tokens: 70: expected at most 40"),
     ],
 )
-def test_variables_that_do_not_fit_are_named(
-    model_folder: Path, name: str, value: Variable | None, expected: str
-) -> None:
+def test_unfitting_variables_are_named(model_folder: Path, name: str, value: Variable | None, expected: str) -> None:
     path = model_folder / "model.bin"
     variables = {**read_model_file(path).variables, name: np.asarray(value, np.float32)}
     if value is None:

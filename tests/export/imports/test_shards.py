@@ -112,9 +112,7 @@ BIAS = "final_logits_bias"
     ],
     ids=["no shard", "truncated", "tensor missing", "unlisted tensor", "other shard", "no JSON", "no map"],
 )
-def test_a_shard_that_does_not_fit_the_index_is_named(
-    damage: Callable[[Path], object], expected: str, folder: Path
-) -> None:
+def test_a_shard_unlike_its_index_is_named(damage: Callable[[Path], object], expected: str, folder: Path) -> None:
     damage(folder)
     assert refusal(folder).startswith(expected)
 

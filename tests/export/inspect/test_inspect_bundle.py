@@ -32,8 +32,7 @@ def test_it_prints_files_graphs_step_and_memory(toy_bundle: Path, capsys: pytest
     assert text.startswith(f"bundle        {toy_bundle}\nname          toy\n")
     for section in ("files", "encoder.onnx, ", "decoder.onnx, ", "one decoder step", "memory"):
         assert f"\n\n{section}" in text
-    slots = ServeSettings.model_fields["slots"].default
-    assert f"decoder state of each engine, {slots} slots" in text
+    assert f"decoder state of each engine, {ServeSettings.model_fields['slots'].default} slots" in text
 
 
 def test_every_direction_is_printed(two_way_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,9 +41,7 @@ def test_every_direction_is_printed(two_way_bundle: Path, capsys: pytest.Capture
 
 
 def test_the_figures_are_written_as_json(recurrent_bundle: Bundle, tmp_path: Path) -> None:
-    command_line.run(
-        "inspect", [str(recurrent_bundle.folder), "--slots", "3", "--json", str(tmp_path / "figures.json")]
-    )
+    command_line.run("inspect", [str(recurrent_bundle.folder), "--slots=3", "--json", str(tmp_path / "figures.json")])
     figures = json.loads((tmp_path / "figures.json").read_bytes())
     assert Manifest.model_validate(figures["manifest"]) == recurrent_bundle.manifest
     assert figures["engine"]["slots"] == 3
@@ -64,9 +61,7 @@ def test_an_output_without_a_folder_is_refused_before_anything_is_read(option: s
         command_line.run("inspect", ["no bundle", option, str(tmp_path / "none" / "file")])
 
 
-def test_an_unwritable_output_is_reported(
-    recurrent_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_file_is_named(recurrent_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, _: bytes) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -90,9 +85,7 @@ def test_it_needs_no_onnx_runtime(recurrent_bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("library", "extra", "options"), [("onnx", "export", []), ("matplotlib", "train", ["--picture", "step.svg"])]
 )
-def test_a_missing_library_is_reported_in_one_line(
-    library: str, extra: str, options: list[str], recurrent_bundle: Bundle
-) -> None:
+def test_a_missing_library_is_one_line(library: str, extra: str, options: list[str], recurrent_bundle: Bundle) -> None:
     result = call_without(library, str(recurrent_bundle.folder), *options)
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()

@@ -14,9 +14,8 @@ def test_every_file_has_its_size_and_its_status_in_the_manifest(recurrent_bundle
     folder = Path(copytree(recurrent_bundle.folder, tmp_path / "bundle"))
     (folder / "notes.txt").write_text("mine")
     files = {file.name: file for file in inspect(Bundle.open(folder), slots=1).files}
-    assert {name: file.size_bytes for name, file in files.items()} == {
-        path.name: path.stat().st_size for path in folder.iterdir()
-    }
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert {name: file.size_bytes for name, file in files.items()} == sizes
     assert files["notes.txt"].state == "not listed"
     assert files["manifest.json"].state == "lists the others"
     assert files["weights.bin"].state == "sha256 as listed"
@@ -61,9 +60,7 @@ def test_running_operators_are_those_after_optimization(recurrent_bundle: Bundle
     assert sum(decoder.running.values()) < sum(decoder.operators.values())
 
 
-def test_without_onnx_runtime_there_are_no_running_operators(
-    recurrent_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_onnx_runtime_no_operator_is_running(recurrent_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dragoman.serve.runtime.cpu", None)
     assert [graph.running for graph in inspect(recurrent_bundle, slots=1).graphs] == [None, None]
 

@@ -77,13 +77,9 @@ def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: Decoders) -> N
 
 
 def test_the_decoder_of_luong_attends_after_its_updates(decoders: Decoders) -> None:
-    assert decoders("recurrent_bundle").titles == [
-        "embedding",
-        *["recurrent update"] * 3,
-        "cross-attention",
-        "recurrent update",
-        "projection",
-    ]
+    updates = ["recurrent update"] * 3
+    titles = ["embedding", *updates, "cross-attention", "recurrent update", "projection"]
+    assert decoders("recurrent_bundle").titles == titles
     blocks = decoders("recurrent_bundle").blocks
     written = [[state.name for state in block.writes] for block in blocks]
     assert written == [[], ["hidden_0"], ["hidden_1"], ["hidden_2"], [], ["attentional"], []]
@@ -131,8 +127,7 @@ def plain_block(title: str) -> Block:
 @given(st.lists(st.sampled_from("abc"), max_size=12))
 def test_folding_loses_no_block_and_changes_no_order(titles: list[str]) -> None:
     folded = fold_blocks(list(map(plain_block, titles)))
-    unfolded = [block.title for one in folded for blocks in one.rounds for block in blocks]
-    assert unfolded == titles
+    assert [block.title for one in folded for blocks in one.rounds for block in blocks] == titles
     assert all(blocks == one.rounds[0] for one in folded for blocks in one.rounds)
 
 

@@ -30,11 +30,8 @@ def test_no_bit_depends_on_the_batch(
     texts = (" ".join(chance.choices(WORDS, k=chance.randint(1, 6))) for _ in count_up())
     read = (Sentence(text, (*tokenizer.encode(text), EOS_ID)) for text in texts)
     sentences = list(islice((item for item in read if len(item.source_ids) <= manifest.max_source_tokens), count))
-    limit = manifest.max_target_tokens
-    searches = {
-        "greedy": SearchOptions(max_target_tokens=limit),
-        "beam": SearchOptions(max_target_tokens=limit, beam_size=4),
-    }
+    greedy = SearchOptions(max_target_tokens=manifest.max_target_tokens)
+    searches = {"greedy": greedy, "beam": greedy._replace(beam_size=4)}
     sessions = load_sessions(bundle, threads=1)
     deviations = [
         deviation

@@ -7,9 +7,8 @@ import pytest
 from dragoman import command_line
 from dragoman.export.imports.common import ImportOptions
 from dragoman.export.imports.ctranslate2 import import_ctranslate2
-from dragoman.export.imports.golden import golden_samples
 from dragoman.export.imports.hugging_face import import_checkpoint
-from dragoman.export.make_bundle import BundleOptions, write_bundle
+from tests.support.comparisons import write_imported
 from tests.support.multilingual import write_ctranslate2, write_mbart50
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers", "ignore::UserWarning:transformers")
@@ -25,8 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pieces = import_checkpoint(folder / "transformers", OPTIONS).tokenizer.source_pieces
     write_ctranslate2(model, pieces, folder / "ctranslate2")
     for library, read in READERS.items():
-        exportable = read(folder / library, OPTIONS)
-        write_bundle(exportable, golden_samples(exportable), folder / "bundles" / library, BundleOptions("mbart"))
+        write_imported(read(folder / library, OPTIONS), folder / "bundles" / library)
     return folder
 
 
@@ -35,9 +33,7 @@ def verify(folder: Path, library: str, checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("library", READERS)
-def test_golden_sentences_have_the_tokens_of_the_library(
-    library: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_golden_tokens_are_those_of_the_library(library: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verify(folder, library, folder / library)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines] == [["pass", f"{library},", search] for search in ("greedy", "beam")]
@@ -51,9 +47,7 @@ def test_another_checkpoint_fails(folder: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dragoman.export.verify.original.find_spec", lambda name: None if name == "transformers" else name
-    )
+    monkeypatch.setattr("dragoman.export.verify.original.find_spec", lambda name: name != "transformers" or None)
     with pytest.raises(SystemExit, match="original: requires transformers: pip install transformers"):
         verify(folder, "transformers", folder / "transformers")
 

@@ -51,8 +51,7 @@ def test_alone_means_one_at_a_time(sessions: ModelSessions, rows: list[int]) -> 
 
 
 def test_company_grows_to_what_is_wished_and_no_further(sessions: ModelSessions, rows: list[int]) -> None:
-    engine = SyncEngine(sessions, 12)
-    engine.translate([*specs(1), *specs(2)], 6, ignore, np.random.default_rng(1))
+    SyncEngine(sessions, 12).translate([*specs(1), *specs(2)], 6, ignore, np.random.default_rng(1))
     assert max(rows) > 6
     assert max(rows) <= 12
     assert len(set(rows)) > 6
@@ -77,9 +76,7 @@ def test_answers_come_in_the_order_of_the_specs_and_equal_the_graph_decoder(sess
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
-    sessions: ModelSessions, beam_size: int
-) -> None:
+def test_a_scored_translation_has_the_very_score_it_was_found_with(sessions: ModelSessions, beam_size: int) -> None:
     found = SyncEngine(sessions, 12).translate(specs(beam_size), 4, ignore)
     given = [
         SearchOptions(
@@ -94,9 +91,7 @@ def test_a_translation_that_is_scored_has_the_very_score_that_it_was_found_with(
     assert SyncEngine(sessions, 12).translate(scored, 12, ignore) == found
 
 
-def test_where_the_model_fails_there_is_no_translation(
-    sessions: ModelSessions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_model_fails_there_is_no_translation(sessions: ModelSessions, monkeypatch: pytest.MonkeyPatch) -> None:
     sums, scores = np.full(1, np.nan, np.float32), np.full((1, 1), np.nan, np.float32)
     row = np.zeros(1, np.int64)
     broken = NativeScores(row, row, Best(sums, scores, np.zeros((1, 1), np.int64)), scores, fail)

@@ -15,20 +15,14 @@ from dragoman.model.run import RunFolder
 from dragoman.model.tokenizer.tokenizer import EOS_ID
 from dragoman.serve.bundle.bundle import DECODER_FILE, Bundle
 from tests.support.bundles import change_manifest, reseal
+from tests.support.commands import Capture, refusal
 from tests.support.paths import ROOT
 from tests.support.promises import Measured
 from tests.support.toy import RANDOM_TEXTS, ToyBundles, spoil_bundle, toy_test_sentences, write_pairs
 
 FEW = ["--sentences", "60", "--invariance-sentences", "20", "--batches", "2,16"]
-CHECKS = [
-    "logits",
-    "tokens, greedy",
-    "tokens, beam 4",
-    "engine, greedy",
-    "golden sentences",
-    "invariance, greedy",
-    "invariance, beam 4",
-]
+CHECKS = ["logits", "tokens, greedy", "tokens, beam 4", "engine, greedy", "golden sentences"]
+CHECKS += ["invariance, greedy", "invariance, beam 4"]
 LINE = re.compile(r"(pass|FAIL|skip)  (.{24}) (.*)")
 
 
@@ -49,9 +43,7 @@ def bundle_of_any_kind(request: pytest.FixtureRequest, toy_bundles: ToyBundles) 
 
 
 @pytest.fixture(scope="module", params=[("fp32", 1.001), ("int8", 1.2)], ids=["fp32", "int8"])
-def noisy_bundle(
-    request: pytest.FixtureRequest, toy_bundles: ToyBundles, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def noisy(request: pytest.FixtureRequest, toy_bundles: ToyBundles, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A toy model whose logits are slightly wrong."""
     precision, factor = request.param
     out = tmp_path_factory.mktemp("bundle") / "noisy"
@@ -96,22 +88,14 @@ def verdicts(output: str) -> dict[str, str]:
     return {match[2].strip(): match[1] for match in found if match is not None}
 
 
-def refusal(*arguments: str) -> str:
-    """Returns the error line of a verification."""
-    with pytest.raises(SystemExit) as ended:
-        command_line.run("verify", list(arguments))
-    assert isinstance(ended.value.code, str)
-    return ended.value.code
-
-
 def failures(*arguments: str) -> list[str]:
     """Returns the failed checks."""
-    return refusal(*arguments).partition(": failed: ")[2].split("; ")
+    return refusal("verify", *arguments).partition(": failed: ")[2].split("; ")
 
 
 @pytest.mark.promise("R3")
 def test_a_correct_bundle_passes_every_check(
-    bundle_of_any_kind: Path, arguments: list[str], capsys: pytest.CaptureFixture[str], measured: Measured
+    bundle_of_any_kind: Path, arguments: list[str], capsys: Capture, measured: Measured
 ) -> None:
     command_line.run("verify", [str(bundle_of_any_kind), *arguments])
     output = capsys.readouterr().out
@@ -123,11 +107,9 @@ def test_a_correct_bundle_passes_every_check(
         measured("R3", "fp32: 60 of 60 have PyTorch's tokens, greedy and by a beam")
 
 
-def test_slightly_wrong_logits_fail_their_check(
-    noisy_bundle: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert failures(str(noisy_bundle), *arguments, "--checks", "logits,invariance") == ["logits"]
-    reference = "PyTorch" if Bundle.open(noisy_bundle).manifest.precision == "fp32" else "PyTorch in 8 bits"
+def test_slightly_wrong_logits_fail_their_check(noisy: Path, arguments: list[str], capsys: Capture) -> None:
+    assert failures(str(noisy), *arguments, "--checks", "logits,invariance") == ["logits"]
+    reference = "PyTorch" if Bundle.open(noisy).manifest.precision == "fp32" else "PyTorch in 8 bits"
     number = r"-?\d+\.\d{6}"
     match = re.search(
         rf"first difference: step \d+: the logit of token \d+ is {number} in {reference}, {number} in ONNX Runtime; "
@@ -138,32 +120,27 @@ def test_slightly_wrong_logits_fail_their_check(
     assert match[1] in toy_test_sentences()[:60]
 
 
-def test_the_logits_tolerance_is_an_option(noisy_bundle: Path, arguments: list[str]) -> None:
-    command_line.run("verify", [str(noisy_bundle), *arguments, "--checks", "logits", "--logits-tolerance", "1000"])
+def test_the_logits_tolerance_is_an_option(noisy: Path, arguments: list[str]) -> None:
+    command_line.run("verify", [str(noisy), *arguments, "--checks", "logits", "--logits-tolerance", "1000"])
 
 
 def test_a_graph_that_depends_on_the_batch_fails_the_invariance_check(
-    toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
     """It passes when the same batch is compared with PyTorch: a scale per batch causes this fault."""
     wrong = round_scores_by_batch(toy_bundle, tmp_path / "wrong")
     assert failures(str(wrong), *arguments, "--checks", "logits,invariance") == CHECKS[-2:]
-    match = re.search(
-        r"first difference: step \d+: alone: score (\S+), in a batch of 2: score (\S+); the best",
-        capsys.readouterr().out,
-    )
+    pattern = r"first difference: step \d+: alone: score (\S+), in a batch of 2: score (\S+); the best"
+    match = re.search(pattern, capsys.readouterr().out)
     assert match is not None
     assert float(match[1]) == pytest.approx(float(match[2]), abs=1e-3)
 
 
-def test_a_wrong_eos_token_fails_the_tokens_check(
-    toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_eos_fails_token_checks(toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: Capture) -> None:
     wrong = copytree(toy_bundle, tmp_path / "wrong")
     change_manifest(wrong, lambda manifest: manifest.update(eos_id=9))
     assert failures(str(wrong), *arguments, "--checks", "tokens") == [*CHECKS[1:3], "golden sentences"]
-    expected = f"PyTorch: EOS, engine: token {EOS_ID}; the best logit leads by"
-    assert expected in capsys.readouterr().out
+    assert f"PyTorch: EOS, engine: token {EOS_ID}; the best logit leads by" in capsys.readouterr().out
 
 
 def test_wrong_weights_fail_the_tokens_check(toy_bundle: Path, arguments: list[str], tmp_path: Path) -> None:
@@ -190,16 +167,14 @@ def test_without_a_run_golden_sentences_and_invariance_are_checked_without_torch
 
 
 @pytest.mark.parametrize("names", ["test.en,test.de", "test.de,test.en"])
-def test_either_direction_of_a_bundle_is_verified_with_its_prefix(
-    two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path, names: str
-) -> None:
+def test_either_direction_is_verified(two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path, names: str) -> None:
     data = write_texts(tmp_path, names)
     command_line.run("verify", [str(two_way_bundle), "--run", str(two_way_run.path), "--data", data, *FEW])
 
 
 def test_data_of_another_direction_are_refused(two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path) -> None:
     data = write_texts(tmp_path, "test.en,test.fr")
-    message = refusal(str(two_way_bundle), "--run", str(two_way_run.path), "--data", data)
+    message = refusal("verify", str(two_way_bundle), "--run", str(two_way_run.path), "--data", data)
     assert message == "dragoman verify: data: en-fr: expected a direction of the model: en-de, de-en"
 
 
@@ -212,36 +187,30 @@ def write_texts(folder: Path, names: str) -> str:
 
 
 def test_another_run_than_that_of_the_bundle_is_refused(two_way_run: RunFolder, toy_bundle: Path, data: str) -> None:
-    message = refusal(str(toy_bundle), "--run", str(two_way_run.path), "--data", data)
+    message = refusal("verify", str(toy_bundle), "--run", str(two_way_run.path), "--data", data)
     assert message.startswith(f"dragoman verify: run: {two_way_run.path}: expected ")
 
 
-def test_sentences_that_are_too_long_are_skipped(
-    toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_long_sentences_are_skipped(toy_bundle: Path, arguments: list[str], tmp_path: Path, capsys: Capture) -> None:
     data = write_pairs(tmp_path, "long", ("bird moon", " ".join(["bird"] * 32)))
     command_line.run("verify", [str(toy_bundle), *arguments, "--data", data, "--checks", "tokens"])
     assert "1 of 1 translations have PyTorch's tokens" in capsys.readouterr().out
 
 
-def test_data_without_a_short_enough_sentence_are_refused(
-    toy_bundle: Path, arguments: list[str], tmp_path: Path
-) -> None:
+def test_data_without_a_short_sentence_are_refused(toy_bundle: Path, arguments: list[str], tmp_path: Path) -> None:
     data = write_pairs(tmp_path, "long", (" ".join(["bird"] * 32),))
-    message = refusal(str(toy_bundle), *arguments[:2], "--data", data)
+    message = refusal("verify", str(toy_bundle), *arguments[:2], "--data", data)
     assert message.startswith("dragoman verify: data: all 1 sentences ")
 
 
 def test_unreadable_arguments_are_reported(toy_bundle: Path, arguments: list[str], data: str, tmp_path: Path) -> None:
-    assert refusal(str(tmp_path), *arguments).startswith(f"dragoman verify: {tmp_path}/manifest.json: ")
-    assert "holds no checkpoint" in refusal(str(toy_bundle), "--run", str(tmp_path), "--data", data)
-    assert "is not a data specification" in refusal(str(toy_bundle), *arguments[:2], "--data", "none")
+    assert refusal("verify", str(tmp_path), *arguments).startswith(f"dragoman verify: {tmp_path}/manifest.json: ")
+    assert "holds no checkpoint" in refusal("verify", str(toy_bundle), "--run", str(tmp_path), "--data", data)
+    assert "is not a data specification" in refusal("verify", str(toy_bundle), *arguments[:2], "--data", "none")
 
 
 @pytest.mark.parametrize("wrong", [["--split", "tset"], ["--checks", "logits,speed"], ["--batches", "0"]])
-def test_an_unknown_value_is_refused(
-    wrong: list[str], toy_bundle: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_value_is_refused(wrong: list[str], toy_bundle: Path, arguments: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         command_line.run("verify", [str(toy_bundle), *arguments, *wrong])
     assert ended.value.code == 2

@@ -20,16 +20,9 @@ from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
 from dragoman.serve.runtime.attention import HeadAttention
 from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 from dragoman.serve.runtime.placement import open_sessions
+from tests.support import graph_models
 from tests.support.comparisons import compare
-from tests.support.graph_models import (
-    HEADS,
-    MODELS,
-    ROWS,
-    decode_alone_and_together,
-    decoded_logits,
-    expected_logits,
-    forced_targets,
-)
+from tests.support.graph_models import HEADS, MODELS, ROWS, decoded_logits, expected_logits, forced_targets
 from tests.support.stepping import logits_of_step
 from tests.support.toy import ToyBundles, export_model, random_model, random_sources, toy_test_sentences
 
@@ -40,9 +33,8 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "int8")
 @pytest.fixture(scope="module", params=MODELS)
 def model(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Transformer:
     """A random model; sources and targets fill more than one block of a cache."""
-    return random_model(
-        7, tokenizer.vocabulary_size, **MODELS[request.param], max_source_tokens=21, max_target_tokens=18
-    )
+    options = {**MODELS[request.param], "max_source_tokens": 21, "max_target_tokens": 18}
+    return random_model(7, tokenizer.vocabulary_size, **options)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +68,7 @@ def test_the_logits_in_fp32_are_those_of_pytorch(model: Transformer, floats: Bun
     assert np.abs(decoded - expected_logits(model)).max() < 1e-4, mode
 
 
-def test_the_logits_in_int8_are_near_those_of_the_rounded_model(
-    model: Transformer, integers: Bundle, mode: str
-) -> None:
+def test_logits_in_int8_are_near_those_of_the_rounded_model(model: Transformer, integers: Bundle, mode: str) -> None:
     """An activation at the edge of two levels may fall to either; most do not."""
     decoded = decoded_logits(model, open_sessions(integers, "cpu"))
     expected = expected_logits(rounded(model))
@@ -110,7 +100,7 @@ def test_a_row_is_bitwise_the_same_alone_and_in_a_batch(
     model: Transformer, precision: Precision, request: pytest.FixtureRequest, mode: str
 ) -> None:
     bundle: Bundle = request.getfixturevalue("floats" if precision == "fp32" else "integers")
-    for alone, together in decode_alone_and_together(model, open_sessions(bundle, "cpu")):
+    for alone, together in graph_models.decode_alone_and_together(model, open_sessions(bundle, "cpu")):
         assert alone == together, mode
 
 
@@ -178,9 +168,7 @@ def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder
     assert max(comparison.score_error for comparison in comparisons) < 1e-4
 
 
-def test_the_toy_model_translates_almost_the_same_in_8_bits(
-    toy_run: RunFolder, toy_bundles: ToyBundles, mode: str
-) -> None:
+def test_a_toy_model_translates_almost_alike_in_8_bits(toy_run: RunFolder, toy_bundles: ToyBundles, mode: str) -> None:
     bundle = Bundle.open(toy_bundles("int8"))
     comparisons = compare(bundle, Exportable.of_run(toy_run.load()), toy_test_sentences()[:200])
     assert sum(comparison.identical for comparison in comparisons) >= 190, mode
