@@ -88,8 +88,7 @@ def test_a_sentence_ends_when_as_many_hypotheses_as_the_beam_holds_are_finished(
 def test_a_translated_sentence_leaves_the_batch() -> None:
     long: Table = {(A,) * length: {A: 1.0} for length in range(5)}
     model = TableModel(long, {(): {EOS_ID: 1.0}}, long)
-    match = model.search(1)
-    assert [hypotheses[0].target_ids for hypotheses in match] == [(A,) * 5, (), (A,) * 5]
+    assert [hypotheses[0].target_ids for hypotheses in model.search(1)] == [(A,) * 5, (), (A,) * 5]
     assert model.rows_of_steps == [3, 2, 2, 2, 2, 2]
 
 

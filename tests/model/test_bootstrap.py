@@ -19,10 +19,7 @@ def make_sentences(count: int = 120) -> list[str]:
 def spoil(sentences: list[str], share: float, seed: int) -> list[str]:
     """Replaces a share of the words by a word that no reference contains."""
     generator = random.Random(seed)
-    return [
-        " ".join("nothing" if generator.random() < share else word for word in sentence.split())
-        for sentence in sentences
-    ]
+    return [" ".join("nothing" if generator.random() < share else word for word in text.split()) for text in sentences]
 
 
 REFERENCES = make_sentences()

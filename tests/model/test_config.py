@@ -4,17 +4,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from dragoman.model.config import (
-    RECIPES,
-    Direction,
-    RunConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    TransformerConfig,
-    recipe_path,
-)
+from dragoman.model import config
+from dragoman.model.config import Direction, RunConfig, TokenizerConfig, TrainingConfig, TransformerConfig, recipe_path
 from dragoman.model.errors import RunError
 
 CONFIG = RunConfig(directions=(Direction(source="no", target="de"),), model=TransformerConfig(d_model=64, heads=2))
@@ -46,9 +39,7 @@ def test_another_head_size_is_refused(d_model: int, heads: int) -> None:
         (TrainingConfig, {"seed": 2**32}),
     ],
 )
-def test_impossible_values_and_unknown_keys_are_refused(
-    section: type[TransformerConfig | TokenizerConfig | TrainingConfig], values: dict[str, float]
-) -> None:
+def test_impossible_values_and_unknown_keys_are_refused(section: type[BaseModel], values: dict[str, float]) -> None:
     (name,) = values
     with pytest.raises(ValidationError, match=name):
         section.model_validate(values)
@@ -82,7 +73,7 @@ def test_an_invalid_configuration_is_refused(content: bytes, problem: str, tmp_p
         RunConfig.load(path)
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(config.RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_built_in_recipe_is_a_valid_run(path: Path) -> None:
     assert recipe_path(path.stem) == path
     RunConfig.model_validate({"directions": [{"source": "en", "target": "de"}], **yaml.safe_load(path.read_text())})

@@ -1,5 +1,6 @@
 """`dragoman consensus`: the translation of each line that is most like the others."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,8 @@ SENTENCES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".joi
 
 def expected_bleu(candidate: str, translations: list[str]) -> float:
     """The mean sentence BLEU against all translations."""
-    scores = [
-        100.0 if candidate == other else sentence_bleu(candidate, [other], use_effective_order=True).score
-        for other in translations
-    ]
+    bleu = partial(sentence_bleu, candidate, use_effective_order=True)
+    scores = [100.0 if candidate == other else bleu([other]).score for other in translations]
     return sum(scores) / len(scores)
 
 

@@ -33,8 +33,7 @@ def test_the_part_of_a_path_that_is_a_file_is_named(below: str, tmp_path: Path) 
 
 
 def test_a_reason_has_no_number_no_path_and_one_line() -> None:
-    assert reason_of(OSError(errno.ENOENT, "No such file or directory", "/a")) == (
-        "No such file or directory: check the path"
-    )
+    error = OSError(errno.ENOENT, "No such file or directory", "/a")
+    assert reason_of(error) == "No such file or directory: check the path"
     assert reason_of(ValueError("a\n  b")) == "a b"
     assert reason_of(RecursionError()) == "nested too deeply"

@@ -70,12 +70,9 @@ def test_a_batch_gives_the_tokens_the_score_and_the_gaps_of_the_loop(answers: An
 
 def test_the_random_models_end_both_at_once_and_at_the_limit() -> None:
     """The other tests of this file need both."""
-    models = [random_model(seed) for seed in SEEDS]
-    answers = [
-        generate_greedy(model, random_sources(model, seed, 12)) for seed, model in zip(SEEDS, models, strict=True)
-    ]
-    lengths = {len(answer.target_ids) for batch in answers for answer in batch}
-    assert {0, LIMIT} < lengths
+    models = {seed: random_model(seed) for seed in SEEDS}
+    answers = [generate_greedy(model, random_sources(model, seed, 12)) for seed, model in models.items()]
+    assert {0, LIMIT} < {len(answer.target_ids) for batch in answers for answer in batch}
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 2.0])

@@ -45,33 +45,24 @@ def read_parameters(run: RunFolder) -> object:
     return torch.load(run.best_checkpoint, map_location="cpu", weights_only=True)["state_dict"]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda run: run.config.unlink(),
-        lambda run: run.tokenizer.unlink(),
-        lambda run: run.config.write_text("color: green\n", encoding="utf-8"),
-        lambda run: run.config.write_text("model: {", encoding="utf-8"),
-        lambda run: run.tokenizer.write_bytes(b"garbage"),
-        lambda run: run.best_checkpoint.write_bytes(b"garbage"),
-        lambda run: run.best_checkpoint.write_bytes(run.best_checkpoint.read_bytes()[:5000]),
-        lambda run: run.config.write_text(run.config.read_text("utf-8").replace("d_ff: 128", "d_ff: 64"), "utf-8"),
-        lambda run: torch.save({"state_dict": read_parameters(run)}, run.best_checkpoint),
-    ],
-    ids=[
-        "no configuration",
-        "no tokenizer",
-        "another configuration",
-        "no YAML",
-        "garbage for a tokenizer",
-        "garbage for a checkpoint",
-        "half a checkpoint",
-        "a checkpoint of another model",
-        "a checkpoint without its number of steps",
-    ],
-)
-def test_a_damaged_run_is_refused(copied: RunFolder, damage: Callable[[RunFolder], object]) -> None:
-    damage(copied)
+DAMAGES: dict[str, Callable[[RunFolder], object]] = {
+    "no configuration": lambda run: run.config.unlink(),
+    "no tokenizer": lambda run: run.tokenizer.unlink(),
+    "another configuration": lambda run: run.config.write_text("color: green\n", encoding="utf-8"),
+    "no YAML": lambda run: run.config.write_text("model: {", encoding="utf-8"),
+    "garbage for a tokenizer": lambda run: run.tokenizer.write_bytes(b"garbage"),
+    "garbage for a checkpoint": lambda run: run.best_checkpoint.write_bytes(b"garbage"),
+    "half a checkpoint": lambda run: run.best_checkpoint.write_bytes(run.best_checkpoint.read_bytes()[:5000]),
+    "a checkpoint of another model": lambda run: run.config.write_text(
+        run.config.read_text("utf-8").replace("d_ff: 128", "d_ff: 64"), "utf-8"
+    ),
+    "no number of steps": lambda run: torch.save({"state_dict": read_parameters(run)}, run.best_checkpoint),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_refused(copied: RunFolder, damage: str) -> None:
+    DAMAGES[damage](copied)
     with pytest.raises(RunError, match=str(copied.path)):
         copied.load()
 

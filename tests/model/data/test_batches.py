@@ -85,12 +85,9 @@ def test_every_pair_comes_once_in_an_epoch(pairs: list[tuple[list[int], list[int
 
 
 @given(pairs=PAIRS, budget=BUDGET)
-def test_validation_holds_every_pair_once_and_the_shortest_first(
-    pairs: list[tuple[list[int], list[int]]], budget: int
-) -> None:
+def test_validation_has_each_pair_once_shortest_first(pairs: list[tuple[list[int], list[int]]], budget: int) -> None:
     tokenized = make_pairs(pairs)
-    batches = sorted_batches(tokenized, budget)
-    found = [pair for batch in batches for pair in content(batch)]
+    found = [pair for batch in sorted_batches(tokenized, budget) for pair in content(batch)]
     assert sorted(found) == sorted(expected_content(tokenized))
     lengths = [max(map(len, pair)) for pair in found]
     assert lengths == sorted(lengths)

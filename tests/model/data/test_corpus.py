@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.model.data.corpus import (
-    Corpus,
-    CorpusError,
-    balanced_lines,
-    has_split,
-    read_corpora,
-    read_corpus,
-    read_lines,
-    split_specifications,
-)
+from dragoman.model.data import corpus as module
+from dragoman.model.data.corpus import Corpus, CorpusError, balanced_lines, read_corpora, read_corpus, read_lines
 
 # The text has no line feed, and no carriage return, which is part of a line end.
 LINE = st.text(st.characters(exclude_characters="\n\r\t\0", exclude_categories=["Cs"]))
@@ -52,9 +44,7 @@ def test_one_file_holds_both_sides(tmp_path: Path, name: str) -> None:
 
 
 @given(pairs=PAIRS)
-def test_every_line_keeps_its_translation(
-    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
-) -> None:
+def test_lines_keep_their_translations(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]) -> None:
     """With any content: U+2028, U+0085, a form feed or a vertical tab do not end a line."""
     folder = tmp_path_factory.getbasetemp()
     pairs = [*pairs, ("last", "letzte")]
@@ -135,9 +125,7 @@ def test_files_without_a_pair_are_refused(tmp_path: Path, content: str) -> None:
     ids=["UTF-8", "NUL"],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_what_is_no_text_is_reported_with_file_and_line(
-    tmp_path: Path, suffix: str, third: bytes, problem: str
-) -> None:
+def test_what_is_no_text_is_named_with_file_and_line(tmp_path: Path, suffix: str, third: bytes, problem: str) -> None:
     """UTF-16 and binary files contain NUL, text does not."""
     path = write(tmp_path / f"x.en{suffix}", b"good\nalso good\n" + third)
     with pytest.raises(CorpusError, match=rf"x\.en{suffix}: line 3: {problem}$"):
@@ -164,9 +152,8 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
 def test_a_table_with_other_than_two_columns_is_refused(tmp_path: Path, line: str) -> None:
     path = write(tmp_path / "x.en-de.tsv", f"a\tA\n{line}\n")
     columns = line.count("\t") + 1
-    with pytest.raises(
-        CorpusError, match=rf"x\.en-de\.tsv: line 2: expected source, tab, target, got {columns} columns$"
-    ):
+    problem = rf"x\.en-de\.tsv: line 2: expected source, tab, target, got {columns} columns$"
+    with pytest.raises(CorpusError, match=problem):
         read_corpus(f"tsv:{path}")
 
 
@@ -208,10 +195,8 @@ def test_errors_of_multi30k_are_reported(tmp_path: Path) -> None:
 def test_several_specifications_give_a_corpus_for_each_direction(tmp_path: Path) -> None:
     first = write(tmp_path / "x.en-de.tsv", "a\tA\n")
     second = write(tmp_path / "x.en-fr.tsv", "b\tB\n")
-    assert read_corpora([f"tsv:{second}", f"tsv:{first}"]) == [
-        Corpus("en", "fr", ["b"], ["B"]),
-        Corpus("en", "de", ["a"], ["A"]),
-    ]
+    expected = [Corpus("en", "fr", ["b"], ["B"]), Corpus("en", "de", ["a"], ["A"])]
+    assert read_corpora([f"tsv:{second}", f"tsv:{first}"]) == expected
 
 
 def test_what_several_specifications_hold_of_one_direction_is_joined(tmp_path: Path) -> None:
@@ -221,9 +206,9 @@ def test_what_several_specifications_hold_of_one_direction_is_joined(tmp_path: P
 
 
 def test_files_have_no_parts_and_multi30k_has_three(tmp_path: Path) -> None:
-    assert not has_split(f"tsv:{tmp_path}/x.en-de.tsv", "train")
-    assert not has_split("files:train.en,train.de", "validation")
-    assert all(has_split("multi30k:all", split) for split in ("train", "validation", "test"))
+    assert not module.has_split(f"tsv:{tmp_path}/x.en-de.tsv", "train")
+    assert not module.has_split("files:train.en,train.de", "validation")
+    assert all(module.has_split("multi30k:all", split) for split in ("train", "validation", "test"))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +224,7 @@ def test_files_have_no_parts_and_multi30k_has_three(tmp_path: Path) -> None:
 )
 def test_specifications_are_separated_by_commas(text: str, specifications: list[str]) -> None:
     """The comma between two files does not separate."""
-    assert split_specifications(text) == specifications
+    assert module.split_specifications(text) == specifications
 
 
 def corpus_of(source_language: str, target_language: str, pairs: int) -> Corpus:
@@ -253,11 +238,8 @@ def corpus_of(source_language: str, target_language: str, pairs: int) -> Corpus:
 
 def test_every_language_has_the_same_share_of_the_tokenizers_lines() -> None:
     lines = balanced_lines([corpus_of("en", "de", 100), corpus_of("en", "fr", 50)], 60)
-    assert {language: sum(line.startswith(language) for line in lines) for language in ("en", "de", "fr")} == {
-        "en": 20,
-        "de": 20,
-        "fr": 20,
-    }
+    counts = {language: sum(line.startswith(language) for line in lines) for language in ("en", "de", "fr")}
+    assert counts == {"en": 20, "de": 20, "fr": 20}
 
 
 def test_what_a_small_language_leaves_over_goes_to_the_others() -> None:

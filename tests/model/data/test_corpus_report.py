@@ -11,6 +11,7 @@ from dragoman.model.data.corpus import Corpus
 from dragoman.model.data.report import DataCommand, describe_corpora
 from dragoman.model.data.segmentation import encode_corpus
 from dragoman.model.tokenizer.tokenizer import Tokenizer
+from tests.support.commands import Capture, refusal
 
 
 def write_table(folder: Path) -> str:
@@ -24,7 +25,7 @@ def cells(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def test_pairs_and_lengths_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_and_lengths_are_printed(tmp_path: Path, capsys: Capture) -> None:
     command_line.run("data", [write_table(tmp_path), "--cleaning.max-length-ratio", "2.5"])
     assert capsys.readouterr().out.splitlines() == [
         "direction  read  blank  copy  repetition  long  ratio  duplicate  held out  pairs",
@@ -58,21 +59,19 @@ def test_a_tokenizer_adds_tokens_and_coverage(tokenizer: Tokenizer) -> None:
     assert lines[-1].startswith(f"{used} of the {tokenizer.vocabulary_size} tokens of the vocabulary occur (")
 
 
-def test_the_command_reads_a_tokenizer(
-    tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tokenizer_is_read(tmp_path: Path, tokenizer: Tokenizer, capsys: Capture) -> None:
     path = tmp_path / "tokenizer.model"
     path.write_bytes(tokenizer.model)
     command_line.run("data", [write_table(tmp_path), "--tokenizer", str(path)])
     assert "tokens of the vocabulary occur" in capsys.readouterr().out
 
 
-def test_only_training_data_is_cleaned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_training_data_is_cleaned(tmp_path: Path, capsys: Capture) -> None:
     command_line.run("data", [write_table(tmp_path), "--split", "test"])
     assert cells(capsys.readouterr().out)[1] == ["en-de", "5", "1", "0", "0", "0", "0", "0", "0", "4"]
 
 
-def test_several_corpora_share_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_corpora_share_the_tables(tmp_path: Path, capsys: Capture) -> None:
     for name in ("y.en", "y.fr"):
         (tmp_path / name).write_text("a\nb\n", encoding="utf-8")
     command_line.run("data", [write_table(tmp_path), f"files:{tmp_path}/y.en,{tmp_path}/y.fr"])
@@ -93,9 +92,7 @@ def test_the_environment_may_name_the_data(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_unreadable_data_is_reported(arguments: list[str], message: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command_line.run("data", arguments)
-    assert str(ended.value.code).startswith(message)
+    assert refusal("data", *arguments).startswith(message)
 
 
 @pytest.mark.parametrize("content", [None, b"no tokenizer"])

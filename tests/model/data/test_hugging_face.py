@@ -186,7 +186,6 @@ def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.Monke
 
 def test_the_library_is_imported_only_for_its_data() -> None:
     """The import is slow."""
-    program = (
-        "import sys, dragoman.model.data.corpus, dragoman.model.data.cleaning; assert 'datasets' not in sys.modules"
-    )
+    modules = "dragoman.model.data.corpus, dragoman.model.data.cleaning"
+    program = f"import sys, {modules}; assert 'datasets' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

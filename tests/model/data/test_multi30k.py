@@ -41,8 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / "train.en.gz").write_bytes(gzip.compress(TEXT))
-    handler = partial(QuietHandler, directory=str(folder))
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
+    with HTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -95,10 +94,8 @@ def test_a_broken_transfer_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("offline")
 def test_without_a_network_the_error_explains_how_to_provide_the_files(tmp_path: Path) -> None:
-    with pytest.raises(
-        Multi30kError,
-        match=r"train\.en\.gz: .*https://.*/train\.en\.gz .*not known.*--multi30k-folder or DRAGOMAN_MULTI30K",
-    ):
+    problem = r"train\.en\.gz: .*https://.*/train\.en\.gz .*not known.*--multi30k-folder or DRAGOMAN_MULTI30K"
+    with pytest.raises(Multi30kError, match=problem):
         multi30k_text(tmp_path, "train", "en")
 
 

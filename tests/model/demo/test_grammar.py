@@ -109,9 +109,7 @@ def test_sentences_are_short(pairs: list[Text]) -> None:
 
 
 @pytest.mark.parametrize(("english", "german", "alignment"), ALIGNMENTS)
-def test_words_are_aligned_with_their_translations(
-    english: str, german: str, alignment: str, texts: list[Text], pairs: list[Text]
-) -> None:
+def test_words_are_aligned(english: str, german: str, alignment: str, texts: list[Text], pairs: list[Text]) -> None:
     matching = [
         text
         for text, pair in zip(texts, pairs, strict=True)

@@ -7,16 +7,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dragoman.model.config import RecurrentConfig
-from dragoman.model.network.alignment import (
-    AdditiveScore,
-    Alignment,
-    DotScore,
-    EncodedSource,
-    GeneralScore,
-    MonotonicAlignment,
-    PredictiveAlignment,
-    make_alignment,
-)
+from dragoman.model.network import alignment as module
+from dragoman.model.network.alignment import AdditiveScore, Alignment, EncodedSource, GeneralScore, PredictiveAlignment
 from tests.support import reference
 from tests.support.recurrent_models import ATTENTIONS
 
@@ -45,7 +37,7 @@ def random_source(alignment: Alignment, padding: float = 0.0) -> EncodedSource:
 def random_alignment(attention: str) -> Alignment:
     torch.manual_seed(3)
     config = {"architecture": "recurrent", "attention": attention, "d_model": WIDTH, "window": RADIUS}
-    alignment = make_alignment(RecurrentConfig.model_validate(config))
+    alignment = module.make_alignment(RecurrentConfig.model_validate(config))
     for parameter in alignment.parameters():
         nn.init.normal_(parameter)
     return alignment
@@ -137,10 +129,10 @@ def test_padding_gets_no_weight_and_has_no_influence(attention: str) -> None:
     ("attention", "alignment", "score"),
     [
         ("additive", Alignment, AdditiveScore),
-        ("dot", Alignment, DotScore),
+        ("dot", Alignment, module.DotScore),
         ("general", Alignment, GeneralScore),
         ("concat", Alignment, AdditiveScore),
-        ("local_monotonic", MonotonicAlignment, GeneralScore),
+        ("local_monotonic", module.MonotonicAlignment, GeneralScore),
         ("local_predictive", PredictiveAlignment, GeneralScore),
     ],
 )

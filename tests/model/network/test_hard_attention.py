@@ -7,15 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dragoman.model.network.alignment import (
-    BASELINE_DECAY,
-    ENTROPY_WEIGHT,
-    REWARD_WEIGHT,
-    PositionSampler,
-    Reinforce,
-    SampledDecode,
-    most_probable,
-)
+from dragoman.model.network import alignment
+from dragoman.model.network.alignment import PositionSampler, Reinforce, SampledDecode, most_probable
 from dragoman.model.network.recurrent import Recurrent
 from tests.support.recurrent_models import VOCABULARY, ragged_ids, random_ids, random_recurrent
 
@@ -75,7 +68,7 @@ def test_the_loss_follows_its_formula() -> None:
     reinforce.baseline.fill_(-0.4)
     loss = reinforce(rewards, sampled(log_probabilities, entropies), valid)
     terms = [
-        -(REWARD_WEIGHT * (reward + 0.4) * log_probability + ENTROPY_WEIGHT * entropy)
+        -(alignment.REWARD_WEIGHT * (reward + 0.4) * log_probability + alignment.ENTROPY_WEIGHT * entropy)
         for reward, log_probability, entropy, real in zip(
             *(tensor.flatten().tolist() for tensor in (rewards, log_probabilities, entropies, valid)), strict=True
         )
@@ -89,7 +82,7 @@ def test_the_baseline_is_a_moving_average_of_rewards() -> None:
     expected = 0.0
     for reward in (-4.0, -2.0, -1.0):
         reinforce(torch.tensor([[reward - 1, reward + 1, 9.0]]), sampled(valid * 1.0, valid * 1.0), valid)
-        expected = BASELINE_DECAY * expected + (1 - BASELINE_DECAY) * reward
+        expected = alignment.BASELINE_DECAY * expected + (1 - alignment.BASELINE_DECAY) * reward
         assert float(reinforce.baseline) == pytest.approx(expected)
 
 

@@ -11,18 +11,10 @@ from dragoman.model.network.translation_model import DecoderState
 from dragoman.model.run import build_model
 from dragoman.model.search import generate_beam, generate_greedy
 from dragoman.model.tokenizer.tokenizer import BOS_ID, PAD_ID
-from tests.support.recurrent_models import (
-    ATTENTIONS,
-    KINDS,
-    VOCABULARY,
-    Kind,
-    name_kind,
-    ragged_ids,
-    random_ids,
-    random_recurrent,
-)
+from tests.support import recurrent_models
+from tests.support.recurrent_models import VOCABULARY, Kind, name_kind, ragged_ids, random_ids, random_recurrent
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=name_kind)
+every_kind = pytest.mark.parametrize("kind", recurrent_models.KINDS, ids=name_kind)
 
 
 def decode_by_steps(model: Recurrent, source: Tensor, target: Tensor) -> tuple[Tensor, DecoderState]:
@@ -137,7 +129,7 @@ def test_luongs_attention_looks_after_the_step_and_is_fed_into_the_next_one() ->
     assert_close(model.decode(target, memory), torch.stack(expected, dim=1))
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("attention", recurrent_models.ATTENTIONS)
 def test_additive_attention_has_bahdanaus_decoder_and_every_other_one_luongs(attention: str) -> None:
     expected = BahdanauDecoder if attention == "additive" else LuongDecoder
     assert type(random_recurrent(attention=attention).decoder) is expected

@@ -3,13 +3,8 @@
 import pytest
 
 from dragoman.model.config import Direction
-from dragoman.model.tokenizer.tokenizer import (
-    Tokenizer,
-    TokenizerError,
-    source_prefix,
-    tagged_languages,
-    train_tokenizer,
-)
+from dragoman.model.tokenizer import tokenizer as module
+from dragoman.model.tokenizer.tokenizer import Tokenizer, source_prefix, tagged_languages, train_tokenizer
 
 
 def directions_of(*pairs: str) -> tuple[Direction, ...]:
@@ -36,7 +31,7 @@ def test_a_model_of_several_target_languages_gets_the_language_token(tagged: Tok
 
 def test_a_tokenizer_without_the_token_is_refused(tokenizer: Tokenizer) -> None:
     directions = directions_of("en-fr", "en-de")
-    with pytest.raises(TokenizerError, match="has no token <2fr>"):
+    with pytest.raises(module.TokenizerError, match="has no token <2fr>"):
         source_prefix(tokenizer, directions, directions[0])
 
 

@@ -27,14 +27,11 @@ def make(trained: Tokenizer, pieces: list[str], unknown: str = "<unk>") -> Piece
 @pytest.mark.parametrize("text", ["alpha", "two  three alpha.", " gardens", ""])
 def test_ids_are_those_of_the_vocabulary(trained: Tokenizer, pieces: list[str], text: str) -> None:
     tokenizer = make(trained, pieces)
-    ids = tokenizer.encode(text)
-    assert [pieces[number] for number in ids] == trained.pieces(trained.encode(text))
+    assert [pieces[number] for number in tokenizer.encode(text)] == trained.pieces(trained.encode(text))
 
 
 @pytest.mark.parametrize("text", ["alpha", "two  three alpha.", " gardens", ""])
-def test_ids_of_translations_are_those_of_the_target_vocabulary(
-    trained: Tokenizer, pieces: list[str], text: str
-) -> None:
+def test_ids_of_translations_are_of_the_target_vocabulary(trained: Tokenizer, pieces: list[str], text: str) -> None:
     source, target = list(trained.source_pieces), pieces
     models = (trained.model, trained.model)
     tokenizer = PieceTokenizer(*models, source, target, unknown_piece="<unk>", special_pieces=("</s>", "<s>"))
@@ -58,22 +55,18 @@ def test_a_piece_that_the_vocabulary_lacks_is_unknown(trained: Tokenizer, pieces
 
 def test_a_piece_that_the_sentencepiece_model_lacks_is_spelled(trained: Tokenizer, pieces: list[str]) -> None:
     tokenizer = make(trained, [*pieces, "▁日本", "語"])
-    ids = [*tokenizer.encode("alpha"), len(pieces), len(pieces) + 1]
-    assert tokenizer.decode(ids) == "alpha 日本語"
+    assert tokenizer.decode([*tokenizer.encode("alpha"), len(pieces), len(pieces) + 1]) == "alpha 日本語"
 
 
 def test_special_pieces_vanish_and_are_never_found_in_text(trained: Tokenizer, pieces: list[str]) -> None:
     tokenizer = make(trained, pieces)
     special = [pieces.index(piece) for piece in ("</s>", "<pad>", "<s>")]
-    ids = tokenizer.encode("alpha")
-    assert tokenizer.decode([special[2], *ids, *special]) == "alpha"
+    assert tokenizer.decode([special[2], *tokenizer.encode("alpha"), *special]) == "alpha"
     assert set(special).isdisjoint(tokenizer.encode("<s> alpha </s> <pad>"))
     assert set(special).isdisjoint(tokenizer.encode_target("<s> alpha </s> <pad>"))
 
 
-def test_offsets_are_those_of_the_text_without_special_pieces_and_surrounding_blanks(
-    trained: Tokenizer, pieces: list[str]
-) -> None:
+def test_offsets_are_of_the_text_without_special_pieces_and_outer_blanks(trained: Tokenizer, pieces: list[str]) -> None:
     tokenizer = make(trained, [*pieces, "▁日本", "語"])
     special = pieces.index("<s>")
     ids = [special, tokenizer.unk_id, *tokenizer.encode("alpha"), special, len(pieces), len(pieces) + 1, special]

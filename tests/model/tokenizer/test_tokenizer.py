@@ -9,12 +9,12 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.model.tokenizer import tokenizer as module
 from dragoman.model.tokenizer.tokenizer import (
     BOS_ID,
     EOS_ID,
     PAD_ID,
     UNK_ID,
-    WORD_START,
     Tokenizer,
     TokenizerError,
     train_tokenizer,
@@ -100,8 +100,7 @@ def test_pieces_are_written_as_in_the_vocabulary(trained: Tokenizer) -> None:
 
 
 def test_special_tokens_vanish_from_text(trained: Tokenizer) -> None:
-    ids = trained.encode("abc")
-    assert trained.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "abc"
+    assert trained.decode([BOS_ID, *trained.encode("abc"), EOS_ID, PAD_ID, PAD_ID]) == "abc"
 
 
 def test_the_vocabulary_is_no_larger_than_asked_for(trained: Tokenizer) -> None:
@@ -148,7 +147,7 @@ def test_text_that_looks_like_a_language_token_stays_text() -> None:
 
 
 def test_words_are_cut_in_their_most_probable_ways_first(tokenizer: Tokenizer) -> None:
-    word = WORD_START + "gardener"
+    word = module.WORD_START + "gardener"
     assert tokenizer.normalize(" gardener ") == word
     best = tokenizer.segmentations(word, 3)
     assert len(best) == 3
@@ -198,7 +197,7 @@ def test_each_token_has_the_characters_of_the_text_that_it_stands_for(trained: T
     assert [place for span in offsets for place in span] == sorted(place for span in offsets for place in span)
     for piece, (start, end) in zip(pieces, offsets, strict=True):
         if start < end and piece != "<unk>" and text[end - 1] != "½":
-            assert " ".join(text[start:end].split()) == piece.replace(WORD_START, " ").strip()
+            assert " ".join(text[start:end].split()) == piece.replace(module.WORD_START, " ").strip()
 
 
 @given(ids=st.lists(st.integers(0, 80), max_size=12))

@@ -44,9 +44,7 @@ def learned(version: str, count: int = 60) -> str:
     words = [ended(word, version) for word in TEXT.split()]
     lines = ["#version: 0.2"] if version == "0.2" else []
     for _ in range(count):
-        pair = max(
-            sorted(counted := Counter(pair for word in words for pair in pairwise(word))), key=counted.__getitem__
-        )
+        pair = max(sorted(counts := Counter(pair for word in words for pair in pairwise(word))), key=counts.__getitem__)
         words = [merged(word, pair) for word in words]
         lines.append(" ".join(pair))
     return "\n".join(lines) + "\n"
@@ -123,7 +121,7 @@ def test_units_are_found_in_the_text() -> None:
     tokenizer = tokenizer_of(CODES["0.2"], pieces_of(CODES["0.2"]))
     text = "It doesn't bark & the lowest <b> newer"
     ids = tokenizer.encode(text)
-    for offsets, shown in (
+    for offsets, seen in (
         (tokenizer.encode_offsets(text), text),
         (tokenizer.decode_offsets(ids), tokenizer.decode(ids)),
     ):
@@ -131,7 +129,7 @@ def test_units_are_found_in_the_text() -> None:
         # Each part of an escaped character has the place of its word.
         places = list(dict.fromkeys(offsets))
         assert all(first[1] <= second[0] for first, second in pairwise(places))
-        assert "".join(shown[start:end] for start, end in places) == shown.replace(" ", "")
+        assert "".join(seen[start:end] for start, end in places) == seen.replace(" ", "")
     assert tokenizer.decode_offsets([2, 3]) == [(0, 0), (0, 0)]
 
 
@@ -154,8 +152,7 @@ def test_damaged_merges_are_refused(content: bytes) -> None:
 
 
 def test_a_long_word_takes_no_quadratic_time() -> None:
-    units = Merges(CODES["0.2"].encode()).split("abnwet" * 20_000)
-    assert "".join(units) == "abnwet" * 20_000
+    assert "".join(Merges(CODES["0.2"].encode()).split("abnwet" * 20_000)) == "abnwet" * 20_000
 
 
 def test_the_unknown_piece_must_be_in_both_vocabularies() -> None:

@@ -19,6 +19,7 @@ from dragoman.model.training.trainer import weight_averaging
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS, EVERY = 23, 5
+QUIET: dict[str, Any] = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 
 
 class Walk(lightning.LightningModule):
@@ -47,18 +48,9 @@ class Walk(lightning.LightningModule):
 def walk(callbacks: list[Callback], folder: Path, steps: int = STEPS, checkpoint: Path | None = None) -> Walk:
     module = Walk()
     loader: DataLoader[Any] = DataLoader(torch.zeros(100, 1))  # type: ignore[arg-type]  # a tensor will do
+    limits: dict[str, Any] = {"max_steps": steps, "max_epochs": -1, "limit_val_batches": 1, "num_sanity_val_steps": 0}
     trainer = lightning.Trainer(
-        accelerator="cpu",
-        max_steps=steps,
-        max_epochs=-1,
-        val_check_interval=EVERY,
-        limit_val_batches=1,
-        num_sanity_val_steps=0,
-        callbacks=callbacks,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+        accelerator="cpu", val_check_interval=EVERY, callbacks=callbacks, logger=False, **limits, **QUIET
     )
     trainer.fit(module, loader, loader, ckpt_path=checkpoint)
     trainer.save_checkpoint(folder / "end.ckpt")

@@ -48,9 +48,8 @@ def error_rate(run: RunFolder, corpus: Corpus) -> float:
 def test_the_guided_head_attends_to_linked_words(tmp_path: Path) -> None:
     training = read_linked(tmp_path, "train", toy_sentences()[:1000])
     held_out = read_linked(tmp_path, "test", toy_test_sentences()[:100])
-    unguided, guided = (
-        error_rate(train_with(weight, tmp_path / str(weight), training, held_out), held_out) for weight in (0, 2)
-    )
+    runs = (train_with(weight, tmp_path / str(weight), training, held_out) for weight in (0, 2))
+    unguided, guided = (error_rate(run, held_out) for run in runs)
     assert guided < 0.1
     assert guided < unguided / 3
 

@@ -19,16 +19,8 @@ from dragoman.model.tokenizer.tokenizer import UNK_ID
 from dragoman.model.training.initial import spell
 from dragoman.model.training.inputs import Inputs
 from dragoman.serve.bundle.bundle import Bundle
-from tests.support.toy import (
-    RANDOM_TEXTS,
-    TOY_CONFIG,
-    TWO_WAYS,
-    ToyBundles,
-    fail_once,
-    toy_sentences,
-    translate_toy,
-    write_pairs,
-)
+from tests.support import toy
+from tests.support.toy import TOY_CONFIG, TWO_WAYS, ToyBundles, fail_once, toy_sentences, translate_toy, write_pairs
 
 DIRECTION = TOY_CONFIG.directions[0]
 Train = Callable[..., TrainedModel]
@@ -99,9 +91,7 @@ def test_a_model_learns_new_translations(toy_run: RunFolder, train: Train, tmp_p
     assert count_renamed(trained) >= 45
 
 
-def test_a_token_of_another_tokenizer_starts_as_the_mean_of_the_tokens_that_spell_it(
-    toy_run: RunFolder, toy_data: str, train: Train
-) -> None:
+def test_a_new_token_starts_as_the_mean_of_those_that_spell_it(toy_run: RunFolder, toy_data: str, train: Train) -> None:
     options = ("--tokenizer.kind=bpe", "--tokenizer.vocabulary-size=60")
     initial, trained = toy_run.load(), train(toy_data, "run", "--initial", str(toy_run.path), *options, *STILL)
     pieces = trained.tokenizer.source_pieces
@@ -117,7 +107,7 @@ def test_a_token_of_another_tokenizer_starts_as_the_mean_of_the_tokens_that_spel
 
 
 @pytest.mark.parametrize("kind", ["run", "bundle"])
-def test_directions_without_data_keep_the_samples_of_the_initial_model(
+def test_directions_without_data_keep_their_samples(
     two_way_run: RunFolder, two_way_bundle: Path, tmp_path: Path, kind: str
 ) -> None:
     """The data has en-de, the model also de-en."""
@@ -125,7 +115,7 @@ def test_directions_without_data_keep_the_samples_of_the_initial_model(
     sections = {"model": recipe["model"], "tokenizer": recipe["tokenizer"]}
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(sections), encoding="utf-8")
     run, initial = RunFolder(tmp_path / "run"), {"run": two_way_run.path, "bundle": two_way_bundle}[kind]
-    words = dict.fromkeys(" ".join(RANDOM_TEXTS).split())
+    words = dict.fromkeys(" ".join(toy.RANDOM_TEXTS).split())
     data = write_pairs(tmp_path, "words", list(words), lambda word: f"{word} {word}")
     options = ["--data", data, "--validation", data, "--recipe", str(tmp_path / "two.yaml"), *STILL]
     command_line.run("train", [*options, "--initial", str(initial), "--out", str(run.path)])
@@ -184,10 +174,9 @@ def test_other_pairs_than_at_the_start_are_refused(toy_data: str, train: Train, 
 
 
 def test_links_are_part_of_the_data() -> None:
-    cleaned, linked = (
-        CleanedCorpus(Corpus("en", "de", ["bird"], ["vogel"], links=links), {}) for links in ([], [frozenset({(0, 0)})])
-    )
-    assert Inputs.of(TrainingData([cleaned], [])).differing(Inputs.of(TrainingData([linked], []))) == ["data"]
+    corpora = (Corpus("en", "de", ["bird"], ["vogel"], links=links) for links in ([], [frozenset({(0, 0)})]))
+    cleaned, linked = (Inputs.of(TrainingData([CleanedCorpus(corpus, {})], [])) for corpus in corpora)
+    assert cleaned.differing(linked) == ["data"]
 
 
 def test_a_damaged_record_of_inputs_is_named(toy_data: str, train: Train, tmp_path: Path) -> None:
@@ -198,9 +187,7 @@ def test_a_damaged_record_of_inputs_is_named(toy_data: str, train: Train, tmp_pa
         train(toy_data, "run", *STILL)
 
 
-def test_a_run_of_an_earlier_version_goes_on_with_its_own_tokenizer(
-    toy_run: RunFolder, toy_data: str, train: Train, tmp_path: Path
-) -> None:
+def test_an_earlier_run_keeps_its_tokenizer(toy_run: RunFolder, toy_data: str, train: Train, tmp_path: Path) -> None:
     """It has no record of its inputs."""
     earlier = train(toy_data, "run", *STILL)
     RunFolder(tmp_path / "run").inputs.unlink()

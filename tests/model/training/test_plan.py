@@ -13,6 +13,7 @@ from dragoman import command_line
 from dragoman.model.config import RunConfig
 from dragoman.model.run import RunFolder
 from dragoman.model.training.plan import RunPlan, folder_of, format_results
+from tests.support.commands import refusal
 from tests.support.toy import toy_sentences, write_pairs
 
 RECIPE = {
@@ -39,15 +40,6 @@ def write_validations(run: RunFolder, losses: dict[int, float]) -> None:
     with SummaryWriter(str(run.logs)) as writer:
         for step, loss in losses.items():
             writer.add_scalar("validation_loss", loss, step)
-
-
-def refusal(*arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        command_line.run("plan", list(arguments))
-    message = ended.value.code
-    assert isinstance(message, str)
-    assert message.startswith("dragoman plan: ")
-    return message
 
 
 @pytest.fixture
@@ -79,13 +71,13 @@ def test_every_run_of_a_plan_is_trained_once(tmp_path: Path, capfd: pytest.Captu
     assert capfd.readouterr().out.splitlines() == output.splitlines()[-3:]
     data = write_pairs(tmp_path, "other", toy_sentences()[:90])
     edited = write_plan(tmp_path, runs={"baseline": {}, "longer": {"data": [data], "training": {"max_steps": 3}}})
-    assert refusal(str(edited), *arguments[1:]) == (
+    assert refusal("plan", str(edited), *arguments[1:]) == (
         f"dragoman plan: {tmp_path}/runs/longer/seed-1: data, validation: expected the same content as in this run, got"
         " other content; give the changed run another name"
     )
     inputs = tmp_path / "runs" / "longer" / "seed-1" / "inputs.yaml"
     inputs.write_bytes(b"data")
-    assert refusal(*arguments).startswith(f"dragoman plan: {inputs}: damaged")
+    assert refusal("plan", *arguments).startswith(f"dragoman plan: {inputs}: damaged")
 
 
 @pytest.mark.parametrize("options", [[], ["--table"]], ids=str)
@@ -93,15 +85,13 @@ def test_every_run_of_a_plan_is_trained_once(tmp_path: Path, capfd: pytest.Captu
 def test_a_plan_with_other_options_than_its_runs_is_refused(tmp_path: Path, options: list[str], finished: bool) -> None:
     run = folder_of(tmp_path / "runs", "longer", 1)
     run.path.mkdir(parents=True)
-    training = {**RECIPE["training"], "max_steps": 3}
-    config = RunConfig.model_validate(
-        {"directions": [{"source": "en", "target": "de"}], **RECIPE, "training": training}
-    )
+    training, directions = {**RECIPE["training"], "max_steps": 3}, [{"source": "en", "target": "de"}]
+    config = RunConfig.model_validate({"directions": directions, **RECIPE, "training": training})
     run.config.write_text(config.to_yaml(), encoding="utf-8")
     if finished:
         run.done.touch()
     edited = write_plan(tmp_path, runs={"baseline": {}, "longer": {"training": {"max_steps": 4}}})
-    assert refusal(str(edited), "--out", str(tmp_path / "runs"), *options) == (
+    assert refusal("plan", str(edited), "--out", str(tmp_path / "runs"), *options) == (
         f"dragoman plan: {run.path}: training.max-steps: expected 3 as in this run, got 4;"
         " give the changed run another name"
     )
@@ -122,7 +112,7 @@ def test_the_table_has_the_mean_of_the_best_validations(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_commands_here")
 def test_a_run_that_fails_is_named_and_the_others_are_trained(tmp_path: Path) -> None:
     runs = {"broken": {"data": [f"tsv:{tmp_path}/none.en-de.tsv"]}, "baseline": {}}
-    message = refusal(str(write_plan(tmp_path, runs=runs)), "--out", str(tmp_path / "runs"))
+    message = refusal("plan", str(write_plan(tmp_path, runs=runs)), "--out", str(tmp_path / "runs"))
     assert message.startswith(f"dragoman plan: failed: {tmp_path}/runs/broken/seed-1; ")
     assert folder_of(tmp_path / "runs", "baseline", 1).done.exists()
 
@@ -139,13 +129,11 @@ def test_a_run_that_fails_is_named_and_the_others_are_trained(tmp_path: Path) ->
         ({"color": "green"}, "color"),
     ],
 )
-def test_a_mistake_in_any_run_is_found_before_training(
-    tmp_path: Path, changes: dict[str, object], problem: str
-) -> None:
-    message = refusal(str(write_plan(tmp_path, **changes)), "--out", str(tmp_path / "runs"))
+def test_a_mistake_in_a_run_is_found_before_training(tmp_path: Path, changes: dict[str, object], problem: str) -> None:
+    message = refusal("plan", str(write_plan(tmp_path, **changes)), "--out", str(tmp_path / "runs"))
     assert problem in message
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    assert "none.yaml" in refusal(str(tmp_path / "none.yaml"), "--out", str(tmp_path / "runs"))
+    assert "none.yaml" in refusal("plan", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "runs"))

@@ -28,9 +28,7 @@ def parse(arguments: list[str], monkeypatch: pytest.MonkeyPatch, *more: str) -> 
     return commands[0]
 
 
-def test_a_flag_wins_over_the_environment_and_both_win_over_the_recipe(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_win_over_environment_and_both_over_recipe(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_TRAIN_TRAINING__WARMUP_STEPS", "6")
     monkeypatch.setenv("DRAGOMAN_TRAIN_TRAINING__BATCH_TOKENS", "106")
     command = parse(arguments, monkeypatch, "--training.warmup-steps", "7", "--model.d-ff", "24")
@@ -99,9 +97,7 @@ def test_an_invalid_recipe_is_reported(arguments: list[str], tmp_path: Path, con
         ("--tokenizer.vocabulary-size=10", "tokenizer.vocabulary-size: 10: .*Vocabulary size"),
     ],
 )
-def test_options_that_a_library_refuses_are_named(
-    arguments: list[str], tmp_path: Path, option: str, problem: str
-) -> None:
+def test_what_a_library_refuses_is_named(arguments: list[str], tmp_path: Path, option: str, problem: str) -> None:
     message = refusal(lambda: start([*arguments, "--hardware.accelerator=cpu"], tmp_path / "run", option))
     assert re.match(f"dragoman train: {problem}", message)
     assert not RunFolder(tmp_path / "run").tokenizer.exists()

@@ -10,12 +10,12 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from dragoman.model.config import TrainingConfig
 from dragoman.model.run import RunFolder
 from dragoman.model.training.trainer import HardwareConfig, check_hardware, make_trainer
+from tests.support.train_command import refusal
 
 
 def trainer_of(folder: Path, **options: Any) -> Any:
-    return make_trainer(
-        RunFolder(folder), TrainingConfig.model_validate(options), HardwareConfig(accelerator="cpu"), []
-    )
+    training = TrainingConfig.model_validate(options)
+    return make_trainer(RunFolder(folder), training, HardwareConfig(accelerator="cpu"), [])
 
 
 @pytest.mark.parametrize(("supported", "expected"), [(True, "bf16-mixed"), (False, "32-true")])
@@ -36,13 +36,9 @@ def test_a_precision_that_is_named_is_taken(precision: str, tmp_path: Path) -> N
     ("selection", "monitor", "mode"),
     [("loss", "validation_loss", "min"), ("bleu", "validation_bleu", "max"), ("chrf", "validation_chrf", "max")],
 )
-def test_the_measure_that_is_named_picks_the_checkpoint_and_ends_the_run(
-    selection: str, monitor: str, mode: str, tmp_path: Path
-) -> None:
+def test_a_measure_picks_the_checkpoint_and_ends_a_run(selection: str, monitor: str, mode: str, tmp_path: Path) -> None:
     callbacks = trainer_of(tmp_path, selection=selection, patience=3).callbacks
-    (best,) = [
-        callback for callback in callbacks if isinstance(callback, ModelCheckpoint) and callback.filename == "best"
-    ]
+    (best,) = [item for item in callbacks if isinstance(item, ModelCheckpoint) and item.filename == "best"]
     (stopping,) = [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
     assert (best.monitor, best.mode) == (monitor, mode)
     assert (stopping.monitor, stopping.mode, stopping.patience) == (monitor, mode, 3)
@@ -51,9 +47,7 @@ def test_the_measure_that_is_named_picks_the_checkpoint_and_ends_the_run(
 def test_checkpoints_keep_their_state_under_the_name_of_lightnings_own(tmp_path: Path) -> None:
     """So that runs of earlier versions resume."""
     callbacks = trainer_of(tmp_path).callbacks
-    (best,) = [
-        callback for callback in callbacks if isinstance(callback, ModelCheckpoint) and callback.filename == "best"
-    ]
+    (best,) = [item for item in callbacks if isinstance(item, ModelCheckpoint) and item.filename == "best"]
     assert best.state_key == ModelCheckpoint(tmp_path, monitor="validation_loss", mode="min").state_key
 
 
@@ -61,13 +55,9 @@ def test_checkpoints_keep_their_state_under_the_name_of_lightnings_own(tmp_path:
     "options", [{"devices": "0"}, {"devices": "x"}, {"accelerator": "foo"}, {"strategy": "foo"}], ids=str
 )
 def test_hardware_that_lightning_refuses_is_refused_in_one_line(options: dict[str, str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        check_hardware(HardwareConfig.model_validate({"accelerator": "cpu", **options}))
-    message = str(ended.value.code)
+    message = refusal(lambda: check_hardware(HardwareConfig.model_validate({"accelerator": "cpu", **options})))
     assert message.startswith("dragoman train: hardware: ")
-    assert "\n" not in message
 
 
 def test_the_validation_interval_counts_steps_and_not_batches(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, validation_every_steps=5, accumulated_batches=3)
-    assert trainer.val_check_interval == 15
+    assert trainer_of(tmp_path, validation_every_steps=5, accumulated_batches=3).val_check_interval == 15

@@ -58,8 +58,7 @@ def test_a_resumed_run_reads_the_batches_from_its_step_on() -> None:
     data = make_data(pairs)
     unbroken = [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 20)]
     data.trainer = cast("Trainer", SimpleNamespace(global_step=7, world_size=1))
-    resumed = [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 13)]
-    assert resumed == unbroken[7:]
+    assert [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 13)] == unbroken[7:]
 
 
 def test_a_run_that_resumes_on_other_devices_takes_every_batch_once() -> None:

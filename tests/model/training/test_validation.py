@@ -47,9 +47,7 @@ def test_what_is_logged_is_the_quality_of_greedy_translations(toy_run: RunFolder
     assert 30 < expected.bleu < 90
 
 
-def test_translations_are_scored_in_the_tokens_of_their_language(
-    toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_translations_are_scored_in_tokens_of_the_language(toy_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[list[str]] = []
 
     def record(translations: list[str], references: list[str], languages: list[str]) -> Quality:

@@ -109,9 +109,7 @@ def test_training_has_no_held_out_text(archives: Path) -> None:
     assert "Open the file" not in (write(archives) / "train.messages.en-de.en").read_text().splitlines()
 
 
-def test_the_list_of_what_was_read_has_versions_hashes_and_licenses(
-    archives: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_of_sources_has_versions_hashes_and_licenses(archives: Path, capsys: pytest.CaptureFixture[str]) -> None:
     read = yaml.safe_load((write(archives) / "sources.yaml").read_text())
     assert read["license"] == "permissive licenses"
     assert read["sources"].keys() == {"tool", "guide"}

@@ -61,8 +61,7 @@ def test_other_content_of_the_listed_version_is_refused(folder: Path) -> None:
 
 def test_a_missing_archive_is_downloaded(folder: Path) -> None:
     install(folder, "apt-get", "tool=1:2.0-1", "tool_1%3a2.0-1_all.deb")
-    archive = provide_archive(folder, "debian", "tool", LISTED)
-    assert archive.path.read_bytes() == CONTENT
+    assert provide_archive(folder, "debian", "tool", LISTED).path.read_bytes() == CONTENT
     assert [path.name for path in folder.iterdir()] == ["tool_1%3a2.0-1_all.deb"]
 
 

@@ -8,9 +8,8 @@ from dragoman.model.data.sources.source_list import load_sources
 
 
 def test_permissive_licenses_go_together() -> None:
-    assert (
-        license_of_mixture({"a": "MPL-2.0", "b": "Apache-2.0", "c": "MIT", "d": "CC-BY-4.0"}) == "permissive licenses"
-    )
+    licenses = {"a": "MPL-2.0", "b": "Apache-2.0", "c": "MIT", "d": "CC-BY-4.0"}
+    assert license_of_mixture(licenses) == "permissive licenses"
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,8 @@ def test_mnemonics_are_removed(mnemonics: str, english: str, german: str) -> Non
 
 
 def test_marks_that_are_no_mnemonics_stay() -> None:
-    assert clean("Find & replace max_size", "max_size suchen & ersetzen", "&_") == [
-        ("Find & replace max_size", "max_size suchen & ersetzen")
-    ]
+    pair = ("Find & replace max_size", "max_size suchen & ersetzen")
+    assert clean(*pair, "&_") == [pair]
 
 
 def test_equal_numbers_of_lines_and_sentences_become_pairs() -> None:
@@ -42,9 +41,8 @@ def test_equal_numbers_of_lines_and_sentences_become_pairs() -> None:
 
 
 def test_other_numbers_of_sentences_remain_one_pair() -> None:
-    assert clean("It is late. Go home!", "Es ist spät, geh nach Hause!") == [
-        ("It is late. Go home!", "Es ist spät, geh nach Hause!")
-    ]
+    pair = ("It is late. Go home!", "Es ist spät, geh nach Hause!")
+    assert clean(*pair) == [pair]
 
 
 def test_tags_of_blocks_end_a_line_and_references_become_characters() -> None:
@@ -87,26 +85,11 @@ def test_removed_pairs_are_counted() -> None:
     assert dropped == {Reason.EMPTY: 1, Reason.PLACEHOLDERS: 1}
 
 
+BRACED = ["{0}", "{name}", "{$name}", "{{n}}", "${name}", "$(ARG1)"]
+
+
 @pytest.mark.parametrize(
-    "placeholder",
-    [
-        "%s",
-        "%1$s",
-        "%d",
-        "%(name)s",
-        "%1",
-        "{0}",
-        "{name}",
-        "{$name}",
-        "{{n}}",
-        "${name}",
-        "$(ARG1)",
-        "$1",
-        "%S",
-        "%1$S",
-        "<b>",
-        "</a>",
-    ],
+    "placeholder", ["%s", "%1$s", "%d", "%(name)s", "%1", *BRACED, "$1", "%S", "%1$S", "<b>", "</a>"]
 )
 def test_a_placeholder_is_found_whole(placeholder: str) -> None:
     assert PLACEHOLDER.findall(f"one {placeholder} two") == [placeholder]
