@@ -30,10 +30,8 @@ def test_a_question_is_measured_as_planned_and_written_with_its_provenance(
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump({**TINY, "bundle": str(int8_bundle.folder)}), encoding="utf-8")
     document = tmp_path / "document.md"
     document.write_text("<!-- profile --><!-- /profile -->", encoding="utf-8")
-    where = ["--out", str(tmp_path / "out"), "--document", str(document)]
-    command_line.run(
-        "bench", ["profile", "--plan", str(tmp_path / "plan.yaml"), "--set", "steps=3", "--rounds", "2", *where]
-    )
+    plan, where = str(tmp_path / "plan.yaml"), ["--out", str(tmp_path / "out"), "--document", str(document)]
+    command_line.run("bench", ["profile", "--plan", plan, "--set", "steps=3", "--rounds", "2", *where])
     text = (tmp_path / "out" / "profile.md").read_text(encoding="utf-8")
     assert text in capsys.readouterr().out
     assert text.strip() in document.read_text(encoding="utf-8")

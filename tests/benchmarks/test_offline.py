@@ -15,6 +15,7 @@ from benchmarks.offline import Measured, OfflinePlan, OfflineSystem, figures_of,
 from dragoman.model.data.corpus import CorpusError
 from dragoman.model.run import RunFolder
 
+SEARCHES = ("greedy", "beam 4")
 SHAPE = {"d_model": 64, "d_ff": 64, "heads": 4, "encoder_layers": 1, "decoder_layers": 1}
 QUICK = {"rounds": 1, "alone": 2, "alone_threads": [1], "engines": 1, "sentences": 6, "vocabulary_size": 100}
 
@@ -48,7 +49,7 @@ def test_a_random_model_writes_exactly_the_tokens_of_the_references(report: Repo
     ratios = {
         round(speed / figures(table, f"{search}, sentences/s")[column][0], 3)
         for table in report.tables[2:]
-        for search in ("greedy", "beam 4")
+        for search in SEARCHES
         for column, (speed,) in figures(table, f"{search}, tokens/s").items()
     }
     assert len(ratios) == 1
@@ -56,7 +57,7 @@ def test_a_random_model_writes_exactly_the_tokens_of_the_references(report: Repo
 
 
 def test_a_trained_model_has_quality_and_the_translations_of_ctranslate2(report: Report) -> None:
-    for search in ("greedy", "beam 4"):
+    for search in SEARCHES:
         trained = [figures(table, f"{search}, BLEU") for table in report.tables[:2]]
         assert min(score for scores in trained for (score,) in scores.values()) > 50
         same = [figures(table, f"{search}, same as ctranslate2, %") for table in report.tables]
@@ -73,13 +74,10 @@ def test_baselines_try_batches_and_engines_try_rows_in_several_passes(report: Re
                 assert {len(speeds) for speeds in trials.values()} == {2}
 
 
-def test_torch_is_not_needed_in_the_engines_nor_the_library_of_an_unused_baseline(
-    toy_data: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_need_neither_torch_nor_an_unused_baseline(toy_data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch alone would make their processes twice as large."""
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    systems = ["dragoman:fp32", "pytorch"]
-    (table,) = plan_of(toy_data, systems=systems, alone=1).measure().tables
+    (table,) = plan_of(toy_data, systems=["dragoman:fp32", "pytorch"], alone=1).measure().tables
     memory = figures(table, "memory, MB")
     assert memory["dragoman:fp32"][0] < 0.6 * memory["pytorch:fp32"][0]
 
@@ -122,10 +120,7 @@ def measured(name: str, seconds: float) -> Measured:
     """Returns two rounds, the second one twice as slow; two threads are faster than one."""
 
     def rounds(seconds: float) -> list[Round]:
-        return [
-            Round(0.1, dict.fromkeys(("greedy", "beam 4"), Measurement(300, item, 10**7)))
-            for item in (seconds, 2 * seconds)
-        ]
+        return [Round(0.1, dict.fromkeys(SEARCHES, Measurement(300, item, 10**7))) for item in (seconds, 2 * seconds)]
 
     targets = {"greedy": [[4], [5]], "beam 4": [[4], [6]]}
     alone = {1: rounds(seconds), 2: rounds(seconds / 2)}

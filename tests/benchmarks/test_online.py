@@ -105,12 +105,8 @@ def test_the_best_setting_is_the_fastest_and_a_longer_window_has_to_be_clearly_f
 def test_every_shape_and_window_of_a_baseline_is_tried_with_as_many_threads_as_cpus() -> None:
     plan = OnlinePlan(run=Path("run"), server_cpus=(0, 1), windows_ms=(2, 5))
     found = {system: plan.settings(system) for system in plan.systems}
-    assert {system: len(settings) for system, settings in found.items()} == {
-        "dragoman": 1,
-        "ctranslate2": 4,
-        "onnx": 2,
-        "pytorch": 2,
-    }
+    counts = {system: len(settings) for system, settings in found.items()}
+    assert counts == {"dragoman": 1, "ctranslate2": 4, "onnx": 2, "pytorch": 2}
     assert all(setting.copies * setting.threads == 2 for settings in found.values() for setting in settings)
 
 
@@ -141,10 +137,8 @@ def _server(tokenizer: Tokenizer, tmp_path: Path) -> BaselineServer:
     path = tmp_path / "tokenizer.model"
     path.write_bytes(tokenizer.model)
     limits = {"longest": 20, "beam_size": 4, "size": 8, "window_seconds": 0.2, "workers": 1, "waiting": 100}
-    words = {"tokenizer": path, "prefix": (), "suffix": (EOS_ID,)}
-    return BaselineServer.model_validate(
-        {"port": 0, "grpc_port": 0, "translator": "unused", "options": {}, **words, **limits}
-    )
+    words = {"tokenizer": path, "prefix": (), "suffix": (EOS_ID,), "translator": "unused", "options": {}}
+    return BaselineServer.model_validate({"port": 0, "grpc_port": 0, **words, **limits})
 
 
 def translate(
@@ -204,11 +198,9 @@ def test_workers_compute_concurrently(server: BaselineServer) -> None:
     barrier = threading.Barrier(2, timeout=60.0)
 
     class Meeting(Parrot):
-        def translate(
-            self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching
-        ) -> list[Sequence[int]]:
+        def translate(self, *given: Any, **named: Any) -> list[Sequence[int]]:
             barrier.wait()
-            return super().translate(sentences, beam_size, batching)
+            return super().translate(*given, **named)
 
     assert translate(server, Meeting(), (1, 2), size=1, window_seconds=0.0, workers=2) == [0, 1]
 
@@ -222,9 +214,7 @@ def test_workers_compute_concurrently(server: BaselineServer) -> None:
     ],
     ids=["served", "another beam size", "beyond the queue"],
 )
-def test_a_baseline_answers_the_load_generator(
-    server: BaselineServer, requests: list[tuple[Any, ...]], expected: list[str]
-) -> None:
+def test_baselines_answer_the_load_generator(server: BaselineServer, requests: list[Any], expected: list[str]) -> None:
     async def run() -> list[str]:
         batcher = Batcher(server.model_copy(update={"waiting": 8}), Parrot())
         app = web.Application()
@@ -234,10 +224,8 @@ def test_a_baseline_answers_the_load_generator(
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         batching = asyncio.create_task(batcher.run())
         async with open_clients(Targets("", f"http://127.0.0.1:{runner.addresses[0][1]}"), {"rest"}) as client:
-            sent = [
-                LoadRequest(tuple(texts), RequestKind(protocol="rest"), SearchOptions(beam_size=beam_size))
-                for beam_size, *texts in requests
-            ]
+            kind = RequestKind(protocol="rest")
+            sent = [LoadRequest(tuple(texts), kind, SearchOptions(beam_size=size)) for size, *texts in requests]
             answers = await asyncio.gather(*map(client.send, sent))
         batching.cancel()
         await runner.cleanup()

@@ -29,11 +29,9 @@ def _report(toy_bundle: Path) -> Report:
 
 def rows_of(report: Report, number: int) -> dict[str, dict[str, float]]:
     """Returns the only round of each cell of a table, by row and column."""
-    columns = report.tables[number].columns
-    return {
-        row: {name: column[row] for name, (column,) in columns.items() if row in column}
-        for row in report.tables[number].rows
-    }
+    table = report.tables[number]
+    columns = {name: column for name, (column,) in table.columns.items()}
+    return {row: {name: column[row] for name, column in columns.items() if row in column} for row in table.rows}
 
 
 def test_one_client_asks_in_every_way_and_is_compared_with_the_engine(report: Report) -> None:
@@ -68,9 +66,7 @@ def test_cpu_of_engines_is_part_of_that_of_the_process(report: Report) -> None:
         ({"data": "tsv:{folder}/long.en-de.tsv"}, "expected sentences"),
     ],
 )
-def test_invalid_input_is_reported_before_measuring(
-    toy_bundle: Path, tmp_path: Path, change: dict[str, Any], reason: str
-) -> None:
+def test_invalid_input_is_reported_first(toy_bundle: Path, tmp_path: Path, change: dict[str, Any], reason: str) -> None:
     (tmp_path / "pairs.de-en.tsv").write_text("wort\tword\n", encoding="utf-8")
     (tmp_path / "long.en-de.tsv").write_text(f"{'bird ' * 99}\tx\n", encoding="utf-8")
     change = {name: item.format(folder=tmp_path) if name == "data" else item for name, item in change.items()}

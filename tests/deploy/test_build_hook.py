@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 
 
 @pytest.fixture
-def hook_module() -> ModuleType:
+def module() -> ModuleType:
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -36,27 +36,25 @@ def make_hook(module: ModuleType) -> tuple[Any, Application]:
     return hook, application
 
 
-def test_a_compiler_is_required_only_where_there_is_none(
-    hook_module: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hook, _ = make_hook(hook_module)
-    monkeypatch.setattr(hook_module, "find_compiler", lambda: ["c++"])
+def test_a_compiler_is_required_only_without_one(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook, _ = make_hook(module)
+    monkeypatch.setattr(module, "find_compiler", lambda: ["c++"])
     assert hook.dependencies() == []
-    monkeypatch.setattr(hook_module, "find_compiler", lambda: None)
+    monkeypatch.setattr(module, "find_compiler", lambda: None)
     assert hook.dependencies() == ["ziglang"]
 
 
 def test_a_failed_build_is_a_warning_and_leaves_no_library(
-    hook_module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
-        raise hook_module.BuildError("no compiler")
+        raise module.BuildError("no compiler")
 
     old = tmp_path / "libdragoman.so"
     old.write_bytes(b"of other sources")
-    monkeypatch.setattr(hook_module, "LIBRARY", old)
-    monkeypatch.setattr(hook_module, "build", fail)
-    hook, application = make_hook(hook_module)
+    monkeypatch.setattr(module, "LIBRARY", old)
+    monkeypatch.setattr(module, "build", fail)
+    hook, application = make_hook(module)
     build_data: dict[str, Any] = {"artifacts": [], "pure_python": True}
     hook.initialize("standard", build_data)
     assert build_data == {"artifacts": [], "pure_python": True}

@@ -55,8 +55,7 @@ def requirements(*extras: str) -> list[str]:
 
 
 def test_the_linter_finds_nothing() -> None:
-    hadolint = Path(sys.executable).with_name("hadolint")
-    subprocess.run([hadolint, "Dockerfile"], cwd=ROOT, check=True)
+    subprocess.run([Path(sys.executable).with_name("hadolint"), "Dockerfile"], cwd=ROOT, check=True)
 
 
 def test_the_default_target_is_the_cpu_image() -> None:
@@ -252,9 +251,7 @@ def test_a_failed_pull_ends_the_build(tmp_path: Path) -> None:
 def test_no_copied_file_is_ignored_by_docker() -> None:
     allowed = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in allowed
-    copies = [
-        copy for stage in STAGES.values() for copy in arguments_of(stage, "COPY") if not copy.startswith("--from")
-    ]
+    copies = [copy for each in STAGES.values() for copy in arguments_of(each, "COPY") if not copy.startswith("--from")]
     sources = {source for copy in copies for source in copy.split()[:-1]} - {"${BUNDLES}/", "--chmod=755"}
     assert sources | {"bundles/"} <= {line.removeprefix("!") for line in allowed}
 

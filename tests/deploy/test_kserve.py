@@ -16,10 +16,8 @@ FOLDER = ROOT / "deploy" / "kubernetes"
 KUBERNETES_VERSION = "1.33"
 # The used fields of KServe beyond those of a pod.
 EXTENSION = {"minReplicas": int}
-ANNOTATIONS = {
-    "serving.kserve.io/deploymentMode": "Standard|Knative",
-    "serving.kserve.io/autoscalerClass": "hpa|external|keda|none",
-}
+ANNOTATIONS = {"serving.kserve.io/deploymentMode": "Standard|Knative"}
+ANNOTATIONS |= {"serving.kserve.io/autoscalerClass": "hpa|external|keda|none"}
 SHAPE = {
     "apiVersion": "serving.kserve.io/v1beta1",
     "kind": "InferenceService",

@@ -18,6 +18,8 @@ DEPLOY = ROOT / "deploy"
 # Metrics that Prometheus itself adds to every target.
 OF_PROMETHEUS = {"up"}
 LABELS_OF_PROMETHEUS = {"job", "instance"}
+# The values of every label of every series.
+Series = dict[str, dict[str, set[str]]]
 # Grafana replaces them before the query reaches Prometheus.
 GRAFANA_VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
 
@@ -47,11 +49,10 @@ EXPRESSIONS = list(read_expressions())
 
 
 @pytest.fixture(scope="module")
-def series(bundle_path: Path) -> dict[str, dict[str, set[str]]]:
-    """The values of every label of every series of a server."""
+def series(bundle_path: Path) -> Series:
     with run_service(bundle_path) as service:
         text = service.get("/metrics").text
-    found: dict[str, dict[str, set[str]]] = {}
+    found: Series = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = found.setdefault(sample.name, {})
@@ -67,9 +68,7 @@ def selectors(expression: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("origin", "expression"), EXPRESSIONS, ids=[origin for origin, _ in EXPRESSIONS])
-def test_metrics_and_label_values_are_those_of_a_server(
-    origin: str, expression: str, series: dict[str, dict[str, set[str]]]
-) -> None:
+def test_metrics_and_label_values_are_those_of_a_server(origin: str, expression: str, series: Series) -> None:
     requested = selectors(expression)
     assert requested, f"{origin} asks for no metric"
     for name, matchers in requested:
@@ -80,7 +79,7 @@ def test_metrics_and_label_values_are_those_of_a_server(
                 assert values <= series[name][label]
 
 
-def test_grouping_labels_exist(series: dict[str, dict[str, set[str]]]) -> None:
+def test_grouping_labels_exist(series: Series) -> None:
     known = {label for labels in series.values() for label in labels} | LABELS_OF_PROMETHEUS
     for _, expression in EXPRESSIONS:
         for labels in re.findall(r"\bby\s*\(([^)]*)\)", expression):

@@ -32,9 +32,7 @@ CONFIGURATION = (DEPLOYED / "nginx.conf").read_text(encoding="utf-8")
 TRANSLATE = "/v1/translate"
 DOCUMENT_PATHS = ("/v1/documents", "/v2/document", "/translate_file")
 
-pytestmark = pytest.mark.skipif(
-    find_nginx() is None or shutil.which("curl") is None, reason="nginx and curl are not installed"
-)
+pytestmark = pytest.mark.skipif(find_nginx() is None or shutil.which("curl") is None, reason="needs nginx and curl")
 
 
 def in_front_of(folder: Path, *ports: tuple[int, int]) -> AbstractContextManager[Replicas]:
@@ -72,9 +70,7 @@ def test_both_interfaces_translate(nginx: Replicas, gated: LiveService) -> None:
     assert answer.translations[0].text == expected[0]["text"]
 
 
-def test_an_event_is_not_buffered_until_the_next_token(
-    nginx: Replicas, stepwise: LiveService, model: GatedModel
-) -> None:
+def test_no_event_is_buffered_until_the_next_token(nginx: Replicas, stepwise: LiveService, model: GatedModel) -> None:
     del stepwise
     with client(nginx) as rest, rest.stream("POST", "/v1/translate/stream", json={"text": LONG_TEXT}) as answer:
         events = read_events(answer)

@@ -107,9 +107,7 @@ print(dragoman.__file__, TranslationClient.__module__)
     assert printed == f"{installed}/dragoman/__init__.py dragoman.serve.clients.client\n"
 
 
-def test_the_command_line_of_the_wheel_translates_in_the_folder_of_such_a_project(
-    installed: Path, project: Path
-) -> None:
+def test_the_command_of_the_wheel_translates_in_the_folder_of_such_a_project(installed: Path, project: Path) -> None:
     (project / "page.html").write_text("<p>A man is <b>riding</b> a bike.</p>")
     bundle = installed / "dragoman" / "bundles" / "multi30k-en-de"
     run(installed, project, "-m", "dragoman", "translate", "--bundle", str(bundle), "--target-language=de", "page.html")

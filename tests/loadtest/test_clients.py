@@ -11,28 +11,12 @@ import pytest
 from aiohttp import web
 from google.rpc.status_pb2 import Status
 
-from dragoman.loadtest.clients import (
-    DEADLINE_EXCEEDED,
-    NO_RESULT,
-    OK,
-    TIMED_OUT,
-    TIMEOUT_HEADER,
-    WRONG_COUNT,
-    Targets,
-    open_clients,
-)
+from dragoman.loadtest import clients
+from dragoman.loadtest.clients import DEADLINE_EXCEEDED, NO_RESULT, OK, WRONG_COUNT, Targets, open_clients
 from dragoman.loadtest.protocols import PROTOCOLS, Protocols, RequestProtocol
 from dragoman.loadtest.scenario import LoadProtocol, LoadRequest, RequestKind
-from dragoman.protos import translation_pb2_grpc
-from dragoman.protos.translation_pb2 import (
-    FINISH_REASON_EOS,
-    TranslateManyRequest,
-    TranslateManyResponse,
-    TranslateRequest,
-    TranslateResponse,
-    TranslateStreamResponse,
-    Translation,
-)
+from dragoman.protos import translation_pb2, translation_pb2_grpc
+from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse, TranslateStreamResponse, Translation
 
 Context = grpc.aio.ServicerContext[Any, Any]
 GrpcHandler = Callable[[TranslateRequest, Context], Awaitable[int]]
@@ -60,15 +44,15 @@ class Servicer(translation_pb2_grpc.TranslationServiceServicer):
         yield TranslateStreamResponse()
 
     async def TranslateMany(  # noqa: N802
-        self, request_iterator: AsyncIterator[TranslateManyRequest], context: Context
-    ) -> AsyncIterator[TranslateManyResponse]:
+        self, request_iterator: AsyncIterator[translation_pb2.TranslateManyRequest], context: Context
+    ) -> AsyncIterator[translation_pb2.TranslateManyResponse]:
         """Answers three requests in reverse order: one with an error, one with a result; then the stream ends."""
         await context.send_initial_metadata(())
         requested = [await anext(request_iterator) for _ in range(3)]
         full = Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
-        yield TranslateManyResponse(id=requested[2].id, error=full)
-        translation = Translation(finish_reason=FINISH_REASON_EOS)
-        yield TranslateManyResponse(id=requested[1].id, response=TranslateResponse(translations=[translation]))
+        yield translation_pb2.TranslateManyResponse(id=requested[2].id, error=full)
+        translated = TranslateResponse(translations=[Translation(finish_reason=translation_pb2.FINISH_REASON_EOS)])
+        yield translation_pb2.TranslateManyResponse(id=requested[1].id, response=translated)
 
 
 @asynccontextmanager
@@ -177,12 +161,12 @@ def test_a_timeout_is_an_outcome() -> None:
     late = {"timeout_seconds": IMPATIENT_SECONDS}
     assert send_grpc(never, ask("1", protocol="grpc", **late)) == [DEADLINE_EXCEEDED]
     assert send_grpc(never, ask("1", protocol="grpc-many", **late)) == [DEADLINE_EXCEEDED]
-    assert send_rest(never, ask("1", protocol="rest", **late)) == [TIMED_OUT]
+    assert send_rest(never, ask("1", protocol="rest", **late)) == [clients.TIMED_OUT]
 
 
 def test_the_timeout_is_sent_over_rest() -> None:
     async def answer_if_sent(request: web.Request) -> web.Response:
-        status = 200 if request.headers[TIMEOUT_HEADER] == "1500" else 400
+        status = 200 if request.headers[clients.TIMEOUT_HEADER] == "1500" else 400
         return web.json_response({"translations": [{}]}, status=status)
 
     assert send_rest(answer_if_sent, ask("One.", protocol="rest", timeout_seconds=1.5)) == [OK]
@@ -274,11 +258,7 @@ def test_a_protocol_of_another_service_is_data() -> None:
             return web.json_response({"error": "too many"}, status=403)
         return web.json_response({"translatedText": "Eins."})
 
-    kind = RequestKind(
-        protocol="libretranslate",
-        source_language="en",
-        target_language="de",
-        fields={"format": "html", "alternatives": 2},
-    )
+    fields = {"format": "html", "alternatives": 2}
+    kind = RequestKind(protocol="libretranslate", source_language="en", target_language="de", fields=fields)
     requests = [LoadRequest(("One.",), kind), LoadRequest(("One.", "Two."), kind)]
     assert send_rest(answer, *requests, known={"libretranslate": protocol}) == [OK, "403 too many"]

@@ -1,7 +1,7 @@
 """`dragoman load` on a real service with fake models: generator processes and real connections."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +13,43 @@ from dragoman.loadtest.protocols import PROTOCOLS
 from dragoman.loadtest.results import DOCUMENTS, RunResult
 from dragoman.loadtest.scenario import Scenario, read_scenario
 from dragoman.loadtest.session import LoadSession
+from tests.support.commands import Capture
 from tests.support.live import LiveService, run_service
 from tests.support.paths import ROOT
 
 STEADY = "{name: steady, arrivals: constant, rate: 40, duration_seconds: 0.5}"
+DEFAULTS = {"sentences": "sentences.txt", "warm_up_seconds": "0.1", "phases": f"[{STEADY}]"}
+DEFAULTS |= {"max_lag_seconds": "60", "objective": "{latency_seconds: 60}"}
 FOREIGN = {"libretranslate", "deepl"}
+Load = Callable[..., LoadCommand]
 STREAMS = {"grpc-stream", "rest-stream", "generate-stream"}
 
 
-def load(live: LiveService, folder: Path, scenario: str = "", **options: Any) -> LoadCommand:
-    """Returns the command with a scenario: by default 20 requests at equal intervals, from a generator never late."""
-    defaults = {
-        "sentences": "sentences.txt",
-        "warm_up_seconds": "0.1",
-        "phases": f"[{STEADY}]",
-        "max_lag_seconds": "60",
-        "objective": "{latency_seconds: 60}",
-    }
-    lines = [f"{name}: {value}" for name, value in defaults.items() if f"{name}:" not in scenario]
-    (folder / "scenario.yaml").write_text("\n".join([*lines, scenario]))
-    if not (folder / "sentences.txt").exists():
-        (folder / "sentences.txt").write_text("alpha beta.\none two three.\n")
+@pytest.fixture
+def load(live: LiveService, tmp_path: Path) -> Load:
+    """Makes a command with a scenario: by default 20 requests at equal intervals, from a generator never late."""
     where: dict[str, Any] = {"grpc_target": live.grpc_target, "rest_url": live.http_url}
-    return LoadCommand(scenario=str(folder / "scenario.yaml"), **where, **options)
+    (tmp_path / "sentences.txt").write_text("alpha beta.\none two three.\n")
+
+    def make(scenario: str = "", **options: Any) -> LoadCommand:
+        lines = [f"{name}: {value}" for name, value in DEFAULTS.items() if f"{name}:" not in scenario]
+        (tmp_path / "scenario.yaml").write_text("\n".join([*lines, scenario]))
+        return LoadCommand(scenario=str(tmp_path / "scenario.yaml"), **where, **options)
+
+    return make
 
 
-def document_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def document_of(capsys: Capture) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return document
 
 
-def test_every_protocol_is_answered_and_streams_have_a_first_token(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_protocol_is_answered_and_streams_have_a_first_token(load: Load, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "sentences.txt").write_text("alpha beta.")  # the fake model can score it
     languages: dict[str, Any] = {"source_language": "en", "target_language": "de"}
     runs = []
     for names, model in ((set(PROTOCOLS) - FOREIGN, "fake"), (FOREIGN, "")):
-        load(live, tmp_path, protocol=tuple(names), duration_seconds=0.25, model=model, **languages).cli_cmd()
+        load(protocol=tuple(names), duration_seconds=0.25, model=model, **languages).cli_cmd()
         document = document_of(capsys)
         assert document["void"] is False
         runs += document["runs"]
@@ -74,7 +73,7 @@ def aligning() -> Iterator[LiveService]:
 
 @pytest.mark.parametrize("name", ["lists", "markup", "placeholders", "libretranslate", "deepl"])
 def test_texts_of_every_shape_are_answered(
-    aligning: LiveService, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    aligning: LiveService, name: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.loadtest.command.read_scenario", lambda path: never_void(read_scenario(path)))
     where: dict[str, Any] = {"grpc_target": aligning.grpc_target, "rest_url": aligning.http_url}
@@ -89,11 +88,9 @@ def never_void(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"max_lag_seconds": 60.0, "warm_up_seconds": 0.0})
 
 
-def test_invalid_requests_are_counted_and_not_lost(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_requests_are_counted_and_not_lost(load: Load, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "sentences.txt").write_text("alpha " * 2000)
-    load(live, tmp_path, protocol=("grpc", "grpc-many", "rest-stream")).cli_cmd()
+    load(protocol=("grpc", "grpc-many", "rest-stream")).cli_cmd()
     runs = [run["all"] for run in document_of(capsys)["runs"]]
     assert [run["errors"] for run in runs] == [{"INVALID_ARGUMENT": 20}, {"INVALID_ARGUMENT": 20}, {"400 invalid": 20}]
 
@@ -112,12 +109,10 @@ phases:
 """
 
 
-def test_a_scenario_runs_on_several_processes_and_is_reported(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scenario_runs_on_several_processes_and_is_reported(load: Load, tmp_path: Path, capsys: Capture) -> None:
     """20 requests at equal intervals, then 6 recorded ones."""
     (tmp_path / "trace.jsonl").write_text("\n".join(f"{time / 100}" for time in range(6)))
-    load(live, tmp_path, MIXED, processes=2, out=tmp_path / "report").cli_cmd()
+    load(MIXED, processes=2, out=tmp_path / "report").cli_cmd()
     steady, again = document_of(capsys)["runs"]
     assert [steady["all"]["ok"], again["all"]["ok"]] == [20, 6]
     assert sum(kind["ok"] for kind in steady["kinds"].values()) == 20
@@ -129,10 +124,8 @@ def test_a_scenario_runs_on_several_processes_and_is_reported(
 
 
 @pytest.mark.parametrize(("users", "rate"), [(2, 40.0), (9, 5.0)], ids=["few users", "more users than requests"])
-def test_all_users_of_a_closed_loop_are_busy_and_the_report_is_labeled(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str], users: int, rate: float
-) -> None:
-    load(live, tmp_path, "warm_up_seconds: 0", closed_loop=users, rate=rate).cli_cmd()
+def test_all_users_of_a_closed_loop_are_busy_and_labeled(load: Load, capsys: Capture, users: int, rate: float) -> None:
+    load("warm_up_seconds: 0", closed_loop=users, rate=rate).cli_cmd()
     output = capsys.readouterr().out
     assert "CLOSED LOOP" in output
     (run,) = json.loads(output.splitlines()[-1])["runs"]
@@ -140,14 +133,12 @@ def test_all_users_of_a_closed_loop_are_busy_and_the_report_is_labeled(
     assert run["all"]["ok"] == run["all"]["sent"] >= users
 
 
-def test_a_capacity_search_reports_goodput_around_the_capacity(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_reports_goodput_around_capacity(load: Load, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rate meets a bound of 60 s."""
     monkeypatch.setattr("dragoman.loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
     monkeypatch.setattr("dragoman.loadtest.session.HIGHEST", 2.0)
     monkeypatch.setattr("dragoman.loadtest.session.CURVE_SHARES", (1.0, 2.0))
-    load(live, tmp_path, "trial_seconds: 0.1", find_capacity=True).cli_cmd()
+    load("trial_seconds: 0.1", find_capacity=True).cli_cmd()
     output = capsys.readouterr().out
     capacity = json.loads(output.splitlines()[-1])["capacity"]
     assert (capacity["capacity_per_second"], capacity["bound_seconds"]) == (80.0, 60.0)
@@ -155,34 +146,28 @@ def test_a_capacity_search_reports_goodput_around_the_capacity(
     assert "80.0 requests/s" in output
 
 
-def test_a_capacity_that_the_generator_limits_is_void(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_capacity_of_a_late_generator_is_void(load: Load, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """No generator is punctual to the nanosecond, so every trial is void."""
     monkeypatch.setattr("dragoman.loadtest.session.TRIAL_WARM_UP_SECONDS", 0.0)
     monkeypatch.setattr("dragoman.loadtest.session.LOWEST", 0.5)
     with pytest.raises(SystemExit):
-        load(live, tmp_path, "trial_seconds: 0.1\nmax_lag_seconds: 1e-9", find_capacity=True).cli_cmd()
+        load("trial_seconds: 0.1\nmax_lag_seconds: 1e-9", find_capacity=True).cli_cmd()
     document = document_of(capsys)
     assert document["void"] is True
     assert document["capacity"]["capacity_per_second"] is None
 
 
-def test_requests_canceled_on_purpose_are_counted_apart(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    load(live, tmp_path, "requests: [{protocol: grpc-stream, cancelled_share: 1}]").cli_cmd()
+def test_requests_canceled_on_purpose_are_counted_apart(load: Load, capsys: Capture) -> None:
+    load("requests: [{protocol: grpc-stream, cancelled_share: 1}]").cli_cmd()
     (run,) = document_of(capsys)["runs"]
     assert run["all"]["errors"] == {}
     assert run["all"]["sent"] == run["all"]["ok"] + run["all"]["gone"]
 
 
-def test_a_late_generator_exits_with_status_1_and_marks_the_run_void(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_late_generator_exits_with_status_1_and_marks_the_run_void(load: Load, capsys: Capture) -> None:
     """No generator is punctual to the nanosecond."""
     with pytest.raises(SystemExit) as exit_info:
-        load(live, tmp_path, "max_lag_seconds: 1e-9").cli_cmd()
+        load("max_lag_seconds: 1e-9").cli_cmd()
     output = capsys.readouterr().out
     assert exit_info.value.code == 1
     assert "VOID: " in output
@@ -200,19 +185,15 @@ def test_options_replace_the_fields_of_the_scenario() -> None:
     assert scenario.objective.latency_seconds == 0.1
 
 
-def test_the_report_has_the_scenario_that_the_options_describe_not_that_of_one_protocol(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    load(live, tmp_path, MIXED_KINDS, protocol=("rest-stream", "grpc")).cli_cmd()
+def test_the_report_has_the_scenario_of_the_options_not_that_of_one_protocol(load: Load, capsys: Capture) -> None:
+    load(MIXED_KINDS, protocol=("rest-stream", "grpc")).cli_cmd()
     document = document_of(capsys)
     assert [run["name"] for run in document["runs"]] == ["rest-stream", "grpc"]
     assert [kind["protocol"] for kind in document["scenario"]["requests"]] == ["grpc", "rest"]
     assert [phase["name"] for phase in document["scenario"]["phases"]] == ["steady"]
 
 
-def test_a_lost_generator_does_not_discard_the_results_of_earlier_runs(
-    live: LiveService, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_generator_keeps_earlier_runs(load: Load, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     measure = LoadSession.run
 
     async def run(session: LoadSession, title: str, **how: bool) -> list[RunResult]:
@@ -222,7 +203,7 @@ def test_a_lost_generator_does_not_discard_the_results_of_earlier_runs(
 
     monkeypatch.setattr(LoadSession, "run", run)
     with pytest.raises(SystemExit, match="a generator was lost"):
-        load(live, tmp_path, protocol=("rest", "grpc")).cli_cmd()
+        load(protocol=("rest", "grpc")).cli_cmd()
     heading, *_ = capsys.readouterr().out.splitlines()
     assert "rest" in heading
     assert "grpc" not in heading

@@ -9,16 +9,8 @@ from pathlib import Path
 import pytest
 
 from dragoman import command_line
-from dragoman.loadtest.results import (
-    DOCUMENTS,
-    CapacityResult,
-    LoadDocument,
-    Point,
-    RequestsResult,
-    RunResult,
-    ServerPoint,
-    ServerResult,
-)
+from dragoman.loadtest import results
+from dragoman.loadtest.results import DOCUMENTS, LoadDocument, Point, RequestsResult, RunResult, ServerPoint
 from dragoman.loadtest.samples import PercentilePoint, Percentiles
 from dragoman.loadtest.scenario import PoissonPhase, Scenario
 from dragoman.loadtest.server_metrics import PhaseTime
@@ -39,7 +31,7 @@ RUN = RunResult(
     kinds={"requests": REQUESTS},
     points=[Point(0.5, 5.0, 5.0, 0.0, 0.01, 0.02), Point(1.5, 6.0, 5.0, 1.0, None, None)],
     curve=[PercentilePoint(0.0, 0.01), PercentilePoint(50.0, 0.01), PercentilePoint(100.0, 0.05)],
-    server=ServerResult(32, [ServerPoint(1.0, 3, 0, 2.5)], {"queue": PhaseTime(10, 0.5)}, 1.0, 1000),
+    server=results.ServerResult(32, [ServerPoint(1.0, 3, 0, 2.5)], {"queue": PhaseTime(10, 0.5)}, 1.0, 1000),
     void=None,
 )
 DOCUMENT = LoadDocument(
@@ -52,7 +44,7 @@ DOCUMENT = LoadDocument(
     void=False,
 )
 CURVE = [RUN]
-SEARCHED = replace(DOCUMENT, runs=[], capacity=CapacityResult("p99 <= 300 ms", 0.3, 5.0, CURVE, CURVE * 2))
+SEARCHED = replace(DOCUMENT, runs=[], capacity=results.CapacityResult("p99 <= 300 ms", 0.3, 5.0, CURVE, CURVE * 2))
 
 
 @pytest.fixture(name="folder")

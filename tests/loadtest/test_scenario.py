@@ -10,22 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.loadtest import scenario as scenarios
 from dragoman.loadtest.command import _READY_MADE
 from dragoman.loadtest.plan import WARM_UP, LoadPlan, draw_plan
 from dragoman.loadtest.protocols import PROTOCOLS
-from dragoman.loadtest.scenario import (
-    Arrivals,
-    BurstPhase,
-    ConstantPhase,
-    PoissonPhase,
-    RampPhase,
-    ReplayPhase,
-    Scenario,
-    ScenarioError,
-    TimedPhase,
-    read_scenario,
-    read_sentences,
-)
+from dragoman.loadtest.scenario import PoissonPhase, ReplayPhase, Scenario, ScenarioError, read_scenario, read_sentences
 from tests.support.paths import ROOT
 
 SENTENCES = ("One.", "Two.", "Three.")
@@ -44,7 +33,7 @@ def make_plan(*, seed: int = 1, **content: Any) -> LoadPlan:
     return draw_plan(scenario, SENTENCES, seed)
 
 
-def draw(phase: TimedPhase, seed: int = 1) -> Arrivals:
+def draw(phase: scenarios.TimedPhase, seed: int = 1) -> scenarios.Arrivals:
     return phase.draw(np.random.default_rng(seed))
 
 
@@ -116,12 +105,14 @@ def test_arrivals_ascend_within_the_phase_and_are_reproducible(rate: float, seco
 
 
 def test_constant_arrivals_are_evenly_spaced_from_zero() -> None:
-    assert draw(ConstantPhase(rate=4.0, duration_seconds=1.0)).tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert draw(scenarios.ConstantPhase(rate=4.0, duration_seconds=1.0)).tolist() == [0.0, 0.25, 0.5, 0.75]
 
 
 def test_bursts_come_at_the_end_of_every_period() -> None:
     """Of 1,000 s, 100 have 50/s and 900 have 5/s: 5,000 and 4,500 arrivals are expected."""
-    arrivals = draw(BurstPhase(rate=5, peak_rate=50, duration_seconds=1000, every_seconds=10, burst_seconds=1))
+    arrivals = draw(
+        scenarios.BurstPhase(rate=5, peak_rate=50, duration_seconds=1000, every_seconds=10, burst_seconds=1)
+    )
     in_burst = arrivals % 10.0 >= 9.0
     assert in_burst.sum() == pytest.approx(5000, abs=6 * 5000**0.5)
     assert (~in_burst).sum() == pytest.approx(4500, abs=6 * 4500**0.5)
@@ -130,7 +121,7 @@ def test_bursts_come_at_the_end_of_every_period() -> None:
 @pytest.mark.parametrize(("rate", "last_rate", "first", "last"), [(10, 100, 1450, 9550), (100, 10, 9550, 1450)])
 def test_a_ramp_has_its_rates_at_its_ends(rate: int, last_rate: int, first: int, last: int) -> None:
     """In the first and the last 100 s of 1,000 s."""
-    arrivals = draw(RampPhase(rate=rate, last_rate=last_rate, duration_seconds=1000))
+    arrivals = draw(scenarios.RampPhase(rate=rate, last_rate=last_rate, duration_seconds=1000))
     assert (arrivals < 100.0).sum() == pytest.approx(first, abs=6 * first**0.5)
     assert (arrivals >= 900.0).sum() == pytest.approx(last, abs=6 * last**0.5)
 

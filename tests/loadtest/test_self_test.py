@@ -23,9 +23,7 @@ def test_the_open_loop_measures_the_expected_percentile() -> None:
 
 
 @pytest.mark.parametrize(("duration_seconds", "stall_seconds"), [(300.0, 2.0), (60.0, 0.6), (3.0, 2.0)])
-def test_a_stall_too_short_for_the_percentile_or_too_long_for_the_run_is_rejected(
-    duration_seconds: float, stall_seconds: float
-) -> None:
+def test_a_stall_too_short_or_too_long_for_the_run_is_rejected(duration_seconds: float, stall_seconds: float) -> None:
     with pytest.raises(ValidationError, match="stall_seconds: "):
         SelfTestCommand(duration_seconds=duration_seconds, stall_seconds=stall_seconds)
 

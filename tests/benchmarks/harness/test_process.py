@@ -47,10 +47,8 @@ def test_the_process_ends_with_the_block(launch: Launch) -> None:
     ],
 )
 def test_a_system_that_does_not_load_is_reported(load: str, options: dict[str, int], reason: str) -> None:
-    with (
-        run_system(Launch("system", load, options, {})) as system,
-        pytest.raises(BenchmarkError, match=f"^system: {reason}"),
-    ):
+    launch = Launch("system", load, options, {})
+    with run_system(launch) as system, pytest.raises(BenchmarkError, match=f"^system: {reason}"):
         system.ask(options)
 
 

@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.systems.translating import (
-    Batching,
-    SourceSentence,
-    Translator,
-    batches,
-    draw_sentences,
-    groups,
-    spread,
-    write_sentences,
-)
+from benchmarks.systems import translating
+from benchmarks.systems.translating import Batching, SourceSentence, batches, draw_sentences, spread, write_sentences
 
 EOS_ID = 3
 EIGHT = Batching(8, "examples")
@@ -33,9 +25,7 @@ BATCHINGS = st.builds(Batching, st.integers(min_value=1, max_value=60), st.sampl
 
 
 @given(SENTENCES, BATCHINGS)
-def test_every_sentence_is_in_one_batch_that_is_not_too_large_and_has_the_same_limits(
-    sentences: list[SourceSentence], batching: Batching
-) -> None:
+def test_a_sentence_is_in_one_batch_of_its_size_and_limits(sentences: list[SourceSentence], batching: Batching) -> None:
     made = batches(sentences, batching)
     assert sorted(number for batch in made for number in batch) == list(range(len(sentences)))
     for batch in made:
@@ -51,7 +41,7 @@ def test_similar_lengths_share_a_batch() -> None:
 
 def test_a_group_has_all_sentences_of_its_limits_in_their_order() -> None:
     sentences = [SourceSentence((5,), target, target) for target in (3, 9, 3)]
-    assert groups(sentences) == [[1], [0, 2]]
+    assert translating.groups(sentences) == [[1], [0, 2]]
 
 
 def test_random_sentences_have_the_requested_lengths_end_in_eos_and_are_reproducible() -> None:
@@ -69,7 +59,7 @@ def test_chosen_sentences_are_spread_over_all() -> None:
     assert spread(sentences, 20) == sentences
 
 
-class Repeater(Translator):
+class Repeater(translating.Translator):
     """Translates each source into itself, and records its calls."""
 
     def __init__(self) -> None:
@@ -89,9 +79,8 @@ def test_a_run_translates_all_or_some_sentences_after_a_warm_up(
 ) -> None:
     write_sentences(tmp_path / "sentences.json", [SourceSentence((number, 3), 0, 9) for number in range(20)])
     repeater, output = Repeater(), tmp_path / "output.json"
-    run = repeater.prepare(
-        sentences=str(tmp_path / "sentences.json"), beam_size=4, batching="8:examples", alone=alone, output=str(output)
-    )
+    files = {"sentences": str(tmp_path / "sentences.json"), "output": str(output)}
+    run = repeater.prepare(**files, beam_size=4, batching="8:examples", alone=alone)
     assert repeater.calls == warm_up
     assert run() == 2 * (alone or 20)
     assert repeater.calls == warm_up + work

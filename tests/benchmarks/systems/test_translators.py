@@ -52,10 +52,8 @@ def translate(translator: Translator, sentences: list[SourceSentence], beam_size
 def test_a_trained_model_translates_alike_in_every_system(
     system: str, beam_size: int, translators: dict[str, Translator], trained: TrainedModel
 ) -> None:
-    limit = trained.model.limits.max_target_tokens
-    sentences = [
-        SourceSentence((*trained.tokenizer.encode(text), EOS_ID), 0, limit) for text in toy_test_sentences()[:SENTENCES]
-    ]
+    limit, texts = trained.model.limits.max_target_tokens, toy_test_sentences()[:SENTENCES]
+    sentences = [SourceSentence((*trained.tokenizer.encode(text), EOS_ID), 0, limit) for text in texts]
     expected = translate(translators["ctranslate2"], sentences, beam_size)
     assert translate(translators[system], sentences, beam_size) == expected
     assert len({len(target) for target in expected}) > 3
