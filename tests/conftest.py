@@ -130,22 +130,25 @@ def letters() -> Tokenizer:
     return tokenizer
 
 
+@pytest.fixture(scope="session")
+def letters_bundle(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle for this tokenizer and one alignment head."""
+    heads = (AttentionHead(layer=0, head=0),)
+    return write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=heads)
+
+
 @pytest.fixture(scope="module")
-def letters_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+def letters_live(letters_bundle: Path) -> Iterator[LiveService]:
     """A service with alignments of its fake model; one request of the widest search fills all slots."""
-    folder = write_bundle(
-        tmp_path_factory.mktemp("letters"), letters, alignment_heads=(AttentionHead(layer=0, head=0),)
-    )
-    with run_service(folder, [FakeModel(8)], alignments=True, queue_limit=8) as service:
+    with run_service(letters_bundle, [FakeModel(8)], alignments=True, queue_limit=8) as service:
         yield service
 
 
 @pytest.fixture(scope="module")
-def finite_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+def finite_live(letters_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service for hostile input: its fake model accepts any forced token."""
-    folder = write_bundle(tmp_path_factory.mktemp("finite"), letters, alignment_heads=(AttentionHead(layer=0, head=0),))
-    state_dir = tmp_path_factory.mktemp("state")
-    with run_service(folder, [FiniteModel(8)], alignments=True, admin_key="key", state_dir=state_dir) as service:
+    settings: dict[str, Any] = {"admin_key": "key", "state_dir": tmp_path_factory.mktemp("state")}
+    with run_service(letters_bundle, [FiniteModel(8)], alignments=True, **settings) as service:
         yield service
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -15,10 +15,11 @@ from dragoman.serve.engine.engine import Engine
 from dragoman.serve.engine.readiness import Readiness
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.scheduler import Scheduler
+from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.cache import ResultCache
 from dragoman.serve.translation.request import ModelRequest, TextRequest
-from dragoman.serve.translation.response import TranslationDelta, TranslationResponse
+from dragoman.serve.translation.response import Translation, TranslationDelta, TranslationResponse
 from dragoman.serve.translation.search_plan import SearchPlan, TargetVocabulary
 from dragoman.serve.translation.text_model import TextModel
 from dragoman.serve.translation.translator import Translator
@@ -148,6 +149,12 @@ def model_request(
         TextRequest(text.translate(LETTERS), "", f"text[{index}]", "none") for index, text in enumerate(texts)
     )
     return ModelRequest(requests, direction, plan, deadline_seconds or time.monotonic() + WAIT_SECONDS)
+
+
+def made_translation(text: str, length: int = 1, /, **different: Any) -> Translation:
+    """Returns a translation whose numbers follow from its length in tokens, unless they are given."""
+    numbers = {"score": -float(length), "target_tokens": length, "source_tokens": length + 1, **different}
+    return Translation(**{"text": text, "normalized_score": -1.0, "finish_reason": FinishReason.EOS, **numbers})
 
 
 def expected_text(*source_ids: int) -> str:

@@ -46,6 +46,14 @@ def score_over_both(live: LiveService, request: Answer) -> list[Answer]:
     return scores
 
 
+def stream_over_rest(live: LiveService, request: Answer) -> tuple[list[Answer], Answer]:
+    """Returns the deltas of a stream and its result."""
+    content = live.post(request, path="/v1/translate/stream").text
+    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in content.split("\n\n") if block]
+    *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]
+    return deltas, result
+
+
 def refusal_of_both(live: LiveService, request: Answer, path: str = "/v1/translate") -> tuple[str, str]:
     """Returns the rejected field and the message, which both interfaces share."""
     answer = live.post(content=json.dumps(request).encode(), headers=JSON, path=path)

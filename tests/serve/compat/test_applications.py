@@ -1,13 +1,11 @@
 """Applications that use LibreTranslate or DeepL: the requests that their sources send. The applications do not run."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dragoman.model.tokenizer.tokenizer import Tokenizer
-from dragoman.serve.bundle.manifest import AttentionHead
-from tests.support.fake_bundles import write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service
 
@@ -15,11 +13,9 @@ KEY = {"authorization": "DeepL-Auth-Key secret"}
 
 
 @pytest.fixture(scope="module")
-def served(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    heads = (AttentionHead(layer=0, head=0),)
-    bundle = write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=heads)
+def served(letters_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     state = tmp_path_factory.mktemp("state")
-    with run_service(bundle, [FakeModel(8)], alignments=True, state_dir=state, api_keys="secret") as live:
+    with run_service(letters_bundle, [FakeModel(8)], alignments=True, state_dir=state, api_keys="secret") as live:
         yield live
 
 
@@ -31,32 +27,24 @@ def test_weblate_translates_strings_with_placeholders_and_a_glossary(served: Liv
             assert code in [entry["language"] for entry in listed]
         pairs = client.get("/v2/glossary-language-pairs").json()["supported_languages"]
         assert ("EN", "DE") in [(pair["source_lang"].upper(), pair["target_lang"].upper()) for pair in pairs]
-        new = {
-            "name": "weblate:1",
-            "source_lang": "EN",
-            "target_lang": "DE",
-            "entries": "b\tdcd",
-            "entries_format": "tsv",
-        }
+        languages = {"source_lang": "EN", "target_lang": "DE"}
+        new = {"name": "weblate:1", "entries": "b\tdcd", "entries_format": "tsv", **languages}
         assert client.post("/v2/glossaries", json=new).status_code == 201
         listed = client.get("/v2/glossaries").json()["glossaries"]
         glossary = {entry["name"]: entry["glossary_id"] for entry in listed}["weblate:1"]
         requested = {
             "text": ['ab <x id="3"></x> ba', "b"],
-            "source_lang": "EN",
-            "target_lang": "DE",
             "formality": "default",
             "tag_handling": "xml",
             "ignore_tags": ["x"],
             "context": "a form",
             "glossary_id": glossary,
             "model_type": "prefer_quality_optimized",
+            **languages,
         }
-        texts = [
-            translation["text"] for translation in client.post("/v2/translate", json=requested).json()["translations"]
-        ]
-        assert '<x id="3"></x>' in texts[0]
-        assert "dcd" in texts[1]
+        first, second = client.post("/v2/translate", json=requested).json()["translations"]
+        assert '<x id="3"></x>' in first["text"]
+        assert "dcd" in second["text"]
         assert client.delete(f"/v2/glossaries/{glossary}").status_code == 204
 
 

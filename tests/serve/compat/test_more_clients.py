@@ -4,16 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dragoman.model.tokenizer.tokenizer import Tokenizer
-from dragoman.serve.bundle.manifest import AttentionHead
-from tests.support.fake_bundles import write_bundle
-from tests.support.fakes import FakeModel
-from tests.support.live import LiveService, run_service
+from tests.support.live import LiveService
 from tests.support.paths import ROOT
 
 CLIENTS = ROOT / ".clients"
@@ -67,18 +62,9 @@ NODE = shutil.which("node")
 
 
 @pytest.fixture(scope="module")
-def served(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    heads = (AttentionHead(layer=0, head=0),)
-    bundle = write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=heads)
-    with run_service(bundle, [FakeModel(8)], alignments=True, state_dir=tmp_path_factory.mktemp("state")) as live:
-        yield live
-
-
-@pytest.fixture(scope="module")
-def expected(served: LiveService) -> str:
+def expected(lettered: LiveService) -> str:
     """The translation by the own interface."""
-    text: str = served.post({"text": TEXT}).json()["translations"][0]["text"]
-    return text
+    return str(lettered.post({"text": TEXT}).json()["translations"][0]["text"])
 
 
 def run(client: str, *command: str, folder: Path, **environment: str) -> str:
@@ -101,61 +87,50 @@ def run_node(script: str, live: LiveService, folder: Path) -> str:
     return run("node_modules", NODE, str(path), folder=folder).strip()
 
 
-def test_transpolibre_translates_a_file_of_messages(served: LiveService, expected: str, tmp_path: Path) -> None:
+def test_transpolibre_translates_a_file_of_messages(lettered: LiveService, expected: str, tmp_path: Path) -> None:
     (tmp_path / "messages.po").write_text(PO)
-    arguments = ("--url", served.http_url, "--source-lang", "en", "--target-lang", "de", "--file", "messages.po")
+    arguments = ("--url", lettered.http_url, "--source-lang", "en", "--target-lang", "de", "--file", "messages.po")
     program = "from transpolibre.main import main; main()"
     run("transpolibre-0.8.15", sys.executable, "-c", program, *arguments, folder=tmp_path)
     assert f'msgstr "{expected}"' in (tmp_path / "messages.po").read_text()
 
 
-def test_the_older_client_of_deepl_translates(served: LiveService, expected: str, tmp_path: Path) -> None:
-    output = run("deepl-1.30.0", sys.executable, "-c", OLDER_DEEPL, served.http_url, folder=tmp_path)
+def test_the_older_client_of_deepl_translates(lettered: LiveService, expected: str, tmp_path: Path) -> None:
+    output = run("deepl-1.30.0", sys.executable, "-c", OLDER_DEEPL, lettered.http_url, folder=tmp_path)
     assert output.strip() == f"{expected} False"
 
 
 def test_the_command_of_deepl_translates_texts_and_documents(
-    served: LiveService, expected: str, tmp_path: Path
+    lettered: LiveService, expected: str, tmp_path: Path
 ) -> None:
-    environment = {"DEEPL_AUTH_KEY": "any", "DEEPL_SERVER_URL": served.http_url}
+    environment = {"DEEPL_AUTH_KEY": "any", "DEEPL_SERVER_URL": lettered.http_url}
     command = (sys.executable, "-m", "deepl")
     output = run("deepl-1.30.0", *command, "text", "--from", "EN", "--to", "DE", TEXT, folder=tmp_path, **environment)
     assert output.strip() == expected
     (tmp_path / "one.txt").write_text(TEXT)
-    run(
-        "deepl-1.30.0",
-        *command,
-        "document",
-        "--from",
-        "EN",
-        "--to",
-        "DE",
-        "one.txt",
-        "out",
-        folder=tmp_path,
-        **environment,
-    )
+    document = ["document", "--from", "EN", "--to", "DE", "one.txt", "out"]
+    run("deepl-1.30.0", *command, *document, folder=tmp_path, **environment)
     assert (tmp_path / "out" / "one.txt").read_text() == expected
     assert "DE: German" in run("deepl-1.30.0", *command, "languages", folder=tmp_path, **environment)
 
 
-def test_deepl_i18n_translates_a_file_of_messages(served: LiveService, expected: str, tmp_path: Path) -> None:
+def test_deepl_i18n_translates_a_file_of_messages(lettered: LiveService, expected: str, tmp_path: Path) -> None:
     (tmp_path / "de.po").write_text(PO.replace("UTF-8\\n", "UTF-8\\nLanguage: de\\n"))
-    program = (sys.executable, "-c", DEEPL_I18N, served.http_url, "po", "de.po", "--source-lang", "EN")
+    program = (sys.executable, "-c", DEEPL_I18N, lettered.http_url, "po", "de.po", "--source-lang", "EN")
     output = run("deepl-i18n-1.0.0", *program, folder=tmp_path, DEEPL_API_KEY="any")
     assert f'msgstr "{expected}"' in (tmp_path / "de.po").read_text(), output
 
 
-def test_deepl_haystack_translates_texts_and_documents(served: LiveService, expected: str, tmp_path: Path) -> None:
-    program = (sys.executable, "-c", DEEPL_HAYSTACK, served.http_url)
+def test_deepl_haystack_translates_texts_and_documents(lettered: LiveService, expected: str, tmp_path: Path) -> None:
+    program = (sys.executable, "-c", DEEPL_HAYSTACK, lettered.http_url)
     output = run("deepl-haystack-0.4.2", *program, folder=tmp_path, HAYSTACK_TELEMETRY_ENABLED="False")
     assert output.splitlines() == [expected, expected]
 
 
 @pytest.mark.parametrize("script", [LIBRETRANSLATE, TRANSLATE], ids=["libretranslate", "translate"])
-def test_packages_of_node_translate(served: LiveService, expected: str, tmp_path: Path, script: str) -> None:
-    assert run_node(script, served, tmp_path) == expected
+def test_packages_of_node_translate(lettered: LiveService, expected: str, tmp_path: Path, script: str) -> None:
+    assert run_node(script, lettered, tmp_path) == expected
 
 
-def test_deepl_node_translates_texts_and_keeps_glossaries(served: LiveService, expected: str, tmp_path: Path) -> None:
-    assert run_node(DEEPL_NODE, served, tmp_path).split("\n") == [expected, "eins", "false"]
+def test_deepl_node_translates_texts_and_keeps_glossaries(lettered: LiveService, expected: str, tmp_path: Path) -> None:
+    assert run_node(DEEPL_NODE, lettered, tmp_path).split("\n") == [expected, "eins", "false"]

@@ -18,10 +18,10 @@ from dragoman.serve.translation.response import (
     Pivot,
     ScoreResponse,
     TokenScore,
-    Translation,
     TranslationResponse,
     TranslationScore,
 )
+from tests.support.translators import made_translation
 
 TIMINGS = Timings(0.1, 0.2, 1e-7, 12345678.9)
 TRANSLATIONS, SCORES = TypeAdapter(TranslationResponse), TypeAdapter(ScoreResponse)
@@ -41,18 +41,8 @@ ALTERNATIVES = tuple(
     )
     for number, (tokens, alignments) in enumerate(DETAILS)
 )
-TRANSLATION = Translation(
-    text='"\u00e4"',
-    score=-0.1,
-    normalized_score=-0.2,
-    finish_reason=FinishReason.EOS,
-    target_tokens=1,
-    source_tokens=2,
-    tokens=TOKENS,
-    alternatives=ALTERNATIVES,
-    seed=2**60,
-    cached=False,
-)
+DIFFERENT = {"tokens": TOKENS, "alternatives": ALTERNATIVES, "seed": 2**60, "cached": False}
+TRANSLATION = made_translation('"\u00e4"', score=-0.1, normalized_score=-0.2, **DIFFERENT)
 BARE = replace(TRANSLATION, tokens=None, alternatives=(), seed=None, cached=None)
 LARGE = TranslationResponse((TRANSLATION, BARE, TRANSLATION), TIMINGS, "m", Pivot("fr", "p"))
 RESPONSES = (LARGE, TranslationResponse((BARE,), TIMINGS), TranslationResponse((), TIMINGS))
@@ -74,6 +64,7 @@ def test_pieces_of_scores_make_up_the_whole(response: ScoreResponse) -> None:
     assert asyncio.run(write_score_message(response)) == score_response(response)
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     "write",
     [
@@ -84,17 +75,13 @@ def test_pieces_of_scores_make_up_the_whole(response: ScoreResponse) -> None:
     ],
     ids=["JSON", "JSON of scores", "message", "message of scores"],
 )
-def test_the_event_loop_runs_between_the_pieces(
+async def test_the_event_loop_runs_between_the_pieces(
     monkeypatch: pytest.MonkeyPatch, write: Callable[[], Awaitable[object]]
 ) -> None:
     monkeypatch.setattr("dragoman.serve.translation.large_work.STRETCH_SECONDS", 0)
-
-    async def run() -> int:
-        iterations = 0
-        writing = asyncio.ensure_future(write())
-        while not writing.done():
-            await asyncio.sleep(0)
-            iterations += 1
-        return iterations
-
-    assert asyncio.run(run()) > 5
+    iterations = 0
+    writing = asyncio.ensure_future(write())
+    while not writing.done():
+        await asyncio.sleep(0)
+        iterations += 1
+    assert iterations > 5

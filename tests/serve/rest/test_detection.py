@@ -17,6 +17,7 @@ from dragoman.serve.registry.lifecycle import Stage
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import WAIT_SECONDS, GatedModel, LiveService, eventually, run_service
+from tests.support.wire import stream_over_rest
 
 EN = "An old woman sells flowers at the market."
 DE = "Ein brauner Hund springt über einen Holzzaun."
@@ -42,8 +43,7 @@ def translated(live: LiveService, text: str, source: str, **fields: Any) -> str:
     """Returns the translation from a named language into German."""
     answer = live.post({"text": text, "source_language": source, "target_language": "de", **fields})
     assert answer.status_code == 200, answer.text
-    best: str = answer.json()["translations"][0]["text"]
-    return best
+    return str(answer.json()["translations"][0]["text"])
 
 
 def expected(live: LiveService) -> list[str]:
@@ -71,15 +71,10 @@ def test_each_text_is_translated_from_its_own_language(served: LiveService) -> N
 
 
 def test_without_a_source_language_it_is_detected_where_several_are_possible(served: LiveService) -> None:
-    assert (
-        served.post({"text": TEXTS, "target_language": "de"}).json()["translations"]
-        == (served.post({"text": TEXTS, **AUTO}).json()["translations"])
-    )
-    only = served.post({"text": [EN], "source_language": "en", "target_language": "de", "model": "en-de"}).json()
-    assert (
-        served.post({"text": [EN], "target_language": "de", "model": "en-de"}).json()["translations"]
-        == (only["translations"])
-    )
+    for fields, source in (({"text": TEXTS}, "auto"), ({"text": [EN], "model": "en-de"}, "en")):
+        request: dict[str, Any] = {**fields, "target_language": "de"}
+        named = served.post({**request, "source_language": source}).json()
+        assert served.post(request).json()["translations"] == named["translations"]
 
 
 def test_a_named_language_is_not_detected(served: LiveService) -> None:
@@ -93,8 +88,7 @@ def test_both_protocols_and_streams_give_the_same_response(served: LiveService) 
     called = served.call(message).translations
     assert [item.detected_language.code for item in called] == CODES
     assert [item.text for item in called] == [item["text"] for item in rest]
-    events = served.post({"text": TEXTS, **AUTO}, path="/v1/translate/stream").text.split("data: ")[1:]
-    *deltas, result = [json.loads(event.partition("\n")[0]) for event in events]
+    deltas, result = stream_over_rest(served, {"text": TEXTS, **AUTO})
     assert result["translations"] == rest
     grown = [""] * len(TEXTS)
     for delta in deltas:

@@ -31,16 +31,14 @@ def translated(live: LiveService) -> dict[str, Any]:
     tokens = live.post({"pairs": pairs}, path="/v1/score").json()["scores"][0]["target_tokens"]
     options = {"alignments": "words", "max_target_tokens": tokens}
     answer = live.post({"text": TEXT, "target_prefix": GIVEN, "options": options}).json()
-    translation: dict[str, Any] = answer["translations"][0]
-    return translation
+    return dict(answer["translations"][0])
 
 
 def attend(live: LiveService, **fields: Any) -> dict[str, Any]:
     """Returns the answer for the given translation."""
     answer = live.post({"pairs": [{"text": TEXT, "translation": GIVEN}], **fields}, path="/v1/attention")
     assert answer.status_code == 200, answer.text
-    response: dict[str, Any] = answer.json()
-    return response
+    return dict(answer.json())
 
 
 def weights(answer: dict[str, Any]) -> NDArray[np.float64]:
@@ -55,9 +53,8 @@ def test_the_mean_of_the_alignment_heads_is_the_alignment_of_the_translation(att
     for answer in heads:
         (attention,) = answer["attentions"]
         assert attention["translation"] == translation["text"]
-        assert [attention["alignment"][side] for side in ("source", "target")] == [
-            expected[side] for side in ("source", "target")
-        ]
+        for side in ("source", "target"):
+            assert attention["alignment"][side] == expected[side]
 
 
 def test_without_layer_or_head_the_mean_over_all_of_them_is_returned(attending: LiveService) -> None:
@@ -86,10 +83,7 @@ def test_pairs_are_read_independently_and_counted_by_themselves(attending: LiveS
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"layer": -1}, "layer"),
-        ({"layer": 1000}, "layer"),
-        ({"head": 1000}, "head"),
-        ({"head": "0"}, "head"),
+        *(({"layer": -1}, "layer"), ({"layer": 1000}, "layer"), ({"head": 1000}, "head"), ({"head": "0"}, "head")),
         ({"pairs": []}, "pairs"),
         ({"pairs": [{"text": "alpha", "translation": "beta " * 1000}]}, "pairs[0].translation"),
     ],

@@ -13,20 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from dragoman.model.tokenizer.tokenizer import Tokenizer
-from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.sequence import SequenceSpec
 from dragoman.serve.search.hypothesis import FinishReason, Hypothesis
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.cache import Hypotheses, ResultCache, Translations, entry_bytes, translations_bytes
 from dragoman.serve.translation.request import ModelRequest
-from dragoman.serve.translation.response import Translation
 from dragoman.serve.translation.search_plan import SearchPlan
-from tests.support.fake_bundles import LONG_TEXT, write_bundle
+from tests.support.fake_bundles import LONG_TEXT
 from tests.support.fakes import FakeModel
 from tests.support.live import run_service
-from tests.support.translators import GREEDY, model_request
+from tests.support.translators import GREEDY, made_translation, model_request
 from tests.support.wire import score_over_both, translate_over_both
 
 PLENTY = 1 << 30
@@ -102,17 +99,18 @@ def test_the_least_recently_used_result_makes_room_and_one_larger_than_the_cache
     assert (bench.sample("bytes"), bench.sample("evictions_total")) == (sum(sizes.values()), evicted)
 
 
-def memory_of(fill: Callable[[], int]) -> tuple[int, int]:
-    """Returns the bytes that a call leaves in memory, and its result."""
+def memory_of(store: Callable[[int], int], entries: int) -> tuple[int, int]:
+    """Returns the bytes that stored entries take after a first one, and the sum of what their stores return."""
+    store(entries)
     gc.collect()
     tracemalloc.start()
     try:
         before_bytes, _ = tracemalloc.get_traced_memory()
-        result = fill()
+        estimated_bytes = sum(map(store, range(entries)))
         after_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    return after_bytes - before_bytes, result
+    return after_bytes - before_bytes, estimated_bytes
 
 
 @pytest.mark.parametrize(
@@ -121,55 +119,38 @@ def memory_of(fill: Callable[[], int]) -> tuple[int, int]:
 def test_entries_take_no_more_memory_than_estimated_and_not_much_less(
     source_tokens: int, target_tokens: int, *, aligned: bool
 ) -> None:
-    entries = 500
     bench = Bench()
-    bench.cache.put(spec(entries), found(entries))
 
-    def fill() -> int:
-        estimated_bytes = 0
-        for number in range(entries):
-            made, answer = spec(number, source_tokens), found(number, target_tokens, aligned=aligned)
-            estimated_bytes += entry_bytes(made, answer)
-            bench.cache.put(made, answer)
-        return estimated_bytes
+    def store(number: int) -> int:
+        made, answer = spec(number, source_tokens), found(number, target_tokens, aligned=aligned)
+        bench.cache.put(made, answer)
+        return entry_bytes(made, answer)
 
-    taken_bytes, estimated_bytes = memory_of(fill)
+    taken_bytes, estimated_bytes = memory_of(store, entries=500)
     assert 0.5 * estimated_bytes < taken_bytes <= estimated_bytes
 
 
 def repeated(number: int, characters: int = 30, texts: int = 1) -> tuple[ModelRequest, Translations]:
     letters = [chr(1000 + number + index) for index in range(texts)]  # CPython keeps no string of them
     request = model_request(tuple(characters * letter for letter in letters))
-    made = [
-        Translation(
-            text=characters * letter,
-            score=-number / 7,
-            normalized_score=-number / 9,
-            finish_reason=FinishReason.EOS,
-            target_tokens=1000 + number,
-            source_tokens=2000 + number,
-            cached=True,
+    return request, tuple(
+        made_translation(
+            characters * letter, 1000 + number, score=-number / 7, normalized_score=-number / 9, cached=True
         )
         for letter in letters
-    ]
-    return request, tuple(made)
+    )
 
 
 @pytest.mark.parametrize(("characters", "texts"), [(1, 1), (30, 1), (30, 20), (2000, 3)])
 def test_translations_take_no_more_memory_than_estimated(characters: int, texts: int) -> None:
-    entries = 200
     bench = Bench()
-    bench.cache.put_translations(*repeated(entries, characters, texts))
 
-    def fill() -> int:
-        estimated_bytes = 0
-        for number in range(entries):
-            request, translations = repeated(number, characters, texts)
-            estimated_bytes += translations_bytes(request, translations)
-            bench.cache.put_translations(request, translations)
-        return estimated_bytes
+    def store(number: int) -> int:
+        request, translations = repeated(number, characters, texts)
+        bench.cache.put_translations(request, translations)
+        return translations_bytes(request, translations)
 
-    taken_bytes, estimated_bytes = memory_of(fill)
+    taken_bytes, estimated_bytes = memory_of(store, entries=200)
     assert taken_bytes <= estimated_bytes
 
 
@@ -190,9 +171,8 @@ def test_translations_with_scores_of_tokens_or_random_ones_are_not_stored_as_a_w
     assert bench.cache.get_translations(request._replace(plan=plan)) is None
 
 
-def test_a_cached_result_has_its_alignments_in_words_and_in_tokens(letters: Tokenizer, tmp_path: Path) -> None:
-    folder = write_bundle(tmp_path, letters, alignment_heads=(AttentionHead(layer=0, head=0),))
-    with run_service(folder, [FakeModel(8)], alignments=True, result_cache_bytes=PLENTY) as live:
+def test_a_cached_result_has_its_alignments_in_words_and_in_tokens(letters_bundle: Path) -> None:
+    with run_service(letters_bundle, [FakeModel(8)], alignments=True, result_cache_bytes=PLENTY) as live:
         first, second, third = (
             live.post({"text": "ab ba", "options": {"alignments": unit}}).json()["translations"][0]
             for unit in ("tokens", "words", "tokens")

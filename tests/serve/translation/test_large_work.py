@@ -47,15 +47,8 @@ class WatchedTokenizer(NumberTokenizer):
 @pytest.mark.parametrize(
     ("texts", "in_loop"),
     [
-        (["5 6", "7"], True),
-        (QUARTERS, True),
-        ([*QUARTERS, "5"], False),
-        ([LARGE], False),
-        ([LARGE, "5"], False),
-        (["\u00e4" * 2048], True),
-        (["\u00e4" * 2049], False),
-        ([LIGATURE * 124], True),
-        ([LIGATURE * 125], False),
+        *((small, True) for small in (["5 6", "7"], QUARTERS, ["\u00e4" * 2048], [LIGATURE * 124])),
+        *((large, False) for large in ([*QUARTERS, "5"], [LARGE], [LARGE, "5"], ["\u00e4" * 2049], [LIGATURE * 125])),
     ],
 )
 async def test_texts_are_tokenized_in_the_event_loop_only_if_they_are_small(

@@ -1,7 +1,6 @@
 """Requests with markup over both interfaces, in streams, through a pivot and from the cache."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,14 @@ import pytest
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
-from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.translation import translator
 from dragoman.serve.translation.large_work import run_part
 from dragoman.serve.translation.markup import FEW_TAGGED_SENTENCES
-from tests.support.fake_bundles import direction, load_fakes, put_bundle, write_bundle
+from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service
 from tests.support.markup import structure_of
-from tests.support.wire import refusal_of_both, translate_over_both
+from tests.support.wire import refusal_of_both, stream_over_rest, translate_over_both
 
 Answer = dict[str, Any]
 HTML = (
@@ -26,14 +24,7 @@ HTML = (
 )
 SENTENCES = ["ab ba", "b ab abba a & b. ab ba!", "a b"]
 LANGUAGES = {"source_language": "fr", "target_language": "de", "allow_pivot": True}
-
-
-@pytest.fixture(scope="module")
-def cached_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    heads = (AttentionHead(layer=0, head=0),)
-    folder = write_bundle(tmp_path_factory.mktemp("cached"), letters, alignment_heads=heads)
-    with run_service(folder, [FakeModel(8)], alignments=True, result_cache_bytes=1 << 20) as service:
-        yield service
+TWO = {"beam_size": 2, "hypotheses": 2}
 
 
 @pytest.mark.parametrize("markup_format", ["html", "xml"])
@@ -93,9 +84,8 @@ def test_texts_with_many_tags_are_joined_in_parts_of_their_own(
     monkeypatch.setattr(translator, "run_part", counted)
     text = f"<div>{'<p>a <b>ab</b></p>' * (FEW_TAGGED_SENTENCES + 1)}</div>"
     answer = letters_live.post({"text": [text] * 3, "format": "html", "options": {"max_target_tokens": 6}})
-    assert [structure_of(translation["text"]).parents for translation in answer.json()["translations"]] == (
-        [structure_of(text).parents] * 3
-    )
+    translations = answer.json()["translations"]
+    assert [structure_of(item["text"]).parents for item in translations] == [structure_of(text).parents] * 3
     assert len(parts) == 3
 
 
@@ -108,19 +98,11 @@ def test_markup_without_text_comes_back_as_it_is(letters_live: LiveService, text
     assert translate_over_both(letters_live, {"text": [text], "format": "html"}) == [empty]
 
 
-def events(live: LiveService, request: Answer) -> tuple[list[Answer], Answer]:
-    """Returns the deltas of a stream and its result."""
-    content = live.post(request, path="/v1/translate/stream").text
-    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in content.split("\n\n") if block]
-    *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]
-    return deltas, result
-
-
 @pytest.mark.parametrize("options", [{}, {"beam_size": 2}], ids=str)
 def test_the_deltas_of_a_stream_make_up_the_document(letters_live: LiveService, options: Answer) -> None:
     texts = [HTML, "<img>", "ab. b <b>ba</b>. a & b"]
     request = {"text": texts, "format": "html", "options": {**options, "max_target_tokens": 6}}
-    deltas, result = events(letters_live, request)
+    deltas, result = stream_over_rest(letters_live, request)
     assert result["translations"] == translate_over_both(letters_live, request)
     for index, translation in enumerate(result["translations"]):
         own = [delta for delta in deltas if delta["text_index"] == index]
@@ -129,12 +111,13 @@ def test_the_deltas_of_a_stream_make_up_the_document(letters_live: LiveService, 
         assert own[-1]["target_tokens"] == translation["target_tokens"]
 
 
-def test_cached_sentences_have_their_tags(cached_live: LiveService) -> None:
+def test_cached_sentences_have_their_tags(letters_bundle: Path) -> None:
     request = {"text": HTML, "format": "html", "options": {"max_target_tokens": 6}}
-    first, second = (cached_live.post(request).json()["translations"][0] for _ in range(2))
+    with run_service(letters_bundle, [FakeModel(8)], alignments=True, result_cache_bytes=1 << 20) as live:
+        first, second = (live.post(request).json()["translations"][0] for _ in range(2))
+        deltas, _ = stream_over_rest(live, request)
     assert (first.pop("cached"), second.pop("cached")) == (False, True)
     assert first == second
-    deltas, _ = events(cached_live, request)
     assert "".join(delta["text"] for delta in deltas) == first["text"]
 
 
@@ -165,11 +148,7 @@ def test_a_pivot_keeps_the_tags(tokenizer: Tokenizer, tmp_path: Path) -> None:
         ({"format": "xml", "text": ["ab", "ab <b>"]}, "text[1]", "not well-formed XML: mismatched tag at character 6"),
         ({"format": "html", "text": ["<b>" * 201]}, "text[0]", "more than 200 levels of elements at character 600"),
         ({"format": "html", "text": ["<p>ab</p>" * 500]}, "text", "expected at most"),
-        (
-            {"format": "html", "text": ["<p>ab</p><p>b"], "options": {"beam_size": 2, "hypotheses": 2}},
-            "options.hypotheses",
-            "several sentences",
-        ),
+        ({"format": "html", "text": ["<p>ab</p><p>b"], "options": TWO}, "options.hypotheses", "several sentences"),
     ],
 )
 def test_invalid_markup_and_options_are_refused_by_field(

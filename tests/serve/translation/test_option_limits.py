@@ -60,14 +60,8 @@ SERVED = [
 # The last option is the one that is rejected.
 REFUSED = [
     *({**others, name: value} for name, (others, _, refused) in LIMITS.items() for value in refused),
-    {"temperature": 1.0, "beam_size": 2},
-    {"patience": 2.0},
-    {"hypotheses": 2},
-    {"beam_size": 3, "hypotheses": 4},
-    {"beam_size": 4, "patience": 0.5, "hypotheses": 3},
-    {"top_k": 5},
-    {"top_p": 0.5},
-    {"seed": 0},
+    *({"temperature": 1.0, "beam_size": 2}, {"patience": 2.0}, {"hypotheses": 2}, {"beam_size": 3, "hypotheses": 4}),
+    *({"beam_size": 4, "patience": 0.5, "hypotheses": 3}, {"top_k": 5}, {"top_p": 0.5}, {"seed": 0}),
     {"max_target_tokens": 4, "min_target_tokens": 5},
     {"max_target_ratio": 0.5, "min_target_ratio": 0.6},
 ]

@@ -1,6 +1,7 @@
 """How a pivot splits the options of a request, and joins the responses."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,26 +15,15 @@ from dragoman.serve.search.hypothesis import FinishReason
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.pivot import LAST_OPTIONS, ask_last, explained, join, split_options
 from dragoman.serve.translation.request import TranslateRequest
-from dragoman.serve.translation.response import Pivot, Translation, TranslationResponse
+from dragoman.serve.translation.response import Pivot, TranslationResponse
+from tests.support.translators import made_translation
 
 
 def test_how_to_search_is_for_both_hops_and_what_the_client_gets_for_the_last() -> None:
-    search = {
-        "beam_size": 4,
-        "patience": 2.0,
-        "length_penalty": 0.6,
-        "repetition_penalty": 1.2,
-        "suppress_unknown": True,
-    }
-    result = {
-        "hypotheses": 3,
-        "max_target_tokens": 9,
-        "min_target_tokens": 2,
-        "max_target_ratio": 2.0,
-        "min_target_ratio": 0.5,
-        "suppressed_tokens": ("a",),
-        "token_scores": True,
-    }
+    search: dict[str, Any] = {"beam_size": 4, "patience": 2.0, "length_penalty": 0.6, "repetition_penalty": 1.2}
+    search["suppress_unknown"] = True
+    lengths = {"max_target_tokens": 9, "min_target_tokens": 2, "max_target_ratio": 2.0, "min_target_ratio": 0.5}
+    result = {"hypotheses": 3, **lengths, "suppressed_tokens": ("a",), "token_scores": True}
     options = SearchFields.parse({**search, **result})
     assert split_options(options) == (SearchFields.parse(search), options)
     assert set(LAST_OPTIONS) == set(result)
@@ -64,14 +54,7 @@ def test_the_options_of_both_are_valid(options: SearchFields) -> None:
 def response(tokens: int, *finish_reasons: FinishReason) -> TranslationResponse:
     """Returns the response of one hop, whose numbers follow from the number of target tokens."""
     translations = tuple(
-        Translation(
-            text=f"text {tokens}",
-            score=-float(tokens),
-            normalized_score=-1.0,
-            finish_reason=reason,
-            target_tokens=tokens,
-            source_tokens=10 * tokens,
-        )
+        made_translation(f"text {tokens}", tokens, finish_reason=reason, source_tokens=10 * tokens)
         for reason in finish_reasons
     )
     return TranslationResponse(translations, Timings(0.1, 0.2, 0.3, 0.7), f"model {tokens}")
@@ -127,9 +110,7 @@ def test_confidence_counts_the_end_token_of_each_sentence(score: float, low: boo
 @pytest.mark.parametrize("sentences", [1, 2])
 def test_the_last_model_gets_the_pivot_texts_and_a_single_sentence_stays_one(wanted: bool, sentences: int) -> None:
     first = response(3, EOS, EOS)
-    between = replace(
-        first, translations=tuple(replace(translation, sentences=sentences) for translation in first.translations)
-    )
+    between = replace(first, translations=tuple(replace(one, sentences=sentences) for one in first.translations))
     requested = ask_last(TranslateRequest(text=["a", "b"], split_sentences=wanted), between)
     assert requested.text == ["text 3", "text 3"]
     assert requested.split_sentences is (wanted and sentences == 2)

@@ -1,6 +1,5 @@
 """Requests with placeholders and formatting over both interfaces and in streams."""
 
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.live import LiveService, eventually, run_service
 from tests.support.paths import ROOT
-from tests.support.wire import refusal_of_both, translate_over_both
+from tests.support.wire import refusal_of_both, stream_over_rest, translate_over_both
 
 OPTIONS = {"max_target_tokens": 6}
 
@@ -36,17 +35,13 @@ def test_only_the_texts_of_the_branches_of_a_message_are_translated(
     message = "{{n, plural, one {{{}}} other {{{}}}}}"
     request = {"text": [message.format("a", "ab ba")], "format": markup_format, "placeholders": ["all"]}
     (translation,) = translate_over_both(letters_live, {**request, "options": OPTIONS})
-    branches = [
-        translate_over_both(letters_live, {"text": [name], "options": OPTIONS})[0]["text"] for name in ("a", "ab ba")
-    ]
-    assert translation["text"] == message.format(*branches)
+    branches = translate_over_both(letters_live, {"text": ["a", "ab ba"], "options": OPTIONS})
+    assert translation["text"] == message.format(*(branch["text"] for branch in branches))
 
 
 def test_a_stream_with_placeholders_has_one_delta_per_text(letters_live: LiveService) -> None:
     request: dict[str, Any] = {"text": ["ab %s ba", "b"], "placeholders": ["printf"], "options": OPTIONS}
-    content = letters_live.post(request, path="/v1/translate/stream").text
-    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in content.split("\n\n") if block]
-    *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]
+    deltas, result = stream_over_rest(letters_live, request)
     assert [delta["text"] for delta in deltas] == [translation["text"] for translation in result["translations"]]
     assert result["translations"] == translate_over_both(letters_live, request)
 

@@ -73,14 +73,8 @@ def test_a_valid_request_for_scores_forces_each_translation_and_its_end() -> Non
 @pytest.mark.parametrize(
     ("texts", "prefixes", "field"),
     [
-        ([], [], "text"),
-        (["a"] * 4, [], "text"),
-        (["a", "ä" * 11], [], "text[1]"),
-        ([""], [], "text[0]"),
-        (["\t\n"], [], "text[0]"),
-        (["\u2003"], [], "text[0]"),
-        (["ab\0"], [], "text[0]"),
-        (["a\ud83d"], [], "text[0]"),
+        *(([], [], "text"), (["a"] * 4, [], "text"), (["a", "ä" * 11], [], "text[1]")),
+        *(([text], [], "text[0]") for text in ("", "\t\n", "\u2003", "ab\0", "a\ud83d")),
         (["a", "b"], ["a"], "target_prefix"),
         (["a", "b"], ["a", "b", "c"], "target_prefix"),
         (["a"], ["\0"], "target_prefix[0]"),
@@ -125,26 +119,12 @@ def test_any_texts_are_either_accepted_unchanged_or_refused_by_the_name_of_a_fie
 
 
 def test_every_option_reaches_search() -> None:
-    common: dict[str, Any] = {
-        "beam_size": 4,
-        "patience": 2.0,
-        "hypotheses": 3,
-        "length_penalty": 0.5,
-        "coverage_penalty": 0.25,
-        "max_target_tokens": 9,
-        "min_target_tokens": 2,
-        "repetition_penalty": 1.25,
-        "no_repeat_ngram_tokens": 3,
-    }
-    fields = SearchFields(
-        **common,
-        max_target_ratio=1.5,
-        min_target_ratio=0.5,
-        suppressed_tokens=("piece0", "piece2"),
-        suppress_unknown=True,
-        token_scores=True,
-        alignments="words",
-    )
+    common: dict[str, Any] = {"beam_size": 4, "patience": 2.0, "hypotheses": 3}
+    common |= {"length_penalty": 0.5, "coverage_penalty": 0.25, "repetition_penalty": 1.25}
+    common |= {"max_target_tokens": 9, "min_target_tokens": 2, "no_repeat_ngram_tokens": 3}
+    others: dict[str, Any] = {"max_target_ratio": 1.5, "min_target_ratio": 0.5, "token_scores": True}
+    others |= {"suppressed_tokens": ("piece0", "piece2"), "suppress_unknown": True, "alignments": "words"}
+    fields = SearchFields(**common, **others)
     options = SearchOptions(**common, suppressed_ids=(2, 4, 0), alignments=True)
     assert SEARCH.plan(fields) == SearchPlan(options, 1.5, 0.5, token_scores=True, alignments="words")
     sampling: dict[str, Any] = {"temperature": 0.5, "top_k": 5, "top_p": 0.75, "seed": 6, "hypotheses": 2}

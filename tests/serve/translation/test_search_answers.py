@@ -119,9 +119,8 @@ def test_alignments_of_several_sentences_are_those_of_each_alone(letters_live: L
     for line, alone, alignment in zip(lines, separate, joined["alignments"], strict=True):
         assert alignment["weights"] == alone["alignments"][0]["weights"]
         assert alignment["links"] == alone["alignments"][0]["links"]
-        assert alignment["source"] == [
-            {name: offset + place for name, offset in span.items()} for span in alone["alignments"][0]["source"]
-        ]
+        spans = alone["alignments"][0]["source"]
+        assert alignment["source"] == [{name: offset + place for name, offset in span.items()} for span in spans]
         place += len(line) + 1
 
 
@@ -220,9 +219,8 @@ def test_every_example_of_the_documentation_is_answered(toy_server: LiveService,
 
 
 def test_a_real_model_returns_its_attention_to_each_source_token(aligned_bundle: Bundle) -> None:
-    models = load_models(
-        ServeSettings(bundle=aligned_bundle.folder, engines=1, slots=8, alignments=True), aligned_bundle
-    )
+    settings = ServeSettings(bundle=aligned_bundle.folder, engines=1, slots=8, alignments=True)
+    models = load_models(settings, aligned_bundle)
     options = {"alignments": "tokens", "beam_size": 4, "coverage_penalty": 0.2}
     with run_service(aligned_bundle.folder, models, alignments=True) as live:
         (translation,) = translate_over_both(live, {"text": ["alpha beta"], "options": options})

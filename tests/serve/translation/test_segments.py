@@ -20,10 +20,10 @@ from dragoman.serve.translation.request import ModelRequest, TextRequest
 from dragoman.serve.translation.response import TokenScore, Translation, TranslationDelta, TranslationResponse
 from dragoman.serve.translation.search_plan import SearchPlan
 from dragoman.serve.translation.segments import SegmentedRequest, SegmentedText, TextSplitter
+from tests.support.translators import made_translation
 
-TEXTS = st.text(alphabet=st.sampled_from("ab .,;!?\n\r\t\u00a0\u200b\x01\u2013。é()1"), max_size=60) | st.text(
-    max_size=40
-)
+CHARACTERS = st.sampled_from("ab .,;!?\n\r\t\u00a0\u200b\x01\u2013。é()1")
+TEXTS = st.text(alphabet=CHARACTERS, max_size=60) | st.text(max_size=40)
 LANGUAGES = st.sampled_from(["en", "de", "fr", "cs", "zh", "xx"])
 TEXT = "  A man runs.  A dog, too!\n\n\tThe end.\n"
 GREEDY = SearchPlan(SearchOptions(max_target_tokens=9))
@@ -52,10 +52,8 @@ def test_sentences_and_the_white_space_between_them_are_the_text(text: str, lang
 @pytest.mark.parametrize(
     ("text", "language"),
     [
-        ("Dr. Smith lives in Washington.", "en"),
+        *((text, "en") for text in ("Dr. Smith lives in Washington.", "Version 1.5 is out.", "A man")),
         ("Am 3. Oktober feiert z. B. Berlin.", "de"),
-        ("Version 1.5 is out.", "en"),
-        ("A man", "en"),
     ],
 )
 def test_a_sentence_is_not_cut_at_an_abbreviation(text: str, language: str) -> None:
@@ -99,16 +97,7 @@ def segment(
 
 
 def translation(text: str, **different: Any) -> Translation:
-    tokens = len(text)
-    plain = Translation(
-        text=text,
-        score=-float(tokens),
-        normalized_score=-1.0,
-        finish_reason=FinishReason.EOS,
-        target_tokens=tokens,
-        source_tokens=tokens + 1,
-    )
-    return replace(plain, **different)
+    return made_translation(text, len(text), **different)
 
 
 def join(segmented: SegmentedRequest, *translations: Translation) -> tuple[Translation, ...]:
@@ -135,9 +124,8 @@ def test_the_alignments_of_sentences_count_characters_of_the_text() -> None:
     segmented = segment(text_request(TEXT))
     (joined,) = join(segmented, *map(aligned, ["Ein Mann läuft.", "Ein Hund auch!", "Das Ende."]))
     assert joined.alignments is not None
-    assert [joined.text[span.start : span.end] for alignment in joined.alignments for span in alignment.target] == (
-        joined.text.split()
-    )
+    spans = [span for alignment in joined.alignments for span in alignment.target]
+    assert [joined.text[span.start : span.end] for span in spans] == joined.text.split()
     starts = [alignment.source[0].start for alignment in joined.alignments]
     assert starts == [TEXT.index(sentence) for sentence in ("A man", "A dog", "The end")]
 
@@ -147,9 +135,8 @@ def test_the_alignments_of_all_alternatives_count_characters_of_the_text() -> No
     (joined,) = join(segmented, replace(aligned("Ein Mann."), alternatives=(aligned("Der Mann."),)))
     for alternative in (joined, *joined.alternatives):
         assert alternative.alignments is not None
-        assert [
-            alternative.text[span.start : span.end] for span in alternative.alignments[0].target
-        ] == alternative.text.split()
+        text, spans = alternative.text, alternative.alignments[0].target
+        assert [text[span.start : span.end] for span in spans] == text.split()
 
 
 def test_a_text_that_is_not_to_be_split_stays_one_sentence() -> None:
@@ -213,14 +200,10 @@ def test_the_limit_of_sentences_holds_for_all_texts_together() -> None:
     assert (refused.value.field, "3" in refused.value.problem) == ("text", True)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "A dog.\n\u200b\n\u200bA cat.",
-        "A dog. \u2060 \x01\r\n\ufeff",
-        "\u0646\u0645\u06cc\u200c\u062f\u0627\u0646\u0645. \u200d\n\n A",
-    ],
-)
+PERSIAN = "\u0646\u0645\u06cc\u200c\u062f\u0627\u0646\u0645. \u200d\n\n A"
+
+
+@pytest.mark.parametrize("text", ["A dog.\n\u200b\n\u200bA cat.", "A dog. \u2060 \x01\r\n\ufeff", PERSIAN])
 def test_blank_lines_are_kept_and_zero_width_characters_stay_inside_words(text: str) -> None:
     segmented = SegmentedText.of(text, "en", anything, ANY)
     assert segmented.join(segmented.sentences) == text

@@ -15,7 +15,7 @@ from dragoman.serve.translation import large_work
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import LiveService, run_service
-from tests.support.wire import refusal_of_both, translate_over_both
+from tests.support.wire import refusal_of_both, stream_over_rest, translate_over_both
 
 OPTIONS = {"max_target_tokens": 6}
 TERMS = [{"source": "ab", "targets": ["bab", "aab"]}, {"source": "b", "targets": []}]
@@ -98,9 +98,7 @@ def test_a_text_without_a_term_is_translated_as_without_terms(letters_live: Live
 
 def test_a_stream_with_terms_has_one_delta_per_text(letters_live: LiveService) -> None:
     request: dict[str, Any] = {"text": ["ab ba", "b"], "terms": TERMS, "options": OPTIONS}
-    content = letters_live.post(request, path="/v1/translate/stream").text
-    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in content.split("\n\n") if block]
-    *deltas, result = [json.loads(block["data"]) for block in blocks if "data" in block]
+    deltas, result = stream_over_rest(letters_live, request)
     assert [delta["text"] for delta in deltas] == [translation["text"] for translation in result["translations"]]
     assert result["translations"] == translate_over_both(letters_live, request)
 
@@ -134,8 +132,7 @@ def test_a_pivot_applies_the_terms_of_both_ends(letters: Tokenizer, tmp_path: Pa
     ],
 )
 def test_invalid_terms_are_refused(letters_live: LiveService, fields: dict[str, Any], refused: str) -> None:
-    field, _ = refusal_of_both(letters_live, {"text": ["ab"], **fields})
-    assert field == refused
+    assert refusal_of_both(letters_live, {"text": ["ab"], **fields})[0] == refused
 
 
 def test_a_server_without_alignments_refuses_terms(live: LiveService) -> None:
@@ -145,21 +142,21 @@ def test_a_server_without_alignments_refuses_terms(live: LiveService) -> None:
 
 
 @pytest.fixture(scope="module")
-def stored_live(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    folder = tmp_path_factory.mktemp("stored")
-    put_bundle(folder / "letters", letters, direction("en-de"), aligned=True)
-    with run_service(folder / "letters", [FakeModel(8)], alignments=True, state_dir=folder / "state") as live:
+def stored_live(letters_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    state = tmp_path_factory.mktemp("state")
+    with run_service(letters_bundle, [FakeModel(8)], alignments=True, state_dir=state) as live:
         yield live
 
 
-DICTIONARY = {"source_language": "en", "target_language": "de", "entries": TERMS}
+PAIR = {"source_language": "en", "target_language": "de"}
+DICTIONARY = {**PAIR, "entries": TERMS}
 PATH = "/v1/glossaries"
 
 
 def test_a_stored_glossary_applies_as_its_terms_do(stored_live: LiveService) -> None:
     made = stored_live.post({"name": "letters", "dictionaries": [DICTIONARY]}, path=PATH)
     assert made.status_code == 201
-    assert made.json()["dictionaries"] == [{"source_language": "en", "target_language": "de", "entry_count": 2}]
+    assert made.json()["dictionaries"] == [{**PAIR, "entry_count": 2}]
     request = {"text": ["ab ba", "b"], "options": OPTIONS}
     stored = translate_over_both(stored_live, {**request, "glossary": [made.json()["id"]]})
     assert stored == translate_over_both(stored_live, {**request, "terms": TERMS})
@@ -177,14 +174,13 @@ def test_glossaries_are_listed_read_replaced_and_deleted(stored_live: LiveServic
     one = f"{PATH}/{made['id']}"
     assert made in stored_live.get(PATH).json()["glossaries"]
     assert stored_live.get(one).json() == made
-    file = {"source_language": "en", "target_language": "de", "text": "ab\tbab\taab\n"}
+    file = {**PAIR, "text": "ab\tbab\taab\n"}
     with stored_live.http() as client:
         replaced = client.put(one, json={"name": "second", "dictionaries": [file]}).json()
-        pair = {"source_language": "en", "target_language": "de"}
-        entries = client.get(f"{one}/entries", params=pair)
+        entries = client.get(f"{one}/entries", params=PAIR)
         assert entries.json() == {"entries": [{"source": "ab", "targets": ["bab", "aab"], "match_case": False}]}
         for name, media_type in (("tsv", "text/tab-separated-values"), ("csv", "text/csv"), ("tbx", "xml")):
-            answer = client.get(f"{one}/entries", params={**pair, "format": name})
+            answer = client.get(f"{one}/entries", params={**PAIR, "format": name})
             assert media_type in answer.headers["content-type"]
             again = {"name": name, "dictionaries": [{**file, "text": answer.text, "format": name}]}
             assert client.put(one, json=again).json()["dictionaries"] == replaced["dictionaries"]

@@ -9,16 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.serve.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    DrainingError,
-    InternalError,
-    InvalidRequestError,
-    NotReadyError,
-    QueueFullError,
-    ServiceError,
-)
+from dragoman.serve import errors
 from dragoman.serve.scheduler.sequence import DecodingSequence
 from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.translation.response import TranslationResponse
@@ -49,9 +40,8 @@ async def test_every_text_is_translated_in_order_after_the_prefix_of_the_directi
 async def test_more_texts_than_slots_are_translated_in_turns() -> None:
     with TranslatorBench(slots=2, queue_limit=6) as bench:
         response = await bench.translate(*(str(number) for number in range(3, 11)))
-        assert [translation.text for translation in response.translations] == [
-            expected_text(number) for number in range(3, 11)
-        ]
+        texts = [translation.text for translation in response.translations]
+        assert texts == [expected_text(number) for number in range(3, 11)]
         assert max(bench.model.steps) == 2
 
 
@@ -64,7 +54,7 @@ async def test_the_timings_are_parts_of_the_total(bench: TranslatorBench) -> Non
 async def test_the_longest_source_is_translated_and_one_token_more_is_refused(bench: TranslatorBench) -> None:
     """The limit includes the end token."""
     await bench.translate("3 4 5 6 7")
-    with pytest.raises(InvalidRequestError) as refused:
+    with pytest.raises(errors.InvalidRequestError) as refused:
         await bench.translate("3", "3 4 5 6 7 8")
     assert refused.value.field == "text[1]"
     assert bench.scheduler.idle
@@ -88,13 +78,13 @@ async def test_when_one_text_fails_the_others_are_cancelled() -> None:
     with TranslatorBench(slots=1) as bench:
         finish = bench.scheduler.finish
 
-        def finish_and_wait(sequence: DecodingSequence, error: ServiceError | None = None) -> None:
-            if isinstance(error, InternalError):
+        def finish_and_wait(sequence: DecodingSequence, error: errors.ServiceError | None = None) -> None:
+            if isinstance(error, errors.InternalError):
                 bench.model.gate.clear()
             finish(sequence, error)
 
         bench.scheduler.finish = finish_and_wait  # type: ignore[method-assign]
-        with pytest.raises(InternalError):
+        with pytest.raises(errors.InternalError):
             await bench.translate(POISON, LONG, LONG)
         bench.model.gate.set()
         await bench.idle()
@@ -109,7 +99,7 @@ async def test_the_deadline_is_kept_even_if_the_model_hangs(bench: TranslatorBen
     answer: Awaitable[object] = (
         anext(bench.stream(LONG, deadline_seconds=soon)) if streamed else bench.translate(LONG, deadline_seconds=soon)
     )
-    with pytest.raises(DeadlineExceededError):
+    with pytest.raises(errors.DeadlineExceededError):
         await answer
     bench.model.gate.set()
     await bench.idle()
@@ -121,7 +111,7 @@ async def test_a_full_queue_refuses_all_texts_of_a_request() -> None:
         bench.model.gate.clear()
         first = bench.translate(LONG)
         await bench.stepping()
-        with pytest.raises(QueueFullError):
+        with pytest.raises(errors.QueueFullError):
             await bench.translate("3", "4")
         assert bench.scheduler.waiting == 0
         second = bench.translate("3")
@@ -132,18 +122,18 @@ async def test_a_full_queue_refuses_all_texts_of_a_request() -> None:
 async def test_a_model_that_is_not_verified_admits_no_request_not_even_a_cached_one(caching: TranslatorBench) -> None:
     await caching.translate("3")
     caching.readiness.verified = False
-    with pytest.raises(NotReadyError):
+    with pytest.raises(errors.NotReadyError):
         await caching.translate("3")
-    with pytest.raises(NotReadyError):
+    with pytest.raises(errors.NotReadyError):
         await anext(caching.stream("3"))
 
 
 async def test_a_failing_model_admits_no_request(bench: TranslatorBench) -> None:
     bench.model.decode_error = RuntimeError("broken")
     for _ in range(3):
-        with pytest.raises(InternalError):
+        with pytest.raises(errors.InternalError):
             await bench.translate("3")
-    with pytest.raises(NotReadyError):
+    with pytest.raises(errors.NotReadyError):
         await bench.translate("3")
 
 
@@ -158,7 +148,7 @@ async def test_many_concurrent_cancellations_leave_nothing_behind() -> None:
                 cancelled.append(task)
         results = await asyncio.gather(*tasks, return_exceptions=True)
         for task, result in zip(tasks, results, strict=True):
-            expected = asyncio.CancelledError | CancelledError if task in cancelled else TranslationResponse
+            expected = asyncio.CancelledError | errors.CancelledError if task in cancelled else TranslationResponse
             assert isinstance(result, expected)
         assert cancelled
         await bench.idle()
@@ -179,7 +169,7 @@ async def test_an_engine_that_stops_ends_every_translation() -> None:
         await bench.stepping()
         await asyncio.to_thread(bench.engine.stop)
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(result) for result in results] == [DrainingError, DrainingError]
+        assert [type(result) for result in results] == [errors.DrainingError, errors.DrainingError]
 
 
 async def test_only_the_texts_that_are_not_cached_are_computed(caching: TranslatorBench) -> None:
@@ -187,9 +177,8 @@ async def test_only_the_texts_that_are_not_cached_are_computed(caching: Translat
     translations = (await caching.translate("7 8", "5", LONG)).translations
     assert [translation.cached for translation in (first, *translations)] == [False, False, True, False]
     assert replace(translations[1], cached=False) == first
-    assert [translation.text for translation in translations] == [
-        expected_text(*ids) for ids in ((7, 8), (5,), LONG_IDS)
-    ]
+    texts = [translation.text for translation in translations]
+    assert texts == [expected_text(*ids) for ids in ((7, 8), (5,), LONG_IDS)]
     steps = len(caching.model.steps)
     assert all(translation.cached for translation in (await caching.translate(LONG, "7 8")).translations)
     assert len(caching.model.steps) == steps
@@ -208,9 +197,9 @@ async def test_a_translation_sampled_with_a_seed_of_the_server_is_neither_stored
 
 async def test_a_failed_request_stores_nothing(caching: TranslatorBench) -> None:
     for _ in range(2):
-        with pytest.raises(InternalError):
+        with pytest.raises(errors.InternalError):
             await caching.translate("3", POISON)
-    with pytest.raises(DeadlineExceededError):
+    with pytest.raises(errors.DeadlineExceededError):
         await caching.translate("3", deadline_seconds=time.monotonic() - 1)
     assert caching.lookups[0] == 0
 

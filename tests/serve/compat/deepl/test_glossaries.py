@@ -3,7 +3,6 @@
 import io
 import json
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,30 +12,17 @@ import httpx
 import pytest
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 
-from dragoman.model.tokenizer.tokenizer import Tokenizer
-from dragoman.serve.bundle.manifest import AttentionHead
-from tests.support.fake_bundles import write_bundle
-from tests.support.fakes import FakeModel
 from tests.support.interfaces import OpenDeepl
 from tests.support.live import LiveService, run_service
 from tests.support.raw_http import JSON, connect_to, head
 
 UNKNOWN = "96ab91fd-e715-41a1-adeb-5d701f84a483"
 ENTRIES = {"a b": "b a", "A%=&": "B&=%", "\u0394\u3041": "\u6df1"}
-HEADS = (AttentionHead(layer=0, head=0),)
-
-
-@pytest.fixture(scope="module")
-def served(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    bundle = write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=HEADS)
-    state = tmp_path_factory.mktemp("state")
-    with run_service(bundle, [FakeModel(8)], alignments=True, state_dir=state) as live:
-        yield live
 
 
 @pytest.fixture
-def client(served: LiveService, open_deepl: OpenDeepl) -> deepl.DeepLClient:
-    return open_deepl(served)
+def client(lettered: LiveService, open_deepl: OpenDeepl) -> deepl.DeepLClient:
+    return open_deepl(lettered)
 
 
 def create(live: LiveService, **changes: Any) -> httpx.Response:
@@ -55,9 +41,8 @@ def test_glossaries_for_one_pair_of_languages(client: deepl.DeepLClient) -> None
     client.delete_glossary(glossary)
     with pytest.raises(deepl.GlossaryNotFoundException):
         client.get_glossary(glossary.glossary_id)
-    assert [(language.source_lang, language.target_lang) for language in client.get_glossary_languages()] == [
-        ("en", "de")
-    ]
+    (language,) = client.get_glossary_languages()
+    assert (language.source_lang, language.target_lang) == ("en", "de")
 
 
 def test_a_file_of_four_columns_has_the_entries_of_the_first_two(client: deepl.DeepLClient) -> None:
@@ -78,9 +63,7 @@ def test_glossaries_with_dictionaries(client: deepl.DeepLClient) -> None:
     assert str(found.entries) == "one\tein\ntwo\tzwei"
     replaced = client.replace_multilingual_glossary_dictionary(glossary, dictionary)
     assert replaced.entry_count == 1
-    assert "renamed" in [
-        list_multilingual_glossary.name for list_multilingual_glossary in client.list_multilingual_glossaries()
-    ]
+    assert "renamed" in [listed.name for listed in client.list_multilingual_glossaries()]
     client.delete_multilingual_glossary_dictionary(glossary, source_lang="EN", target_lang="DE")
     assert client.get_multilingual_glossary(glossary.glossary_id).dictionaries == []
     client.delete_multilingual_glossary(glossary)
@@ -107,44 +90,39 @@ def test_ten_thousand_entries_come_back(client: deepl.DeepLClient) -> None:
         ({"target_lang": "en"}, "Unsupported glossary source and target language pair"),
     ],
 )
-def test_an_invalid_glossary_is_refused_by_name(served: LiveService, changes: dict[str, Any], part: str) -> None:
-    answer = create(served, **changes)
+def test_an_invalid_glossary_is_refused_by_name(lettered: LiveService, changes: dict[str, Any], part: str) -> None:
+    answer = create(lettered, **changes)
     assert answer.status_code == 400
     assert part in answer.json()["message"]
 
 
-def test_the_invalid_entry_is_named_by_its_index(served: LiveService) -> None:
-    assert "index 1" in create(served, entries="a\tb\na\tc").json()["detail"]
+def test_the_invalid_entry_is_named_by_its_index(lettered: LiveService) -> None:
+    assert "index 1" in create(lettered, entries="a\tb\na\tc").json()["detail"]
 
 
-def test_ids_are_checked_in_every_route(served: LiveService) -> None:
+def test_ids_are_checked_in_every_route(lettered: LiveService) -> None:
     body = {"source_lang": "en", "target_lang": "de", "entries": "a\tb", "entries_format": "tsv"}
     pair = "source_lang=en&target_lang=de"
-    with served.http() as client:
+    with lettered.http() as client:
         for glossary_id, status in (("invalid", 400), (UNKNOWN, 404)):
+            old, new = f"/v2/glossaries/{glossary_id}", f"/v3/glossaries/{glossary_id}"
             for method, path in (
-                ("GET", f"/v2/glossaries/{glossary_id}"),
-                ("DELETE", f"/v2/glossaries/{glossary_id}"),
-                ("GET", f"/v2/glossaries/{glossary_id}/entries"),
-                ("GET", f"/v3/glossaries/{glossary_id}"),
-                ("PATCH", f"/v3/glossaries/{glossary_id}"),
-                ("DELETE", f"/v3/glossaries/{glossary_id}"),
-                ("GET", f"/v3/glossaries/{glossary_id}/entries?{pair}"),
-                ("PUT", f"/v3/glossaries/{glossary_id}/dictionaries"),
-                ("DELETE", f"/v3/glossaries/{glossary_id}/dictionaries?{pair}"),
+                *(("GET", old), ("DELETE", old), ("GET", f"{old}/entries")),
+                *(("GET", new), ("PATCH", new), ("DELETE", new), ("GET", f"{new}/entries?{pair}")),
+                *(("PUT", f"{new}/dictionaries"), ("DELETE", f"{new}/dictionaries?{pair}")),
             ):
                 content = body if method == "PUT" else {} if method == "PATCH" else None
                 answer = client.request(method, path, json=content)
                 assert (answer.status_code, method, path) == (status, method, path)
 
 
-def test_a_translation_has_the_terms_of_its_glossary(client: deepl.DeepLClient, served: LiveService) -> None:
+def test_a_translation_has_the_terms_of_its_glossary(client: deepl.DeepLClient, lettered: LiveService) -> None:
     glossary = client.create_glossary("terms", "EN", "DE", {"b": "dcd"})
     result = client.translate_text("a b a", source_lang="EN", target_lang="DE", glossary=glossary)
     assert isinstance(result, deepl.TextResult)
     assert "dcd" in result.text
     body = {"text": ["a b a"], "target_lang": "DE", "glossary_id": glossary.glossary_id}
-    assert served.post(body, path="/v2/translate").json()["message"].startswith("Parameter 'source_lang' must")
+    assert lettered.post(body, path="/v2/translate").json()["message"].startswith("Parameter 'source_lang' must")
     for changes, status in (
         ({"glossary_id": UNKNOWN}, 404),
         ({"glossary_id": "x"}, 400),
@@ -152,7 +130,7 @@ def test_a_translation_has_the_terms_of_its_glossary(client: deepl.DeepLClient, 
         ({"glossary_id": None, "glossary_ids": [glossary.glossary_id]}, 200),
         ({"glossary_id": None, "glossary_ids": [glossary.glossary_id] * 6}, 400),
     ):
-        answer = served.post({**body, "source_lang": "EN", **changes}, path="/v2/translate")
+        answer = lettered.post({**body, "source_lang": "EN", **changes}, path="/v2/translate")
         assert answer.status_code == status
 
 
@@ -192,10 +170,10 @@ def test_without_a_state_directory_a_request_is_refused_before_its_body_is_read(
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_only_a_request_with_entries_or_a_file_may_have_the_size_of_a_document(
-    served: LiveService, method: str, path: str
+    lettered: LiveService, method: str, path: str
 ) -> None:
     large = ("POST", "/v2/glossaries"), ("PATCH", f"/v3/glossaries/{UNKNOWN}"), ("POST", "/v2/document")
-    with served.http() as client:
+    with lettered.http() as client:
         answer = client.request(method, path, content=bytes(3_000_000))
     assert (answer.status_code == 413) == ((method, path) not in large)
 
@@ -203,9 +181,8 @@ def test_only_a_request_with_entries_or_a_file_may_have_the_size_of_a_document(
 def test_a_document_has_the_terms_of_its_glossary(client: deepl.DeepLClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.serve.compat.deepl.documents._SOONEST_SECONDS", 0)
     glossary = client.create_glossary("document", "EN", "DE", {"a b": "dcd", "c": "a"})
-    handle = client.translate_document_upload(
-        "a b\nc", source_lang="EN", target_lang="DE", filename="one.txt", glossary=glossary
-    )
+    languages: dict[str, Any] = {"source_lang": "EN", "target_lang": "DE"}
+    handle = client.translate_document_upload("a b\nc", filename="one.txt", glossary=glossary, **languages)
     while not (status := client.translate_document_get_status(handle)).done:
         assert status.ok
         time.sleep(0.05)

@@ -29,8 +29,7 @@ def address(live: LiveService, call: Call) -> str:
 
 
 def translations(live: LiveService, texts: list[str], **fields: Any) -> list[dict[str, Any]]:
-    answer: list[dict[str, Any]] = live.post({"text": texts, **fields}).json()["translations"]
-    return answer
+    return list(live.post({"text": texts, **fields}).json()["translations"])
 
 
 def texts_of(answer: dict[str, Any]) -> list[str]:
@@ -70,9 +69,8 @@ def test_texts_are_translated_in_the_shape_that_they_came_in(
 
 def test_tensors_may_be_json(live: LiveService, far: Call) -> None:
     call = triton_calls.http_infer
-    as_bytes, as_json = (
-        far(call, address(live, call), "fake", TEXTS, shape=[3], binary=item) for item in (True, False)
-    )
+    where = address(live, call)
+    as_bytes, as_json = (far(call, where, "fake", TEXTS, shape=[3], binary=binary) for binary in (True, False))
     del as_bytes["parameters"], as_json["parameters"]
     assert as_json == as_bytes
 
@@ -95,13 +93,8 @@ def test_a_client_chooses_among_the_outputs(live: LiveService, far: Call, call: 
 def test_options_are_parameters(live: LiveService, far: Call, call: Call) -> None:
     options = {"beam_size": 3, "length_penalty": "0.5", "max_target_tokens": 4, "split_sentences": False}
     answer = far(call, address(live, call), "fake", TEXTS, shape=[3], parameters={**options, "source_language": "en"})
-    expected = translations(
-        live,
-        TEXTS,
-        options={"beam_size": 3, "length_penalty": 0.5, "max_target_tokens": 4},
-        split_sentences=False,
-        source_language="en",
-    )
+    numbers = {"beam_size": 3, "length_penalty": 0.5, "max_target_tokens": 4}
+    expected = translations(live, TEXTS, options=numbers, split_sentences=False, source_language="en")
     assert texts_of(answer) == [item["text"] for item in expected]
 
 
@@ -139,9 +132,8 @@ def test_errors_are_those_of_the_protocol(
 def test_concurrent_requests_get_their_own_responses(live: LiveService, far: Call, call: Call) -> None:
     answers = far(call, address(live, call), "fake", [[text] for text in TEXTS * 3])
     assert [answer["id"] for answer in answers] == [str(number) for number in range(9)]
-    assert [texts_of(answer)[0] for answer in answers] == [
-        translation["text"] for translation in translations(live, TEXTS)
-    ] * 3
+    expected = [translation["text"] for translation in translations(live, TEXTS)]
+    assert [texts_of(answer)[0] for answer in answers] == expected * 3
 
 
 def test_a_stream_survives_failed_requests(live: LiveService, far: Call) -> None:

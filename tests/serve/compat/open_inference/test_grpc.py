@@ -73,9 +73,8 @@ def test_contents_that_come_as_lists_are_answered_as_lists(live: LiveService) ->
     translations = live.post({"text": texts}).json()["translations"]
     assert (response.id, response.model_name, list(response.raw_output_contents)) == ("a-1", "fake", [])
     text, score, *_, target_tokens = response.outputs
-    assert [content.decode() for content in text.contents.bytes_contents] == [
-        translation["text"] for translation in translations
-    ]
+    expected = [translation["text"] for translation in translations]
+    assert [content.decode() for content in text.contents.bytes_contents] == expected
     assert list(score.contents.fp64_contents) == [translation["score"] for translation in translations]
     assert list(target_tokens.contents.int64_contents) == [translation["target_tokens"] for translation in translations]
     assert response.parameters["total_seconds"].double_param > 0
@@ -187,11 +186,8 @@ def test_a_lame_duck_is_not_ready(bundle_path: Path) -> None:
 
         def ready() -> bool:
             with service.grpc_channel() as channel:
-                method: Any = channel.unary_unary(
-                    f"{SERVICE}/ServerReady", response_deserializer=ServerReadyResponse.FromString
-                )
-                answer: bool = method(ServerReadyRequest().SerializeToString(), timeout=WAIT_SECONDS).ready
-            return answer
+                method: Any = channel.unary_unary(f"{SERVICE}/ServerReady", None, ServerReadyResponse.FromString)
+                return bool(method(ServerReadyRequest().SerializeToString(), timeout=WAIT_SECONDS).ready)
 
         assert ready()
         service.stop()
