@@ -171,23 +171,20 @@ async def becomes(connections: Connections, *, listening: bool) -> None:
             await asyncio.sleep(0.005)
 
 
-def test_a_socket_whose_connections_nobody_accepts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.anyio
+async def test_a_socket_whose_connections_nobody_accepts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if gRPC had closed its acceptor, whose socket stays open."""
     monkeypatch.setattr("dragoman.serve.grpc.connections.STALLED_SECONDS", 0.1)
     monkeypatch.setattr("dragoman.serve.grpc.connections.PAUSE_SECONDS", 0.005)
-
-    async def watch() -> None:
-        connections = Connections(MAX_MESSAGE_BYTES, 8, lambda: None)
-        with socket.create_server((HOST, 0)) as server:
-            watching = asyncio.create_task(connections.watch(server.getsockname()[1]))
-            with socket.create_connection(server.getsockname()):
-                await becomes(connections, listening=False)
-                server.accept()[0].close()
-                await becomes(connections, listening=True)
-        await becomes(connections, listening=False)
-        watching.cancel()
-
-    asyncio.run(watch())
+    connections = Connections(MAX_MESSAGE_BYTES, 8, lambda: None)
+    with socket.create_server((HOST, 0)) as server:
+        watching = asyncio.create_task(connections.watch(server.getsockname()[1]))
+        with socket.create_connection(server.getsockname()):
+            await becomes(connections, listening=False)
+            server.accept()[0].close()
+            await becomes(connections, listening=True)
+    await becomes(connections, listening=False)
+    watching.cancel()
 
 
 def test_a_pause_of_the_process_is_no_loss() -> None:

@@ -5,7 +5,7 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,11 +107,26 @@ class Server:
 
         return asyncio.run(run())
 
+    async def serves_others(self) -> bool:
+        answer = await asyncio.to_thread(self.translate)
+        return answer not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
 
-@contextmanager
-def serve(bundle_path: Path, transport: Transport, **settings: Any) -> Iterator[Server]:
-    with run_service(bundle_path, leaping=True, **transport.settings, **settings) as live:
-        yield Server(live, transport)
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Runs a service until the test ends, with values of names in `dragoman.serve.grpc`, and with settings."""
+    with ExitStack() as stack:
+
+        def start(values: dict[str, Any] | None = None, **settings: Any) -> Server:
+            for name, value in (values or {}).items():
+                monkeypatch.setattr(f"dragoman.serve.grpc.{name}", value)
+            live = stack.enter_context(run_service(bundle_path, leaping=True, **transport.settings, **settings))
+            return Server(live, transport)
+
+        yield start
 
 
 async def expect(counts: Counter[str], answer: str, count: int = 1) -> None:
@@ -171,27 +186,24 @@ def test_many_calls_cost_little_memory(
             assert stub.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS).status
 
 
-def test_connections_are_bounded(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.serve.grpc.options.MAX_CONNECTIONS", 2)
-    monkeypatch.setattr("dragoman.serve.grpc.api.max_idle_connections", lambda: 2)
-    with serve(bundle_path, transport) as server:
-        with ExitStack() as stack:
-            for _ in range(2):
-                channel = stack.enter_context(transport.channel(server.live.service.grpc_port))
-                grpc.channel_ready_future(channel).result(WAIT_SECONDS)
-            assert server.translate() == "UNAVAILABLE"
-        eventually(lambda: server.translate() != "UNAVAILABLE")
+def test_connections_are_bounded(serve: Serve, transport: Transport) -> None:
+    server = serve({"options.MAX_CONNECTIONS": 2, "api.max_idle_connections": lambda: 2})
+    with ExitStack() as stack:
+        for _ in range(2):
+            channel = stack.enter_context(transport.channel(server.live.service.grpc_port))
+            grpc.channel_ready_future(channel).result(WAIT_SECONDS)
+        assert server.translate() == "UNAVAILABLE"
+    eventually(lambda: server.translate() != "UNAVAILABLE")
 
 
 @pytest.mark.parametrize("path", [None, http2.WATCH])
 def test_a_client_with_many_idle_connections_loses_its_own(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, path: str | None
+    serve: Serve, transport: Transport, path: str | None
 ) -> None:
     """Also with open watches. New clients get in, from its address and from others, which lose nothing."""
-    monkeypatch.setattr("dragoman.serve.grpc.api.max_idle_connections", lambda: 8)
-    monkeypatch.setattr("dragoman.serve.grpc.connections.PAUSE_SECONDS", 0.01)
+    server = serve({"api.max_idle_connections": lambda: 8, "connections.PAUSE_SECONDS": 0.01})
 
-    async def attack(server: Server) -> None:
+    async def attack() -> None:
         target, counts = Target(server.live.service.grpc_port, transport.context), Counter[str]()
         with ExitStack() as stack:
             links = []
@@ -203,152 +215,119 @@ def test_a_client_with_many_idle_connections_loses_its_own(
             async with asyncio.timeout(WAIT_SECONDS):
                 while sum(link.ended for link in links) < 24 - 8:  # noqa: ASYNC110 - another client ends them
                     await asyncio.sleep(0.005)
-            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
+            assert await server.serves_others()
             new = stack.enter_context(closing(await Link.open(target, http2.Http2Answers(counts))))
             await http2.begin(new)
             await new.send(http2.headers(1, CHECK_METHOD) + http2.data(1, http2.prefixed(b""), end=True))
             await expect(counts, "grpc-status 0")
 
-    with serve(bundle_path, transport) as server, transport.channel(server.live.service.grpc_port) as honest:
+    with transport.channel(server.live.service.grpc_port) as honest:
         grpc.channel_ready_future(honest).result(WAIT_SECONDS)
         states: list[grpc.ChannelConnectivity] = []
         honest.subscribe(states.append)
-        asyncio.run(attack(server))
+        asyncio.run(attack())
         assert grpc.ChannelConnectivity.IDLE not in states
 
 
-def test_a_connection_without_settings_is_closed(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.anyio
+async def test_a_connection_without_settings_is_closed(serve: Serve) -> None:
     """Or without a TLS handshake; gRPC would wait for two minutes."""
-    monkeypatch.setattr("dragoman.serve.grpc.options.HANDSHAKE_SECONDS", 0.2)
-
-    async def wait_for_end(port: int) -> None:
-        link = await Link.open(Target(port), http2.Http2Answers(Counter()))
-        with closing(link), pytest.raises(EndedError):
-            async with asyncio.timeout(WAIT_SECONDS):
-                await link.hold()
-
-    with serve(bundle_path, transport) as server:
-        asyncio.run(wait_for_end(server.live.service.grpc_port))
+    server = serve({"options.HANDSHAKE_SECONDS": 0.2})
+    link = await Link.open(Target(server.live.service.grpc_port), http2.Http2Answers(Counter()))
+    with closing(link), pytest.raises(EndedError):
+        async with asyncio.timeout(WAIT_SECONDS):
+            await link.hold()
 
 
 @pytest.mark.parametrize("method", [TRANSLATE_METHOD, STREAM_METHOD, CHECK_METHOD, http2.WATCH])
-def test_a_call_without_a_message_ends(bundle_path: Path, transport: Transport, method: str) -> None:
+def test_a_call_without_a_message_ends(serve: Serve, method: str) -> None:
     """Its client sent no deadline."""
-    with serve(bundle_path, transport) as server:
+    server = serve()
 
-        async def attack(link: Link, counts: Counter[str]) -> None:
-            await link.send(http2.headers(1, method) + http2.data(1, REQUEST[:-1]))
-            await expect_late(server, counts, DEADLINE_EXCEEDED, MESSAGE_SECONDS)
-            await link.send(http2.headers(3, method, end=True))
-            await expect(counts, INVALID)
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(http2.headers(1, method) + http2.data(1, REQUEST[:-1]))
+        await expect_late(server, counts, DEADLINE_EXCEEDED, MESSAGE_SECONDS)
+        await link.send(http2.headers(3, method, end=True))
+        await expect(counts, INVALID)
 
-        server.run(attack)
+    server.run(attack)
 
 
-def test_calls_without_messages_keep_nobody_out(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_without_messages_keep_nobody_out(serve: Serve) -> None:
     """The longest wait ends for a new call."""
-    monkeypatch.setattr("dragoman.serve.grpc.guard.MESSAGE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr("dragoman.serve.grpc.guard.WAITING_CALLS", 20)
+    server = serve({"guard.MESSAGE_SECONDS": NEVER_SECONDS, "guard.WAITING_CALLS": 20})
 
-    with serve(bundle_path, transport) as server:
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(b"".join(http2.headers(1 + 2 * number) for number in range(80)))
+        await expect(counts, RESOURCE_EXHAUSTED, 60)
+        assert await server.serves_others()
+        await expect(counts, RESOURCE_EXHAUSTED, 61)
 
-        async def attack(link: Link, counts: Counter[str]) -> None:
-            await link.send(b"".join(http2.headers(1 + 2 * number) for number in range(80)))
-            await expect(counts, RESOURCE_EXHAUSTED, 60)
-            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
-            await expect(counts, RESOURCE_EXHAUSTED, 61)
-
-        assert server.run(attack)[RESOURCE_EXHAUSTED] == 61
+    assert server.run(attack)[RESOURCE_EXHAUSTED] == 61
 
 
-def test_refusals_beyond_a_rate_are_late_and_delay_nobody_else(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dragoman.serve.grpc.pace.REFUSALS_AT_ONCE", 4)
-    monkeypatch.setattr("dragoman.serve.grpc.pace.REFUSALS_PER_SECOND", 1 / NEVER_SECONDS)
-    monkeypatch.setattr("dragoman.serve.grpc.pace.MAX_SECONDS", NEVER_SECONDS)
-    with serve(bundle_path, transport) as server:
+def test_refusals_beyond_a_rate_are_late_and_delay_nobody_else(serve: Serve) -> None:
+    rate = {"pace.REFUSALS_AT_ONCE": 4, "pace.REFUSALS_PER_SECOND": 1 / NEVER_SECONDS}
+    server = serve({**rate, "pace.MAX_SECONDS": NEVER_SECONDS})
 
-        async def attack(link: Link, counts: Counter[str]) -> None:
-            calls = (
-                http2.headers(number) + http2.data(number, http2.prefixed(b""), end=True)
-                for number in range(1, 2 * 10, 2)
-            )
-            await link.send(b"".join(calls))
-            await expect(counts, INVALID, 4)
-            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
-            assert counts[INVALID] == 4
-            # From then on, none waits for its message, whose time is shorter.
-            refused = {"protocol": "grpc", "outcome": InvalidRequestError.reason}
-            await asyncio.to_thread(eventually, lambda: server.live.metric("requests_total", **refused) == 10)
-            server.live.leap(NEVER_SECONDS + 1)
-            await expect(counts, INVALID, 10)
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        for number in range(1, 2 * 10, 2):
+            await link.send(http2.headers(number) + http2.data(number, http2.prefixed(b""), end=True))
+        await expect(counts, INVALID, 4)
+        assert await server.serves_others()
+        assert counts[INVALID] == 4
+        # From then on, none waits for its message, whose time is shorter.
+        refused = {"protocol": "grpc", "outcome": InvalidRequestError.reason}
+        await asyncio.to_thread(eventually, lambda: server.live.metric("requests_total", **refused) == 10)
+        server.live.leap(NEVER_SECONDS + 1)
+        await expect(counts, INVALID, 10)
 
-        server.run(attack)
+    server.run(attack)
 
 
-def test_the_memory_of_unread_responses_is_bounded(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_unread_responses_is_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that reads is served meanwhile."""
-    with serve(bundle_path, transport) as server:
+    server = serve()
 
-        async def attack(link: Link, counts: Counter[str]) -> None:
-            await link.send(http2.headers(1) + http2.data(1, REQUEST, end=True))
-            await asyncio.to_thread(eventually, lambda: server.live.metric("requests_total", outcome="ok") == 1)
-            monkeypatch.setattr("dragoman.serve.grpc.unread.UNREAD_BYTES", 1)
-            await link.send(http2.headers(3) + http2.data(3, REQUEST, end=True))
-            await expect(counts, RESOURCE_EXHAUSTED)
-            assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
-
-        server.run(attack, INITIAL_WINDOW_SIZE=0)
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(http2.headers(1) + http2.data(1, REQUEST, end=True))
+        await asyncio.to_thread(eventually, lambda: server.live.metric("requests_total", outcome="ok") == 1)
         monkeypatch.setattr("dragoman.serve.grpc.unread.UNREAD_BYTES", 1)
-        eventually(lambda: not server.live.service._grpc._guard._unread.size_bytes)
+        await link.send(http2.headers(3) + http2.data(3, REQUEST, end=True))
+        await expect(counts, RESOURCE_EXHAUSTED)
+        assert await server.serves_others()
+
+    server.run(attack, INITIAL_WINDOW_SIZE=0)
+    eventually(lambda: not server.live.service._grpc._guard._unread.size_bytes)
 
 
 def test_further_connections_give_a_caller_no_further_unread_responses(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.serve.grpc.unread.SMALL_BYTES", 0)
-    with serve(bundle_path, transport) as server:
+    server = serve({"unread.SMALL_BYTES": 0})
 
-        async def attack(link: Link, counts: Counter[str]) -> None:
-            await link.send(http2.headers(1) + http2.data(1, REQUEST, end=True))
-            await asyncio.to_thread(eventually, lambda: server.live.service._grpc._guard._unread.size_bytes > 0)
-            monkeypatch.setattr("dragoman.serve.grpc.unread.UNREAD_BYTES", 1)
-            assert await asyncio.to_thread(server.translate) == "RESOURCE_EXHAUSTED"
-            assert counts[RESOURCE_EXHAUSTED] == 0
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(http2.headers(1) + http2.data(1, REQUEST, end=True))
+        await asyncio.to_thread(eventually, lambda: server.live.service._grpc._guard._unread.size_bytes > 0)
+        monkeypatch.setattr("dragoman.serve.grpc.unread.UNREAD_BYTES", 1)
+        assert await asyncio.to_thread(server.translate) == "RESOURCE_EXHAUSTED"
+        assert counts[RESOURCE_EXHAUSTED] == 0
 
-        server.run(attack, INITIAL_WINDOW_SIZE=0)
-        eventually(lambda: not server.live.service._grpc._guard._unread.size_bytes)
+    server.run(attack, INITIAL_WINDOW_SIZE=0)
+    eventually(lambda: not server.live.service._grpc._guard._unread.size_bytes)
 
 
-def test_a_flood_without_calls_is_ignored(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.anyio
+async def test_a_flood_without_calls_is_ignored(serve: Serve, transport: Transport) -> None:
     """The kernel drops the packets, so that the client waits in vain; the server closes the connection later."""
-    monkeypatch.setattr("dragoman.serve.grpc.connections.SPARE_BYTES", 1 << 20)
-    monkeypatch.setattr("dragoman.serve.grpc.connections.PAUSE_SECONDS", 0.01)
-    with serve(bundle_path, transport) as server:
-        target = Target(server.live.service.grpc_port, transport.context)
-
-        def is_ignored() -> bool:
-            return server.live.metric("grpc_connections_ignored_total") == 1
-
-        async def flood() -> None:
-            link = await Link.open(target, http2.Http2Answers(Counter()))
-            with closing(link):
-                flooding = asyncio.create_task(http2.continuations(link))
-                await asyncio.to_thread(eventually, is_ignored)
-                assert await asyncio.to_thread(server.translate) not in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
-                assert not flooding.done()
-                flooding.cancel()
-
-        asyncio.run(flood())
+    server = serve({"connections.SPARE_BYTES": 1 << 20, "connections.PAUSE_SECONDS": 0.01})
+    target = Target(server.live.service.grpc_port, transport.context)
+    with closing(await Link.open(target, http2.Http2Answers(Counter()))) as link:
+        flooding = asyncio.create_task(http2.continuations(link))
+        await asyncio.to_thread(eventually, lambda: server.live.metric("grpc_connections_ignored_total") == 1)
+        assert await server.serves_others()
+        assert not flooding.done()
+        flooding.cancel()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
@@ -373,100 +352,79 @@ def test_a_client_with_large_messages_is_not_ignored(
         assert live.metric("grpc_connections_ignored_total") == 0
 
 
-def test_unread_streams_keep_nobody_out(bundle_path: Path, transport: Transport) -> None:
+def test_unread_streams_keep_nobody_out(serve: Serve) -> None:
     """While clients do not read, their calls are not in flight."""
-    with serve(bundle_path, transport) as server:
-        load_shedder = server.live.service.core.load_shedder
+    live = (server := serve()).live
 
-        async def attack(link: Link, _: Counter[str]) -> None:
-            for number in range(4):
-                stream_id = 1 + 2 * number
-                header = http2.headers(stream_id, STREAM_METHOD)
-                await link.send(header + http2.data(stream_id, REQUEST, end=True))
-            await asyncio.to_thread(
-                eventually, lambda: server.live.metric("inflight_requests") == 4 and not load_shedder._inside
-            )
+    async def attack(link: Link, _: Counter[str]) -> None:
+        for stream_id in range(1, 2 * 4, 2):
+            header = http2.headers(stream_id, STREAM_METHOD)
+            await link.send(header + http2.data(stream_id, REQUEST, end=True))
+        await asyncio.to_thread(
+            eventually, lambda: live.metric("inflight_requests") == 4 and not live.service.core.load_shedder._inside
+        )
 
-        server.run(attack, INITIAL_WINDOW_SIZE=0)
+    server.run(attack, INITIAL_WINDOW_SIZE=0)
 
 
-def test_an_unread_watch_delays_neither_others_nor_the_shutdown(bundle_path: Path, transport: Transport) -> None:
+def test_an_unread_watch_delays_neither_others_nor_the_shutdown(serve: Serve, transport: Transport) -> None:
     """The library holds a lock while it writes: health, keys and certificates did not change any more."""
-    with serve(bundle_path, transport) as server:
+    server = serve()
 
-        async def attack(link: Link, _: Counter[str]) -> None:
-            await link.send(http2.headers(1, http2.WATCH) + http2.data(1, http2.prefixed(b""), end=True))
-            with transport.channel(server.live.service.grpc_port) as channel:
-                stub: Any = health_pb2_grpc.HealthStub(channel)
-                watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS)
-                assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
-                server.live.stop()
-                assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
-            server.live.join()
+    async def attack(link: Link, _: Counter[str]) -> None:
+        await link.send(http2.headers(1, http2.WATCH) + http2.data(1, http2.prefixed(b""), end=True))
+        with transport.channel(server.live.service.grpc_port) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_SECONDS)
+            assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+            server.live.stop()
+            assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        server.live.join()
 
-        server.run(attack, INITIAL_WINDOW_SIZE=0)
+    server.run(attack, INITIAL_WINDOW_SIZE=0)
 
 
-def test_watches_are_bounded(bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.serve.grpc.health.WATCHES", 3)
-
+def test_watches_are_bounded(serve: Serve) -> None:
     async def attack(link: Link, counts: Counter[str]) -> None:
-        for number in range(5):
-            stream_id = 1 + 2 * number
+        for stream_id in range(1, 2 * 5, 2):
             await link.send(http2.headers(stream_id, http2.WATCH) + http2.data(stream_id, http2.prefixed(b"")))
         await expect(counts, RESOURCE_EXHAUSTED, 2)
 
-    with serve(bundle_path, transport) as server:
-        assert server.run(attack)[RESOURCE_EXHAUSTED] == 2
+    assert serve({"health.WATCHES": 3}).run(attack)[RESOURCE_EXHAUSTED] == 2
 
 
 @pytest.mark.parametrize(("method", "status"), [(MANY_METHOD, UNAVAILABLE), (INFER_METHOD, DEADLINE_EXCEEDED)])
-def test_an_idle_stream_of_requests_ends(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, method: str, status: str
-) -> None:
+def test_an_idle_stream_of_requests_ends(serve: Serve, method: str, status: str) -> None:
     """Long before its maximum duration."""
     idle_seconds = 5.0
-    monkeypatch.setattr("dragoman.serve.grpc.waits.IDLE_STREAM_SECONDS", idle_seconds)
-    with serve(bundle_path, transport) as server:
+    server = serve({"waits.IDLE_STREAM_SECONDS": idle_seconds})
 
-        async def attack(link: Link, counts: Counter[str]) -> None:
-            await link.send(http2.headers(1, method))
-            await expect_late(server, counts, status, idle_seconds)
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        await link.send(http2.headers(1, method))
+        await expect_late(server, counts, status, idle_seconds)
 
-        server.run(attack)
+    server.run(attack)
 
 
 @pytest.mark.parametrize(("method", "status"), [(MANY_METHOD, UNAVAILABLE), (INFER_METHOD, RESOURCE_EXHAUSTED)])
-def test_idle_streams_of_requests_are_bounded(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch, method: str, status: str
-) -> None:
-    monkeypatch.setattr("dragoman.serve.grpc.waits.IDLE_STREAMS", 3)
-
+def test_idle_streams_of_requests_are_bounded(serve: Serve, method: str, status: str) -> None:
     async def attack(link: Link, counts: Counter[str]) -> None:
         await link.send(b"".join(http2.headers(1 + 2 * number, method) for number in range(5)))
         await expect(counts, status, 2)
 
-    with serve(bundle_path, transport) as server:
-        assert server.run(attack)[status] == 2
+    assert serve({"waits.IDLE_STREAMS": 3}).run(attack)[status] == 2
 
 
-def test_a_stream_of_reflection_is_bounded(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dragoman.serve.grpc.reflection.STREAM_MESSAGES", 3)
-    message = http2.prefixed(http2.LIST_SERVICES)
-    with serve(bundle_path, transport) as server:
+def test_a_stream_of_reflection_is_bounded(serve: Serve) -> None:
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        message = http2.prefixed(http2.LIST_SERVICES)
+        await link.send(http2.headers(1, http2.REFLECTION) + http2.data(1, message * 4))
+        await expect(counts, RESOURCE_EXHAUSTED)
 
-        async def attack(link: Link, counts: Counter[str]) -> None:
-            await link.send(http2.headers(1, http2.REFLECTION) + http2.data(1, message * 4))
-            await expect(counts, RESOURCE_EXHAUSTED)
-
-        server.run(attack)
+    serve({"reflection.STREAM_MESSAGES": 3}).run(attack)
 
 
-def test_an_idle_stream_of_reflection_ends(
-    bundle_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_stream_of_reflection_ends(serve: Serve) -> None:
     """After a slow write, which has a limit of its own."""
     writing, looks = threading.Event(), list[bool]()
 
@@ -477,39 +435,36 @@ def test_an_idle_stream_of_reflection_ends(
             while len(looks) < 3:  # noqa: ASYNC110 - the test looks in another thread
                 await asyncio.sleep(0)
 
-    monkeypatch.setattr("dragoman.serve.grpc.reflection.send", send_slowly)
-    with serve(bundle_path, transport) as server:
+    server = serve({"reflection.send": send_slowly})
 
-        def waits() -> bool:
-            looks.append(waits_for_a_client(server))
-            return looks[-1]
+    def waits() -> bool:
+        looks.append(waits_for_a_client(server))
+        return looks[-1]
 
-        async def attack(link: Link, counts: Counter[str]) -> None:
-            message = http2.data(1, http2.prefixed(http2.LIST_SERVICES))
-            await link.send(http2.headers(1, http2.REFLECTION) + message)
-            assert await asyncio.to_thread(writing.wait, WAIT_SECONDS)
-            await asyncio.to_thread(
-                server.live.leap_until, lambda: counts[DEADLINE_EXCEEDED] > 0, IDLE_SECONDS + 1, waits
-            )
+    async def attack(link: Link, counts: Counter[str]) -> None:
+        message = http2.data(1, http2.prefixed(http2.LIST_SERVICES))
+        await link.send(http2.headers(1, http2.REFLECTION) + message)
+        assert await asyncio.to_thread(writing.wait, WAIT_SECONDS)
+        leap_until, is_late = server.live.leap_until, lambda: counts[DEADLINE_EXCEEDED] > 0
+        await asyncio.to_thread(leap_until, is_late, IDLE_SECONDS + 1, waits)
 
-        server.run(attack)
+    server.run(attack)
     assert looks[:2] == [False, False]
 
 
-def test_several_authorization_headers_are_rejected(bundle_path: Path, transport: Transport) -> None:
+def test_several_authorization_headers_are_rejected(serve: Serve) -> None:
     """Otherwise a proxy might check another one than the server."""
     right, wrong = ("authorization", "Bearer first"), ("authorization", "Bearer second")
-    with serve(bundle_path, transport, api_keys="first") as server:
-        assert server.translate(right) not in ("UNAUTHENTICATED", "UNAVAILABLE")
-        for several in ((right, right), (right, wrong), (wrong, right)):
-            assert server.translate(*several) == "UNAUTHENTICATED"
+    server = serve(api_keys="first")
+    assert server.translate(right) not in ("UNAUTHENTICATED", "UNAVAILABLE")
+    for several in ((right, right), (right, wrong), (wrong, right)):
+        assert server.translate(*several) == "UNAUTHENTICATED"
 
 
-def test_a_call_without_a_key_ends_before_its_message(bundle_path: Path, transport: Transport) -> None:
+def test_a_call_without_a_key_ends_before_its_message(serve: Serve) -> None:
     async def attack(link: Link, counts: Counter[str]) -> None:
         for number, method in enumerate((TRANSLATE_METHOD, STREAM_METHOD, MANY_METHOD, http2.REFLECTION)):
             await link.send(http2.headers(1 + 2 * number, method))
         await expect(counts, UNAUTHENTICATED, 4)
 
-    with serve(bundle_path, transport, api_keys="first") as server:
-        server.run(attack)
+    serve(api_keys="first").run(attack)

@@ -4,7 +4,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,28 +18,14 @@ from dragoman.serve.protect.terms.entry import Entry
 from dragoman.serve.registry.registry import ModelDescription
 from dragoman.serve.scheduler.sequence import FairnessKey
 from dragoman.serve.search.hypothesis import FinishReason
+from dragoman.serve.translation import response
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
-from dragoman.serve.translation.response import (
-    Alternative,
-    Pivot,
-    ScoreResponse,
-    TokenScore,
-    Translation,
-    TranslationDelta,
-    TranslationResponse,
-    TranslationScore,
-)
+from tests.support.translators import made_translation
 
-TEXT_TAG = b"\x0a"
-SOURCE_LANGUAGE_TAG = b"\x12"
-OPTIONS_TAG = b"\x2a"
-TARGET_PREFIX_TAG = b"\x32"
-SUPPRESSED_TAG = b"\x82\x01"
-BEAM_SIZE_TAG = b"\x08"
-PAIRS_TAG = b"\x0a"
-TRANSLATION_TAG = b"\x12"
-
+TEXT_TAG, SOURCE_LANGUAGE_TAG, OPTIONS_TAG, TARGET_PREFIX_TAG = b"\x0a", b"\x12", b"\x2a", b"\x32"
+SUPPRESSED_TAG, BEAM_SIZE_TAG = b"\x82\x01", b"\x08"
+PAIRS_TAG, TRANSLATION_TAG = b"\x0a", b"\x12"
 MAX_VALUES = 1000
 parse_request = RequestParser(messages.TranslateRequest, MAX_VALUES).parse
 
@@ -50,36 +35,29 @@ def field(tag: bytes, value: bytes) -> bytes:
     return tag + bytes([len(value)]) + value
 
 
+SUPPRESSED = field(SUPPRESSED_TAG, b"fine") + field(SUPPRESSED_TAG, b"\xff")
+
+
 @pytest.mark.parametrize(
-    ("kind", "data", "name", "byte"),
+    ("parts", "name", "byte"),
     [
+        ([(TEXT_TAG, b"fine"), (TEXT_TAG, "ä".encode()), (TEXT_TAG, b"17 bytes of text \xff")], "text[2]", 17),
+        ([(TEXT_TAG, b"\xed\xa0\xbd")], "text[0]", 0),  # an encoded surrogate
+        ([(SOURCE_LANGUAGE_TAG, b"\xc3")], "source_language", 0),
+        ([(TEXT_TAG, b"a"), (TARGET_PREFIX_TAG, b"ab\xff")], "target_prefix[0]", 2),
+        ([(OPTIONS_TAG, SUPPRESSED)], "options.suppressed_tokens[1]", 0),
         (
-            messages.TranslateRequest,
-            field(TEXT_TAG, b"fine") + field(TEXT_TAG, "ä".encode()) + field(TEXT_TAG, b"17 bytes of text \xff"),
-            "text[2]",
-            17,
-        ),
-        (messages.TranslateRequest, field(TEXT_TAG, b"\xed\xa0\xbd"), "text[0]", 0),  # an encoded surrogate
-        (messages.TranslateRequest, field(SOURCE_LANGUAGE_TAG, b"\xc3"), "source_language", 0),
-        (messages.TranslateRequest, field(TEXT_TAG, b"a") + field(TARGET_PREFIX_TAG, b"ab\xff"), "target_prefix[0]", 2),
-        (
-            messages.TranslateRequest,
-            field(OPTIONS_TAG, field(SUPPRESSED_TAG, b"fine") + field(SUPPRESSED_TAG, b"\xff")),
-            "options.suppressed_tokens[1]",
-            0,
-        ),
-        (
-            messages.ScoreRequest,
-            field(PAIRS_TAG, field(TEXT_TAG, b"a")) + field(PAIRS_TAG, field(TRANSLATION_TAG, b"b\xff")),
+            [(PAIRS_TAG, field(TEXT_TAG, b"a")), (PAIRS_TAG, field(TRANSLATION_TAG, b"b\xff"))],
             "pairs[1].translation",
             1,
         ),
     ],
 )
 def test_a_string_that_is_not_utf_8_is_named_with_the_byte(
-    kind: type[Message], data: bytes, name: str, byte: int
+    parts: list[tuple[bytes, bytes]], name: str, byte: int
 ) -> None:
-    parsed = RequestParser(kind, MAX_VALUES).parse(data)
+    kind = messages.ScoreRequest if name.startswith("pairs") else messages.TranslateRequest
+    parsed = RequestParser(kind, MAX_VALUES).parse(b"".join(field(*part) for part in parts))
     assert isinstance(parsed, InvalidRequestError)
     assert (parsed.field, parsed.problem.split()[-1]) == (name, str(byte))
 
@@ -134,22 +112,10 @@ def test_the_named_text_is_the_first_that_is_not_utf_8(texts: list[bytes]) -> No
 
 
 def test_a_request_has_the_fields_of_its_message() -> None:
-    sent: dict[str, Any] = {
-        "text": ["a", "b"],
-        "source_language": "en",
-        "target_language": "de",
-        "target_prefix": ["x", ""],
-        "model": "m",
-        "allow_pivot": True,
-        "split_sentences": False,
-        "format": "html",
-        "ignore_tags": ["a"],
-        "splitting_tags": ["b", "c"],
-        "non_splitting_tags": ["d"],
-        "placeholders": ["all"],
-        "preserve_formatting": True,
-        "glossary": ["i"],
-    }
+    sent: dict[str, Any] = {"text": ["a", "b"], "target_prefix": ["x", ""], "format": "html", "split_sentences": False}
+    sent |= {"source_language": "en", "target_language": "de", "model": "m", "allow_pivot": True}
+    sent |= {"ignore_tags": ["a"], "splitting_tags": ["b", "c"], "non_splitting_tags": ["d"]}
+    sent |= {"placeholders": ["all"], "preserve_formatting": True, "glossary": ["i"]}
     terms: Any = [{"source": "c", "targets": ["d", "e"], "match_case": True}, {"source": "f"}]
     key = FairnessKey()
     read = read_translate_request(messages.TranslateRequest(**sent, terms=terms), 7.0, key)
@@ -176,19 +142,17 @@ def test_only_options_that_are_set_are_fields() -> None:
 
 
 TIMINGS = Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7)
-TOKENS = (TokenScore("▁eins", -0.25), TokenScore("</s>", -0.125))
+TOKENS = (response.TokenScore("▁eins", -0.25), response.TokenScore("</s>", -0.125))
 ALIGNMENT = Alignment(
     source=(Span(0, 3), Span(4, 7)),
     target=(Span(0, 4), Span(4, 5)),
     weights=((0.25, 0.5), (0.75, 0.0)),
     links=(Link(1, 0), Link(0, 1)),
 )
-ALTERNATIVE = Alternative(
+ALTERNATIVE = response.Alternative(
     text="einer", score=-2.5, normalized_score=-1.25, finish_reason=FinishReason.LENGTH, target_tokens=1
 )
-PLAIN = Translation(
-    text="eins", score=-1.5, normalized_score=-0.75, finish_reason=FinishReason.EOS, target_tokens=2, source_tokens=4
-)
+PLAIN = made_translation("eins", 2, score=-1.5, normalized_score=-0.75, source_tokens=4)
 FULL = replace(
     PLAIN,
     tokens=TOKENS,
@@ -199,17 +163,18 @@ FULL = replace(
     sentences=3,
     cut_sentences=1,
 )
-SCORE = TranslationScore(score=-0.375, tokens=TOKENS, source_tokens=3, target_tokens=1, cached=True)
-ENDED = TranslationDelta(text_index=0, text="", target_tokens=2, finish_reason=FinishReason.LENGTH)
+PIVOTED = response.TranslationResponse((FULL, PLAIN), TIMINGS, "a", response.Pivot("en", "b"))
+SCORE = response.TranslationScore(score=-0.375, tokens=TOKENS, source_tokens=3, target_tokens=1, cached=True)
+ENDED = response.TranslationDelta(text_index=0, text="", target_tokens=2, finish_reason=FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize(
     ("message", "value"),
     [
-        (messages.TranslateResponse, TranslationResponse((), TIMINGS)),
-        (messages.TranslateResponse, TranslationResponse((FULL, PLAIN), TIMINGS, "a", Pivot("en", "b"))),
-        (messages.ScoreResponse, ScoreResponse((SCORE, replace(SCORE, cached=None)), TIMINGS, "a")),
-        (messages.TranslationDelta, TranslationDelta(text_index=1, text="ä", target_tokens=2)),
+        (messages.TranslateResponse, response.TranslationResponse((), TIMINGS)),
+        (messages.TranslateResponse, PIVOTED),
+        (messages.ScoreResponse, response.ScoreResponse((SCORE, replace(SCORE, cached=None)), TIMINGS, "a")),
+        (messages.TranslationDelta, response.TranslationDelta(text_index=1, text="ä", target_tokens=2)),
         (messages.TranslationDelta, ENDED),
     ],
 )
@@ -222,16 +187,11 @@ def test_a_value_survives_the_round_trip_through_its_message(message: Any, value
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
-        (messages.TranslateResponse, TranslationResponse),
-        (messages.Translation, Translation),
-        (messages.Alternative, Alternative),
-        (messages.Alignment, Alignment),
-        (messages.Span, Span),
-        (messages.Link, Link),
-        (messages.TranslationDelta, TranslationDelta),
-        (messages.ScoreResponse, ScoreResponse),
-        (messages.TranslationScore, TranslationScore),
-        (messages.Model, ModelDescription),
+        *((messages.TranslateResponse, response.TranslationResponse), (messages.Model, ModelDescription)),
+        *((messages.Translation, response.Translation), (messages.Alternative, response.Alternative)),
+        *((messages.Alignment, Alignment), (messages.Span, Span), (messages.Link, Link)),
+        *((messages.TranslationDelta, response.TranslationDelta), (messages.ScoreResponse, response.ScoreResponse)),
+        (messages.TranslationScore, response.TranslationScore),
     ],
 )
 def test_every_attribute_is_a_field_and_every_field_an_attribute(message: Any, kind: Any) -> None:
