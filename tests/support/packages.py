@@ -18,7 +18,7 @@ def tar_of(files: Files, mode: str = "w:gz") -> bytes:
     return target.getvalue()
 
 
-def zip_of(files: Files) -> bytes:
+def zip_of(files: Mapping[str, bytes | str]) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in files.items():

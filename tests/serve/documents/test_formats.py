@@ -61,13 +61,7 @@ def test_a_document_whose_texts_do_not_change_keeps_every_byte(name: str) -> Non
             [
                 'Title <g id="1">x</g>',
                 'Some <g id="1">bold</g> and <k id="5">code</k> with a <g id="7">link</g> in two lines.',
-                "quote more",
-                "end",
-                "a b",
-                "c | d",
-                "x",
-                "y",
-                'Hello <g id="1">you</g>',
+                *("quote more", "end", "a b", "c | d", "x", "y", 'Hello <g id="1">you</g>'),
             ],
         ),
         ("a.html", ["T & x", "Two lines", 'A <g id="1">bold</g> move']),
@@ -239,9 +233,8 @@ def test_po_gets_fuzzy_translations_where_it_had_none() -> None:
     assert texts("a.po", PO) == ["Hello %s", "one", "many"]
     written = write("a.po", PO, {"Hello %s": 'Hallo "%s"', "one": "eins", "many": "viele"})
     before, after = polib.pofile(PO), polib.pofile(written)
-    assert [(item.msgctxt, item.msgid, item.occurrences) for item in after] == [
-        (item.msgctxt, item.msgid, item.occurrences) for item in before
-    ]
+    for old, new in zip(before, after, strict=True):
+        assert (old.msgctxt, old.msgid, old.occurrences) == (new.msgctxt, new.msgid, new.occurrences)
     hello, one, done, old = after
     assert (hello.msgstr, hello.flags) == ('Hallo "%s"\n', ["c-format", "fuzzy"])
     assert (one.msgstr_plural, one.flags) == ({0: "eins", 1: "viele"}, ["fuzzy"])
@@ -259,10 +252,8 @@ def test_written_files_are_read_by_their_libraries() -> None:
     [
         ("a.txt", b"\xff", "byte 0xff at offset 0, expected UTF-8"),
         ("a.exe", b"", "unknown format"),
-        ("a.json", b'{"a": ', "not JSON"),
-        ("a.json", b"[" * 100_000, "not JSON"),
-        ("a.yaml", b"a: [", "not YAML"),
-        ("a.yaml", b"[" * 100_000, "not YAML"),
+        *(("a.json", content, "not JSON") for content in (b'{"a": ', b"[" * 100_000)),
+        *(("a.yaml", content, "not YAML") for content in (b"a: [", b"[" * 100_000)),
         ("a.po", b"hello", "line 1: not PO"),
         ("a.html", b"<b>" * 300, "levels of elements"),
         ("a.xlf", b"", "not XML: no element"),

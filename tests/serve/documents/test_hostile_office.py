@@ -77,13 +77,8 @@ def test_properties_of_a_run_are_written_once() -> None:
 
 
 def test_a_translation_that_repeats_long_properties_too_often_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    attack = Attack(
-        "docx",
-        '<w:p><w:r><w:rPr><w:rStyle w:val="{}"/></w:rPr><w:t>a b</w:t></w:r>',
-        "<w:fldSimple/>",
-        padding="a" * 20,
-    )
-    attack = attack._replace(end="<w:r><w:t>.</w:t></w:r></w:p>")
+    begin, end = '<w:p><w:r><w:rPr><w:rStyle w:val="{}"/></w:rPr><w:t>a b</w:t></w:r>', "<w:r><w:t>.</w:t></w:r></w:p>"
+    attack = Attack("docx", begin, "<w:fldSimple/>", padding="a" * 20)._replace(end=end)
     document = parse_document("a.docx", attack.make(1000), DocumentRequest())
     (segment,) = document.segments
     moved = segment.text.replace("<x", "b<x")
@@ -117,9 +112,6 @@ def test_many_directives_of_yaml_are_refused() -> None:
 
 @pytest.mark.parametrize("number", ["0" * 5000 + "65", "x" + "0" * 5000 + "41"])
 def test_a_reference_of_many_digits_is_one_character(number: str) -> None:
-    document = parse_document(
-        "a.xlf",
-        f'<xliff version="1.2"><trans-unit><source>a&#{number};</source></trans-unit></xliff>'.encode(),
-        DocumentRequest(),
-    )
+    content = f'<xliff version="1.2"><trans-unit><source>a&#{number};</source></trans-unit></xliff>'
+    document = parse_document("a.xlf", content.encode(), DocumentRequest())
     assert [segment.text for segment in document.segments] == ["aA"]

@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,25 +15,16 @@ from dragoman.serve.documents.job import Job, JobLimits, JobOptions, JobStatus
 from dragoman.serve.documents.job_store import CLAIM_SECONDS, FOLDER, MAX_ATTEMPTS, Claim, JobStore, Progress
 from dragoman.serve.errors import DocumentNotFoundError, DocumentNotReadyError, DocumentStoreFullError, StorageFullError
 from dragoman.serve.host.state import State
+from tests.support.fakes import FakeClock
 from tests.support.full_disk import fill_database
 
 LIMITS = JobLimits(document_bytes=100, unpacked_bytes=100, jobs=20, store_bytes=10_000, keep_seconds=1000.0)
 DONE = Progress(2, 2, 10)
 
 
-@dataclass
-class Clock:
-    """A clock that stands still."""
-
-    seconds: float = 1e9
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock(1e9)
 
 
 @pytest.fixture
@@ -46,7 +37,7 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[State]:
 
 
 @pytest.fixture
-def store(state: State, clock: Clock) -> JobStore:
+def store(state: State, clock: FakeClock) -> JobStore:
     return JobStore(state, LIMITS, clock)
 
 
@@ -69,52 +60,42 @@ def files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / FOLDER).iterdir())
 
 
-def test_a_job_survives_a_restart(tmp_path: Path, state_url: str | None, store: JobStore, clock: Clock) -> None:
+def test_a_job_survives_a_restart(tmp_path: Path, state_url: str | None, store: JobStore, clock: FakeClock) -> None:
     job = add(store)
     state = State(tmp_path, state_url)
     again = JobStore(state, LIMITS, clock)
     assert again.find(job.id) == job
-    claim = again.claim()
-    assert claim is not None
+    claim = claim_of(again)
     assert claim.job == replace(job, status=JobStatus.TRANSLATING)
     assert again.read_source(claim) == b"text"
     state.close()
 
 
 def test_each_job_is_claimed_once_however_many_processes_claim(
-    tmp_path: Path, state_url: str | None, store: JobStore, clock: Clock
+    tmp_path: Path, state_url: str | None, store: JobStore, clock: FakeClock
 ) -> None:
     ids = {add(store).id for _ in range(10)}
 
     def claim_all() -> list[str]:
         state = State(tmp_path, state_url)
         other = JobStore(state, LIMITS, clock)
-        claimed = []
-        misses = 0
-        while misses < 5:
-            claim = other.claim()
-            if claim is None:
-                misses += 1
-            else:
-                claimed.append(claim.job.id)
+        claims = [other.claim() for _ in range(10 + 5)]
         state.close()
-        return claimed
+        return [claim.job.id for claim in claims if claim is not None]
 
     with ThreadPoolExecutor(4) as threads:
         claimed = [item for future in [threads.submit(claim_all) for _ in range(4)] for item in future.result()]
     assert sorted(claimed) == sorted(ids)
 
 
-def test_the_oldest_job_is_claimed_first(store: JobStore, clock: Clock) -> None:
+def test_the_oldest_job_is_claimed_first(store: JobStore, clock: FakeClock) -> None:
     first = add(store)
     clock.seconds += 1
     add(store)
-    claim = store.claim()
-    assert claim is not None
-    assert claim.job.id == first.id
+    assert claim_of(store).job.id == first.id
 
 
-def test_the_owner_with_the_fewest_running_jobs_comes_first(store: JobStore, clock: Clock) -> None:
+def test_the_owner_with_the_fewest_running_jobs_comes_first(store: JobStore, clock: FakeClock) -> None:
     for owner in ("a", "a", "a", "b", "b"):
         add(store, owner=owner)
         clock.seconds += 1
@@ -128,7 +109,7 @@ def test_the_jobs_of_an_excluded_owner_wait(store: JobStore) -> None:
 
 
 @pytest.mark.usefixtures("state_url")
-def test_jobs_that_are_given_back_for_a_time_wait_with_those_of_their_owner(store: JobStore, clock: Clock) -> None:
+def test_jobs_that_are_given_back_for_a_time_wait_with_those_of_their_owner(store: JobStore, clock: FakeClock) -> None:
     for owner in ("a", "a", "b"):
         add(store, owner=owner)
         clock.seconds += 1
@@ -139,10 +120,9 @@ def test_jobs_that_are_given_back_for_a_time_wait_with_those_of_their_owner(stor
     assert claim_of(store).owner == "a"
 
 
-def test_a_claim_that_is_renewed_holds_and_shows_the_progress(store: JobStore, clock: Clock) -> None:
+def test_a_claim_that_is_renewed_holds_and_shows_the_progress(store: JobStore, clock: FakeClock) -> None:
     job = add(store)
-    claim = store.claim()
-    assert claim is not None
+    claim = claim_of(store)
     for _ in range(3):
         clock.seconds += CLAIM_SECONDS - 1
         assert store.renew(claim, Progress(4, 1, 20))
@@ -152,13 +132,13 @@ def test_a_claim_that_is_renewed_holds_and_shows_the_progress(store: JobStore, c
 
 
 @pytest.mark.usefixtures("state_url")
-def test_the_job_of_a_dead_worker_is_done_again_and_only_the_last_claim_counts(store: JobStore, clock: Clock) -> None:
+def test_the_job_of_a_dead_worker_is_done_again_and_only_the_last_claim_counts(
+    store: JobStore, clock: FakeClock
+) -> None:
     job = add(store)
-    dead = store.claim()
-    assert dead is not None
+    dead = claim_of(store)
     clock.seconds += CLAIM_SECONDS
-    claim = store.claim()
-    assert claim is not None
+    claim = claim_of(store)
     assert claim.job.id == job.id
     assert not store.renew(dead, DONE)
     assert not store.finish(dead, DONE, b"late")
@@ -169,7 +149,7 @@ def test_the_job_of_a_dead_worker_is_done_again_and_only_the_last_claim_counts(s
     assert result_of(store, job) == b"result"
 
 
-def test_a_document_that_ends_its_process_several_times_has_failed(store: JobStore, clock: Clock) -> None:
+def test_a_document_that_ends_its_process_several_times_has_failed(store: JobStore, clock: FakeClock) -> None:
     job = add(store)
     for _ in range(MAX_ATTEMPTS):
         assert store.claim() is not None
@@ -178,25 +158,20 @@ def test_a_document_that_ends_its_process_several_times_has_failed(store: JobSto
     assert store.claim() is None
     store.sweep()
     failed = store.find(job.id)
-    assert (failed.status, failed.error) == (
-        JobStatus.FAILED,
-        "the server ended 3 times while it translated the document",
-    )
+    assert failed.status is JobStatus.FAILED
+    assert failed.error == "the server ended 3 times while it translated the document"
 
 
 def test_a_job_that_is_given_back_waits_again_and_has_lost_no_attempt(store: JobStore) -> None:
     add(store)
     for _ in range(2 * MAX_ATTEMPTS):
-        claim = store.claim()
-        assert claim is not None
-        assert store.release(claim)
+        assert store.release(claim_of(store))
 
 
 def test_a_result_replaces_its_source_and_other_users_cannot_read_either(tmp_path: Path, store: JobStore) -> None:
     add(store)
     (source,) = files(tmp_path)
-    claim = store.claim()
-    assert claim is not None
+    claim = claim_of(store)
     store.finish(claim, DONE, b"result")
     (result,) = files(tmp_path)
     assert source != result
@@ -208,8 +183,7 @@ def test_a_job_without_a_result_says_why(store: JobStore) -> None:
     job = add(store)
     with pytest.raises(DocumentNotReadyError, match="not translated yet: queued"):
         store.open_result(job.id)
-    claim = store.claim()
-    assert claim is not None
+    claim = claim_of(store)
     assert store.fail(claim, "line 3: malformed")
     with pytest.raises(DocumentNotReadyError, match="line 3: malformed"):
         store.open_result(job.id)
@@ -217,8 +191,7 @@ def test_a_job_without_a_result_says_why(store: JobStore) -> None:
 
 def test_a_deleted_job_is_gone_with_its_files_and_its_worker_notices(tmp_path: Path, store: JobStore) -> None:
     job = add(store)
-    claim = store.claim()
-    assert claim is not None
+    claim = claim_of(store)
     store.remove(job.id)
     assert not store.renew(claim, DONE)
     assert not store.finish(claim, DONE, b"result")
@@ -231,11 +204,10 @@ def test_a_deleted_job_is_gone_with_its_files_and_its_worker_notices(tmp_path: P
 
 @pytest.mark.usefixtures("state_url")
 def test_an_expired_job_is_gone_at_once_and_its_files_at_the_next_sweep(
-    tmp_path: Path, store: JobStore, clock: Clock
+    tmp_path: Path, store: JobStore, clock: FakeClock
 ) -> None:
     job = add(store)
-    claim = store.claim()
-    assert claim is not None
+    claim = claim_of(store)
     store.finish(claim, DONE, b"result")
     clock.seconds += LIMITS.keep_seconds
     with pytest.raises(DocumentNotFoundError):
@@ -246,29 +218,27 @@ def test_an_expired_job_is_gone_at_once_and_its_files_at_the_next_sweep(
 
 
 @pytest.mark.usefixtures("state_url")
-def test_a_job_that_waits_or_is_being_translated_does_not_expire(store: JobStore, clock: Clock) -> None:
+def test_a_job_that_waits_or_is_being_translated_does_not_expire(store: JobStore, clock: FakeClock) -> None:
     job = add(store)
     clock.seconds += 2 * LIMITS.keep_seconds
     store.sweep()
-    claim = store.claim()
-    assert claim is not None
+    claim = claim_of(store)
     clock.seconds += 2 * LIMITS.keep_seconds
     store.sweep()
     assert store.find(job.id).status is JobStatus.TRANSLATING
     assert store.finish(claim, DONE, b"result")
 
 
-def test_a_result_is_kept_from_its_end_on(store: JobStore, clock: Clock) -> None:
+def test_a_result_is_kept_from_its_end_on(store: JobStore, clock: FakeClock) -> None:
     job = add(store)
-    claim = store.claim()
-    assert claim is not None
+    claim = claim_of(store)
     clock.seconds += LIMITS.keep_seconds - 1
     store.finish(claim, DONE, b"result")
     clock.seconds += LIMITS.keep_seconds - 1
     assert result_of(store, job) == b"result"
 
 
-def test_files_without_a_job_are_deleted_once_they_are_old(tmp_path: Path, store: JobStore, clock: Clock) -> None:
+def test_files_without_a_job_are_deleted_once_they_are_old(tmp_path: Path, store: JobStore, clock: FakeClock) -> None:
     stray = tmp_path / FOLDER / "stray.source"
     stray.write_bytes(b"x")
     clock.seconds = stray.stat().st_mtime + 60
@@ -280,7 +250,7 @@ def test_files_without_a_job_are_deleted_once_they_are_old(tmp_path: Path, store
 
 
 @pytest.mark.usefixtures("state_url")
-def test_the_number_and_the_size_of_documents_are_bounded(tmp_path: Path, state: State, clock: Clock) -> None:
+def test_the_number_and_the_size_of_documents_are_bounded(tmp_path: Path, state: State, clock: FakeClock) -> None:
     few = JobStore(state, replace(LIMITS, jobs=2, store_bytes=10), clock)
     add(few, b"12345", "a")
     with pytest.raises(DocumentStoreFullError, match="5 bytes of documents are stored"):
@@ -294,7 +264,7 @@ def test_the_number_and_the_size_of_documents_are_bounded(tmp_path: Path, state:
 
 
 @pytest.mark.usefixtures("state_url")
-def test_a_client_stores_at_most_half_of_what_others_leave(state: State, clock: Clock) -> None:
+def test_a_client_stores_at_most_half_of_what_others_leave(state: State, clock: FakeClock) -> None:
     small = JobStore(state, replace(LIMITS, jobs=8, store_bytes=80), clock)
     for owner, count in (("a", 4), ("b", 2), ("c", 1), ("d", 1)):
         for _ in range(count):
@@ -304,7 +274,7 @@ def test_a_client_stores_at_most_half_of_what_others_leave(state: State, clock: 
 
 
 @pytest.mark.usefixtures("state_url")
-def test_a_client_stores_at_most_half_of_the_bytes_that_others_leave(state: State, clock: Clock) -> None:
+def test_a_client_stores_at_most_half_of_the_bytes_that_others_leave(state: State, clock: FakeClock) -> None:
     small = JobStore(state, replace(LIMITS, store_bytes=100), clock)
     add(small, b"x" * 40, "a")
     add(small, b"x" * 10, "a")
@@ -329,7 +299,7 @@ def test_a_full_disk_is_named_and_leaves_no_file(
     assert files(tmp_path) == []
 
 
-def test_a_store_of_an_earlier_version_gets_its_new_columns(tmp_path: Path, clock: Clock) -> None:
+def test_a_store_of_an_earlier_version_gets_its_new_columns(tmp_path: Path, clock: FakeClock) -> None:
     state = State(tmp_path)
     job = add(JobStore(state, LIMITS, clock))
     with state.writing() as connection:

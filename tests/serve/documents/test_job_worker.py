@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
+from dragoman.serve import errors
 from dragoman.serve.documents import job_worker
 from dragoman.serve.documents.document import Segment
 from dragoman.serve.documents.job import Job, JobLimits, JobOptions, JobStatus
@@ -19,13 +20,6 @@ from dragoman.serve.documents.job_store import Claim, JobStore
 from dragoman.serve.documents.job_worker import JobWorker
 from dragoman.serve.documents.jobs import DocumentJobs, safe_name
 from dragoman.serve.documents.reader import DocumentReader, DocumentText
-from dragoman.serve.errors import (
-    DrainingError,
-    InvalidRequestError,
-    RateLimitedError,
-    RequestTooLargeError,
-    ServiceError,
-)
 from dragoman.serve.host.state import State
 from dragoman.serve.sandbox import host
 from dragoman.serve.sandbox.sandbox import MAX_TRIES, Sandbox
@@ -56,7 +50,7 @@ class Capitals:
     async def begin(self, job: Job, _document: DocumentText) -> AsyncIterator[Callable[[Segment], Awaitable[str]]]:
         self.begun.set()
         if job.name in self.limited:
-            raise RateLimitedError("the API key has used its requests of this minute", 60)
+            raise errors.RateLimitedError("the API key has used its requests of this minute", 60)
 
         async def translate(segment: Segment) -> str:
             await self.gate.wait()
@@ -75,12 +69,14 @@ class Bench:
     jobs: DocumentJobs
     reader: DocumentReader
     translator: Capitals
-    counted: list[str]
+    counted: list[str] = field(default_factory=list)
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
     def start(self) -> "asyncio.Task[None]":
-        return asyncio.create_task(
-            JobWorker(self.store, self.jobs, self.reader, self.translator, self.counted.append).run()
-        )
+        """Starts a worker, which runs until the test ends or `stop`."""
+        worker = JobWorker(self.store, self.jobs, self.reader, self.translator, self.counted.append)
+        self.tasks.append(asyncio.create_task(worker.run()))
+        return self.tasks[-1]
 
     async def create(self, text: str = "one\ntwo\n", name: str = "a.txt", owner: str = "") -> Job:
         return await self.jobs.create(name, text.encode(), "en", "de", owner=owner)
@@ -102,12 +98,15 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     monkeypatch.setattr(job_worker, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(job_worker, "POLL_SECONDS", 0.05)
     state, sandbox = State(tmp_path), Sandbox()
     store, reader = JobStore(state, LIMITS), DocumentReader(sandbox, LIMITS)
-    yield Bench(store, DocumentJobs(store, LIMITS, reader), reader, Capitals(), [])
+    bench = Bench(store, DocumentJobs(store, LIMITS, reader), reader, Capitals())
+    yield bench
+    for task in bench.tasks:
+        await stop(task)
     sandbox.close()
     state.close()
 
@@ -119,7 +118,7 @@ async def stop(task: "asyncio.Task[None]") -> None:
 
 
 async def test_a_document_is_translated_with_progress(bench: Bench) -> None:
-    working = bench.start()
+    bench.start()
     job = await bench.create("one\ntwo\none\n")
     await bench.wait(job, JobStatus.TRANSLATING)
     bench.translator.gate.set()
@@ -129,12 +128,11 @@ async def test_a_document_is_translated_with_progress(bench: Bench) -> None:
     with result.file as file:
         assert (result.name, file.read(), result.size_bytes) == ("a.de.txt", b"ONE\nTWO\nONE\n", 12)
     await bench.wait_counted("done")
-    await stop(working)
 
 
 @pytest.mark.parametrize("target", ["DE", "German", " de "])
 async def test_a_document_names_its_language_by_the_code(target: str, bench: Bench) -> None:
-    working = bench.start()
+    bench.start()
     bench.translator.gate.set()
     job = await bench.jobs.create("a.arb", b'{"@@locale": "en", "b": "c"}', "English", target)
     assert (job.source_language, job.target_language) == ("en", "de")
@@ -142,24 +140,22 @@ async def test_a_document_names_its_language_by_the_code(target: str, bench: Ben
     result = await bench.jobs.result(job.id)
     with result.file as file:
         assert (result.name, file.read()) == ("a.de.arb", b'{"@@locale": "de", "b": "C"}')
-    await stop(working)
 
 
 async def test_a_document_of_one_long_text_has_progress(bench: Bench) -> None:
-    working = bench.start()
+    bench.start()
     bench.translator.gate.set()
     job = await bench.create("A dog runs. " * 500)
     done = await bench.wait(job, *FINAL)
     assert done.segments > 5
     assert done.translated == done.segments
-    await stop(working)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "failure", "error"),
     [
         ("a.json", "{", None, "not JSON"),
-        ("a.txt", "a", InvalidRequestError("text", "too long"), "text: too long"),
+        ("a.txt", "a", errors.InvalidRequestError("text", "too long"), "text: too long"),
         ("a.txt", "a", ValueError("secret"), "internal error, see the log of the server"),
     ],
 )
@@ -168,13 +164,12 @@ async def test_a_job_that_fails_says_why(
 ) -> None:
     bench.translator.failure = failure
     bench.translator.gate.set()
-    working = bench.start()
+    bench.start()
     job = await bench.create(text, name)
     failed = await bench.wait(job, *FINAL)
     assert failed.status is JobStatus.FAILED
     assert failed.error.startswith(error)
     await bench.wait_counted("failed")
-    await stop(working)
 
 
 async def test_a_worker_that_stops_gives_its_jobs_back_and_another_one_does_them_again(bench: Bench) -> None:
@@ -184,10 +179,9 @@ async def test_a_worker_that_stops_gives_its_jobs_back_and_another_one_does_them
     await stop(working)
     assert (await bench.jobs.get(job.id)).status is JobStatus.QUEUED
     bench.translator.gate.set()
-    working = bench.start()
+    bench.start()
     await bench.wait(job, JobStatus.DONE)
     await bench.wait_counted("done")
-    await stop(working)
 
 
 async def test_a_worker_that_stops_while_it_claims_gives_the_job_back(
@@ -222,15 +216,14 @@ async def test_the_worker_goes_on_after_a_failure_of_the_database(
 
     monkeypatch.setattr(bench.store, "claim", fail_first)
     bench.translator.gate.set()
-    working = bench.start()
+    bench.start()
     job = await bench.create()
     await bench.wait(job, JobStatus.DONE)
-    await stop(working)
 
 
 async def test_a_server_that_drains_gives_a_job_back(bench: Bench) -> None:
     job = await bench.create()
-    bench.translator.failure = DrainingError("shutting down")
+    bench.translator.failure = errors.DrainingError("shutting down")
     bench.translator.gate.set()
     working = bench.start()
     await bench.translator.begun.wait()
@@ -245,36 +238,33 @@ async def test_a_document_waits_while_no_parser_can_start(bench: Bench, monkeypa
     job = bench.store.add("a.txt", b"one\n", "en", "de", JobOptions())
     with monkeypatch.context() as patch, capture_logs() as lines:
         patch.setattr(host, "_OPTIONS", ("-c", "raise SystemExit(7)"))
-        working = bench.start()
+        bench.start()
         # More tries than a document has attempts.
         await asyncio.to_thread(eventually, lambda: len(lines) >= 4 * MAX_TRIES)
         assert {line["event"] for line in lines} == {"parsers_ended"}
         assert (await bench.jobs.get(job.id)).status not in FINAL
     await bench.wait(job, JobStatus.DONE)
-    await stop(working)
 
 
 async def test_small_documents_pass_a_large_one(bench: Bench) -> None:
-    working = bench.start()
+    bench.start()
     jobs = [await bench.create(owner=f"client {number}") for number in range(job_worker.MAX_RUNNING + 1)]
     for job in jobs[:-1]:
         await bench.wait(job, JobStatus.TRANSLATING)
     assert (await bench.jobs.get(jobs[-1].id)).status is JobStatus.QUEUED
     bench.translator.gate.set()
     await bench.wait(jobs[-1], JobStatus.DONE)
-    await stop(working)
 
 
 async def test_one_client_leaves_room_for_the_documents_of_others(bench: Bench) -> None:
     """Its documents may take long."""
-    working = bench.start()
+    bench.start()
     jobs = [await bench.create(owner="first") for _ in range(2 * job_worker.MAX_RUNNING)]
     for job in jobs[: job_worker.MAX_RUNNING // 2]:
         await bench.wait(job, JobStatus.TRANSLATING)
     other = await bench.create(owner="second")
     await bench.wait(other, JobStatus.TRANSLATING)
     assert (await bench.jobs.get(jobs[-1].id)).status is JobStatus.QUEUED
-    await stop(working)
 
 
 async def test_a_client_with_too_many_requests_waits_without_holding_up_others(bench: Bench) -> None:
@@ -313,26 +303,25 @@ async def test_a_document_that_is_deleted_before_it_is_read_ends_without_an_erro
 
 
 async def test_a_deleted_document_ends_its_translation(bench: Bench) -> None:
-    working = bench.start()
+    bench.start()
     jobs = [await bench.create(owner=f"client {number}") for number in range(job_worker.MAX_RUNNING + 1)]
     for job in jobs[:-1]:
         await bench.wait(job, JobStatus.TRANSLATING)
     await bench.jobs.delete(jobs[0].id)
     await bench.wait(jobs[-1], JobStatus.TRANSLATING)
-    await stop(working)
 
 
 @pytest.mark.parametrize(
     ("name", "data", "error", "message"),
     [
-        ("a.exe", b"x", InvalidRequestError, "name: unknown format"),
-        ("", b"x", InvalidRequestError, "name: unknown format"),
-        ("a.txt", b"", InvalidRequestError, "file: empty"),
-        ("a.txt", b"x" * 10_001, RequestTooLargeError, "file: 10001 bytes, expected at most 10000"),
+        ("a.exe", b"x", errors.InvalidRequestError, "name: unknown format"),
+        ("", b"x", errors.InvalidRequestError, "name: unknown format"),
+        ("a.txt", b"", errors.InvalidRequestError, "file: empty"),
+        ("a.txt", b"x" * 10_001, errors.RequestTooLargeError, "file: 10001 bytes, expected at most 10000"),
     ],
 )
 async def test_a_document_that_cannot_be_translated_is_refused(
-    bench: Bench, name: str, data: bytes, error: type[ServiceError], message: str
+    bench: Bench, name: str, data: bytes, error: type[errors.ServiceError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         await bench.jobs.create(name, data, "en", "de")

@@ -25,18 +25,11 @@ def _collections_of_new_objects_alone() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "head", "text"),
     [
-        ("headings.md", "", "# a{}\n"),
-        ("lists.md", "", "- a{}\n"),
-        ("quotes.md", "", "> a{}\n\n"),
-        ("tables.md", "|a|\n|-|\n", "|a{}|\n"),
-        ("links.md", "", "[a{}](b)\n\n"),
-        ("blocks.md", "", "<p>a{}</p>\n\n"),
-        ("paragraphs.html", "", "<p>a{}"),
-        ("bold.html", "", "<p><b>a{}</b> &amp; b"),
-        ("items.html", "", "<li>a{}"),
-        ("lines.txt", "", "a{}\n"),
-        ("members.json", "[", '"a{}",'),
-        ("items.yaml", "", "- a{}\n"),
+        *(("headings.md", "", "# a{}\n"), ("lists.md", "", "- a{}\n"), ("quotes.md", "", "> a{}\n\n")),
+        *(("tables.md", "|a|\n|-|\n", "|a{}|\n"), ("links.md", "", "[a{}](b)\n\n")),
+        *(("blocks.md", "", "<p>a{}</p>\n\n"), ("paragraphs.html", "", "<p>a{}")),
+        *(("bold.html", "", "<p><b>a{}</b> &amp; b"), ("items.html", "", "<li>a{}")),
+        *(("lines.txt", "", "a{}\n"), ("members.json", "[", '"a{}",'), ("items.yaml", "", "- a{}\n")),
     ],
 )
 def test_each_text_of_a_document_is_few_objects(name: str, head: str, text: str) -> None:

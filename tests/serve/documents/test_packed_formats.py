@@ -5,7 +5,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 from xml.etree import ElementTree as ET
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZipFile
 
 import docx
 import pptx
@@ -21,6 +21,7 @@ from pptx.enum.chart import XL_CHART_TYPE
 from dragoman.serve.documents.document import Document, DocumentRequest
 from dragoman.serve.documents.formats import parse_document
 from dragoman.serve.protect.markup.xml import check_xml
+from tests.support.packages import zip_of
 
 WORD_NAMESPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -196,23 +197,19 @@ def test_a_chart_has_its_categories_and_series_and_keeps_its_workbook() -> None:
     ],
 )
 def test_strings_of_charts(markup: str, written: str | None) -> None:
-    stream = BytesIO()
-    with ZipFile(stream, "w", ZIP_DEFLATED) as file:
-        kind = "application/vnd.openxmlformats-officedocument.drawingml.chart+xml"
-        file.writestr("[Content_Types].xml", f'<Types><Override PartName="/c.xml" ContentType="{kind}"/></Types>')
-        file.writestr("c.xml", f'<c:chartSpace xmlns:c="c" xmlns:cx="cx">{markup}</c:chartSpace>')
-    after = members(translate("docx", stream.getvalue()))["c.xml"].decode()
+    kind = "application/vnd.openxmlformats-officedocument.drawingml.chart+xml"
+    types = f'<Types><Override PartName="/c.xml" ContentType="{kind}"/></Types>'
+    chart = f'<c:chartSpace xmlns:c="c" xmlns:cx="cx">{markup}</c:chartSpace>'
+    content = zip_of({"[Content_Types].xml": types, "c.xml": chart})
+    after = members(translate("docx", content))["c.xml"].decode()
     assert re.findall("<[^>]*>([^<]*[A-Z][^<]*)</", after) == ([] if written is None else [written])
 
 
 def test_a_chart_of_an_odt_is_translated() -> None:
-    stream = BytesIO()
     body = '<o xmlns:text="t" xmlns:office="o">{}<text:p>{}</text:p></o>'
-    with ZipFile(stream, "w") as file:
-        file.writestr("content.xml", body.format("", "one"))
-        file.writestr("Object 1/content.xml", body.format("<office:chart/>", "two"))
-        file.writestr("Object 2/content.xml", body.format("", "three"))
-    after = members(translate("odt", stream.getvalue()))
+    parts = {"": ("", "one"), "Object 1/": ("<office:chart/>", "two"), "Object 2/": ("", "three")}
+    content = zip_of({f"{folder}content.xml": body.format(*texts) for folder, texts in parts.items()})
+    after = members(translate("odt", content))
     assert [re.findall("[A-Z]+", data.decode()) for data in after.values()] == [["ONE"], ["TWO"], []]
 
 
@@ -220,34 +217,22 @@ def test_an_odt_has_its_spans_and_breaks() -> None:
     document = opendocument.load(BytesIO(translate("odt", make_odt())))
     (heading,), (paragraph,) = document.getElementsByType(text.H), document.getElementsByType(text.P)
     assert str(heading) == "A TITLE"
-    assert [
-        (childnode.tagName, str(childnode))
-        for childnode in paragraph.childNodes
-        if childnode.nodeType == childnode.ELEMENT_NODE
-    ] == [("text:span", "BOLD"), ("text:line-break", "")]
+    elements = [node for node in paragraph.childNodes if node.nodeType == node.ELEMENT_NODE]
+    assert [(node.tagName, str(node)) for node in elements] == [("text:span", "BOLD"), ("text:line-break", "")]
     assert str(paragraph) == "SOME BOLD TEXTAND <MORE>"
 
 
-ODT_PIECES = (
-    "one",
-    " ",
-    "&amp;",
-    "<text:s/>",
-    "<text:tab/>",
-    "<text:p>two</text:p>",
-    "<draw:b><text:p>3 c</text:p></draw:b>",
-)
+TEXT_BOX = "<draw:b><text:p>3 c</text:p></draw:b>"
+ODT_PIECES = ("one", " ", "&amp;", "<text:s/>", "<text:tab/>", "<text:p>two</text:p>", TEXT_BOX)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from(ODT_PIECES), max_size=8), st.integers(0, 8), st.integers(0, 8))
 def test_any_odt_whose_texts_do_not_change_keeps_every_byte(pieces: list[str], start: int, end: int) -> None:
     pieces = [*pieces[:start], "<text:span>", *pieces[start:end], "</text:span>", *pieces[max(start, end) :]]
-    stream = BytesIO()
-    with ZipFile(stream, "w") as file:
-        file.writestr("content.xml", f'<o xmlns:text="t" xmlns:draw="d"><text:p>{"".join(pieces)}</text:p></o>')
-    document = parse("odt", stream.getvalue())
-    assert document.write([segment.text for segment in document.segments]) == stream.getvalue()
+    body = f'<o xmlns:text="t" xmlns:draw="d"><text:p>{"".join(pieces)}</text:p></o>'
+    document = parse("odt", content := zip_of({"content.xml": body}))
+    assert document.write([segment.text for segment in document.segments]) == content
     check_xml(members(document.write(capitals(document)))["content.xml"].decode())
 
 
@@ -268,11 +253,7 @@ def docx_of(content: str) -> bytes:
         '<Types><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.'
         'wordprocessingml.document.main+xml"/></Types>'
     )
-    stream = BytesIO()
-    with ZipFile(stream, "w", ZIP_DEFLATED) as file:
-        file.writestr("[Content_Types].xml", types)
-        file.writestr("word/document.xml", content)
-    return stream.getvalue()
+    return zip_of({"[Content_Types].xml": types, "word/document.xml": content})
 
 
 def run(content: str, properties: str = "") -> str:
@@ -316,12 +297,7 @@ PAGE = field("begin") + run("<w:instrText> PAGE </w:instrText>") + field("separa
         (
             word("see ") + "<w:hyperlink>" + word("one") + run("<w:tab/>") + word("two") + "</w:hyperlink>",
             ["see", "one", "two"],
-            word("SEE ")
-            + "<w:hyperlink>"
-            + word("ONE")
-            + run("<w:tab/>")
-            + word("TWO")
-            + "</w:hyperlink>",
+            word("SEE ") + "<w:hyperlink>" + word("ONE") + run("<w:tab/>") + word("TWO") + "</w:hyperlink>",
         ),
         (
             run("<w:t>one</w:t><w:tab/><w:t>two</w:t>", "<w:i/>"),
@@ -402,32 +378,21 @@ def test_comments_and_deleted_text_of_an_odt_stay() -> None:
         "<text:p>one<office:annotation><dc:creator>me</dc:creator><text:p>note</text:p>"
         "</office:annotation> two</text:p></office:document-content>"
     )
-    stream = BytesIO()
-    with ZipFile(stream, "w") as file:
-        file.writestr("content.xml", body)
-    document = parse("odt", stream.getvalue())
+    document = parse("odt", zip_of({"content.xml": body}))
     assert [segment.text for segment in document.segments] == ["one", "two"]
 
 
 PIECES = st.sampled_from(
     [
-        word("one "),
-        word("two ", "<w:b/>"),
-        word("three", '<w:i/><w:lang w:val="en"/>'),
-        word("4 "),
+        *(word("one "), word("two ", "<w:b/>"), word("three", '<w:i/><w:lang w:val="en"/>'), word("4 ")),
         run("<w:t>five</w:t><w:tab/><w:t>six</w:t>", "<w:b/>"),
-        run("<w:br/><w:t>seven</w:t>"),
-        run("<w:t>eight</w:t><w:footnoteReference/>"),
+        *(run("<w:br/><w:t>seven</w:t>"), run("<w:t>eight</w:t><w:footnoteReference/>")),
         '<w:hyperlink r:id="a">' + word("nine") + "</w:hyperlink>",
         "<w:ins>" + word("ten", "<w:b/>") + run("<w:tab/>") + word("eleven") + "</w:ins>",
-        '<w:bookmarkStart w:id="1"/>',
         "<w:sdt><w:sdtContent>" + word("twelve") + "</w:sdtContent></w:sdt>",
         f"<w:p>{word('thirteen')}</w:p>",
         LINK + word("fourteen", "<w:u/>") + field("end"),
-        PAGE,
-        field("begin"),
-        field("separate"),
-        "\n ",
+        *('<w:bookmarkStart w:id="1"/>', PAGE, field("begin"), field("separate"), "\n "),
     ]
 )
 

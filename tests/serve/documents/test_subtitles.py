@@ -20,8 +20,7 @@ def translate(text: str, name: str = "a.srt") -> tuple[list[str], str]:
 @pytest.mark.parametrize(
     ("text", "texts", "written"),
     [
-        ("[MUSIC]", [], "[MUSIC]"),
-        ("(DOOR SLAMS)", [], "(DOOR SLAMS)"),
+        *((sound, [], sound) for sound in ("[MUSIC]", "(DOOR SLAMS)")),
         ("[SIGHS] A man", ["A man"], "[SIGHS] A MAN"),
         ("- [BARKS]\n- A man", ["A man"], "- [BARKS]\n- A MAN"),
         ("JOHN: One.\nMAN 2: Two.", ["One.", "Two."], "JOHN: ONE.\nMAN 2: TWO."),

@@ -31,11 +31,9 @@ def parse(text: str, *, retranslate: bool = False) -> Document:
 
 def write(document: Document) -> str:
     """Returns the document with its texts in capitals."""
-    translations = [
-        re.sub("(<[^>]*>)|[^<]+", lambda found: found[1] or found[0].upper(), segment.text)
-        for segment in document.segments
-    ]
-    return document.write(translations).decode()
+    texts = (segment.text for segment in document.segments)
+    capitals = [re.sub("(<[^>]*>)|[^<]+", lambda found: found[1] or found[0].upper(), text) for text in texts]
+    return document.write(capitals).decode()
 
 
 CODES = ' a <g id="1">{}</g> &amp; <x id="2"/>{}<ph id="3">%s</ph>'

@@ -38,8 +38,7 @@ def served(bundle_path: Path, state_dir: Path) -> Iterator[LiveService]:
 @pytest.fixture(scope="module")
 def expected(served: LiveService) -> str:
     """The translation of the text."""
-    text: str = served.post({"text": TEXT}).json()["translations"][0]["text"]
-    return text
+    return str(served.post({"text": TEXT}).json()["translations"][0]["text"])
 
 
 def create(live: LiveService, data: bytes, name: str = "a.txt", **fields: str) -> httpx.Response:
@@ -172,9 +171,7 @@ def test_the_client_returns_a_translated_file_and_leaves_nothing_behind(
 
 def test_a_document_is_one_request_of_its_key(bundle_path: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text(
-        f"one name=one characters={3 * len(TEXT)} period=ever\ntwo name=two models=other\n", encoding="utf-8"
-    )
+    keys.write_text(f"one name=one characters={3 * len(TEXT)} period=ever\ntwo name=two models=other\n")
 
     def ask(live: LiveService, text: str, key: str) -> httpx.Response:
         headers = {"authorization": f"Bearer {key}"}
@@ -185,8 +182,7 @@ def test_a_document_is_one_request_of_its_key(bundle_path: Path, tmp_path: Path)
             client.headers["authorization"] = "Bearer one"
             path = f"{PATH}/{ask(live, text, 'one').json()['id']}"
             eventually(lambda: client.get(path).json()["status"] in ("done", "failed"))
-            job: dict[str, Any] = client.get(path).json()
-            return job
+            return dict(client.get(path).json())
 
     with run_service(bundle_path, state_dir=tmp_path / "state", api_keys_file=keys) as live:
         assert ended(live, f"{TEXT}\n{TEXT}\n")["status"] == "done"

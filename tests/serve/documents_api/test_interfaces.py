@@ -65,10 +65,8 @@ def test_a_document_in_its_target_language_is_refused(served: LiveService, open_
     with pytest.raises(deepl.DeepLException, match="Source and target language are equal"):
         open_deepl(served).translate_document(german, io.BytesIO(), target_lang="DE", filename="one.txt")
     answer = send_file(served, data=german.encode(), source="auto")
-    assert (answer.status_code, answer.json()["error"]) == (
-        400,
-        'Invalid request: target_language: Source and target language are equal: "de"',
-    )
+    error = 'Invalid request: target_language: Source and target language are equal: "de"'
+    assert (answer.status_code, answer.json()["error"]) == (400, error)
 
 
 def test_the_id_and_the_key_of_a_document_are_both_needed(served: LiveService) -> None:

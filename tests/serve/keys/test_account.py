@@ -18,18 +18,9 @@ from dragoman.serve.keys.accounts import MAX_NAMES, OTHER_KEYS, Accounts, KeyMet
 from dragoman.serve.keys.key import Key
 from dragoman.serve.keys.limits import KeyLimits
 from dragoman.serve.keys.usage import Counted, UsageStore
+from tests.support.fakes import FakeClock
 
 pytestmark = pytest.mark.anyio
-
-
-class Clock:
-    """A clock that stands until it is set."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000_000_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
@@ -91,7 +82,7 @@ async def test_what_another_request_takes_during_a_lease_is_not_given_twice(stat
 
 
 async def test_the_next_period_has_the_whole_quota(state: State) -> None:
-    clock = Clock()
+    clock = FakeClock(1e9)
     accounts = Accounts(state, clock)
     account = accounts.of(key_of(characters=100, period="day"))
     await send(account, 100)
@@ -192,7 +183,7 @@ async def test_a_lease_without_requests_returns_to_the_quota(state: State) -> No
 
 
 async def test_requests_per_minute_are_refused_until_the_next_minute(state: State) -> None:
-    clock = Clock()
+    clock = FakeClock(1e9)
     account = Accounts(state, clock).of(key_of(requests_per_minute=3))
     for _ in range(3):
         await send(account, 1)
@@ -228,16 +219,17 @@ async def test_requests_at_once_are_those_of_all_processes(state: State) -> None
     assert UsageStore(state, "reader").lease_slot("id-0", 0, 1)
 
 
+def fail(*_: object) -> int:
+    """A call of a database that does not answer."""
+    raise OperationalError("", {}, Exception())
+
+
 async def test_a_database_that_does_not_answer_refuses_requests_and_loses_no_count(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accounts = Accounts(state)
     account = accounts.of(key_of())
     await send(account, 10)
-
-    def fail(*_: object) -> int:
-        raise OperationalError("", {}, Exception())
-
     with monkeypatch.context() as patch:
         patch.setattr(UsageStore, "write", fail)
         patch.setattr(UsageStore, "lease", fail)
@@ -254,10 +246,6 @@ async def test_final_counts_that_the_database_does_not_take_end_in_the_log(
     """The server goes on with its stop."""
     accounts = Accounts(state)
     await send(accounts.of(key_of()), 10)
-
-    def fail(*_: object) -> None:
-        raise OperationalError("", {}, Exception())
-
     monkeypatch.setattr(UsageStore, "close", fail)
     with capture_logs() as logs:
         await accounts.close()
