@@ -8,11 +8,8 @@ from dragoman.serve.glossaries.files import FORMATS, EntriesFormat, read_entries
 from dragoman.serve.protect.terms.entry import MAX_CHARACTERS, Entry, EntryError, check_entries
 
 TEXTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
-ENTRIES = st.lists(
-    st.builds(Entry.of, TEXTS, st.lists(TEXTS, min_size=1, max_size=3)),
-    unique_by=lambda build: build.source,
-    max_size=6,
-)
+ENTRY = st.builds(Entry.of, TEXTS, st.lists(TEXTS, min_size=1, max_size=3))
+ENTRIES = st.lists(ENTRY, unique_by=lambda entry: entry.source, max_size=6)
 
 
 @pytest.mark.parametrize("entries_format", FORMATS)
@@ -53,10 +50,8 @@ TBX_2 = """<?xml version="1.0"?><!DOCTYPE martif SYSTEM "TBXcoreStructV02.dtd">
 
 
 def test_tbx_has_an_entry_per_concept_and_term() -> None:
-    assert read_entries(TBX_2, "tbx", "en", "de") == (
-        Entry("house", ("Haus", "Heim")),
-        Entry("home & yard", ("Haus", "Heim")),
-    )
+    targets = ("Haus", "Heim")
+    assert read_entries(TBX_2, "tbx", "en", "de") == (Entry("house", targets), Entry("home & yard", targets))
     assert read_entries(TBX_2, "tbx", "fr", "en") == (Entry("maison", ("house", "home & yard")),)
 
 

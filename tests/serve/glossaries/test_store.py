@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.serve.errors import (
-    ForbiddenError,
-    GlossaryNotFoundError,
-    GlossaryStoreFullError,
-    InvalidRequestError,
-    StorageFullError,
-)
+from dragoman.serve import errors
 from dragoman.serve.glossaries.store import SHARED, Dictionary, DictionarySummary, Glossaries, GlossaryStore
 from dragoman.serve.host.state import State
 from dragoman.serve.protect.terms.entry import Entry, EntryError
@@ -62,7 +56,7 @@ def test_a_deleted_glossary_is_unknown(store: Glossaries) -> None:
     store.delete(made.id)
     assert store.list_all() == []
     for use in (store.get, store.delete, lambda item: store.entries(item, "en", "de")):
-        with pytest.raises(GlossaryNotFoundError):
+        with pytest.raises(errors.GlossaryNotFoundError):
             use(made.id)
 
 
@@ -73,14 +67,14 @@ def test_what_no_database_takes_as_an_id_or_a_language_is_unknown(
     with closing(State(tmp_path, state_url)) as state:
         store = GlossaryStore(state).of("key")
         for use in (store.get, store.delete, lambda item: store.index(item, "en", "de")):
-            with pytest.raises(GlossaryNotFoundError):
+            with pytest.raises(errors.GlossaryNotFoundError):
                 use(unstorable)
         made = store.create("farm", [dictionary(HOUSE)])
-        with pytest.raises(GlossaryNotFoundError):
+        with pytest.raises(errors.GlossaryNotFoundError):
             store.index(made.id, "en", unstorable)
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(errors.InvalidRequestError):
             store.put_dictionary(made.id, dictionary(HOUSE, target=unstorable))
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(errors.InvalidRequestError):
             store.create("farm", [dictionary(HOUSE, target=unstorable)])
         assert store.get(made.id) == made
 
@@ -111,9 +105,9 @@ def test_one_dictionary_is_replaced_added_and_deleted(store: Glossaries) -> None
     assert store.entries(made.id, "en", "de") == (DOG,)
     store.delete_dictionary(made.id, "en", "de")
     assert store.get(made.id).dictionaries == (DictionarySummary("en", "fr", 1),)
-    with pytest.raises(GlossaryNotFoundError, match="has no dictionary from en into de"):
+    with pytest.raises(errors.GlossaryNotFoundError, match="has no dictionary from en into de"):
         store.entries(made.id, "en", "de")
-    with pytest.raises(GlossaryNotFoundError, match="has no dictionary from en into de"):
+    with pytest.raises(errors.GlossaryNotFoundError, match="has no dictionary from en into de"):
         store.delete_dictionary(made.id, "en", "de")
 
 
@@ -125,7 +119,7 @@ def test_an_index_follows_each_change_of_its_dictionary(store: Glossaries) -> No
     (found,) = find_terms("a house, a dog", [store.index(made.id, "en", "de")])
     assert found.entry == DOG
     store.delete(made.id)
-    with pytest.raises(GlossaryNotFoundError):
+    with pytest.raises(errors.GlossaryNotFoundError):
         store.index(made.id, "en", "de")
 
 
@@ -133,11 +127,11 @@ def test_an_invalid_change_changes_nothing(store: Glossaries) -> None:
     made = store.create("farm", [dictionary(HOUSE)])
     with pytest.raises(EntryError, match="entry 1: expected each source once, got 'dog' twice"):
         store.replace(made.id, "zoo", [dictionary(DOG, DOG)])
-    with pytest.raises(InvalidRequestError, match="two different languages"):
+    with pytest.raises(errors.InvalidRequestError, match="two different languages"):
         store.put_dictionary(made.id, dictionary(DOG, target="en"))
-    with pytest.raises(InvalidRequestError, match="one dictionary per pair"):
+    with pytest.raises(errors.InvalidRequestError, match="one dictionary per pair"):
         store.create("zoo", [dictionary(DOG), dictionary(HOUSE)])
-    with pytest.raises(InvalidRequestError, match="name"):
+    with pytest.raises(errors.InvalidRequestError, match="name"):
         store.change(made.id, "", [dictionary(DOG)])
     assert store.list_all() == [made]
     assert store.entries(made.id, "en", "de") == (HOUSE,)
@@ -155,7 +149,7 @@ def test_another_key_neither_sees_uses_nor_changes_a_glossary(stored: GlossarySt
     for store in (other, stored.of(SHARED)):
         assert store.list_all() == []
     for use in (*uses, *changes(other, made.id), *changes(stored.of(SHARED), made.id)):
-        with pytest.raises(GlossaryNotFoundError):
+        with pytest.raises(errors.GlossaryNotFoundError):
             use()
     assert owned.list_all() == [made]
     assert owned.entries(made.id, "en", "de") == (HOUSE,)
@@ -167,7 +161,7 @@ def test_keys_use_but_do_not_change_what_was_stored_without_a_key(stored: Glossa
     assert owned.list_all() == [made] == [owned.get(made.id)]
     assert owned.entries(made.id, "en", "de") == (HOUSE,)
     for change in changes(owned, made.id):
-        with pytest.raises(ForbiddenError):
+        with pytest.raises(errors.ForbiddenError):
             change()
     assert shared.list_all() == [made]
     shared.delete(made.id)
@@ -179,7 +173,7 @@ def test_a_key_with_all_its_glossaries_keeps_no_other_from_storing(
     monkeypatch.setattr("dragoman.serve.glossaries.store.MAX_GLOSSARIES", 1)
     for key in ("key", "other", SHARED):
         stored.of(key).create("farm", [dictionary(HOUSE)])
-        with pytest.raises(GlossaryStoreFullError, match="2 glossaries of this client, expected at most 1"):
+        with pytest.raises(errors.GlossaryStoreFullError, match="2 glossaries of this client, expected at most 1"):
             stored.of(key).create("farm", [dictionary(HOUSE)])
 
 
@@ -191,7 +185,7 @@ def test_a_client_stores_at_most_half_of_the_glossaries_that_others_leave(
     for address, count in (("192.0.2.1", 4), ("192.0.2.2", 2), ("192.0.2.3", 1)):
         for _ in range(count):
             stored.of(SHARED, address).create("farm", [dictionary(HOUSE)])
-        with pytest.raises(GlossaryStoreFullError, match=f"expected at most {count}"):
+        with pytest.raises(errors.GlossaryStoreFullError, match=f"expected at most {count}"):
             stored.of(SHARED, address).create("farm", [dictionary(HOUSE)])
 
 
@@ -205,9 +199,9 @@ def test_a_client_stores_at_most_half_of_the_bytes_that_others_leave(
     more = dictionary(*(Entry(f"term {number}", ("Wort",)) for number in range(20)))
     for store in (first, second):
         for change in (store.change, lambda *args, of=store: of.replace(args[0], "farm", args[2])):
-            with pytest.raises(GlossaryStoreFullError, match="bytes of glossaries"):
+            with pytest.raises(errors.GlossaryStoreFullError, match="bytes of glossaries"):
                 change(grown.id, None, [more])
-    with pytest.raises(GlossaryStoreFullError, match="bytes of glossaries"):
+    with pytest.raises(errors.GlossaryStoreFullError, match="bytes of glossaries"):
         first.put_dictionary(grown.id, more)
     second.create("farm", [more])
     assert first.entries(grown.id, "en", "de") == (HOUSE,)
@@ -217,7 +211,7 @@ def test_a_full_database_is_named(tmp_path: Path) -> None:
     with closing(State(tmp_path)) as state:
         store = GlossaryStore(state).of(SHARED)
         fill_database(state)
-        with pytest.raises(StorageFullError):
+        with pytest.raises(errors.StorageFullError):
             store.create("farm", [dictionary(*(Entry(f"term {number}", ("Wort",)) for number in range(1000)))])
 
 

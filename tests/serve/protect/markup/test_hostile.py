@@ -90,10 +90,8 @@ def test_text_never_becomes_a_tag(text: str, markup_format: MarkupFormat) -> Non
         return same("<script>&lt;</script>&copy;")
 
     try:
-        for translated in (
-            translate_markup(text, MarkupOptions(markup_format)),
-            translate_markup(text, MarkupOptions(markup_format), live),
-        ):
+        for translate in (same, live):
+            translated = translate_markup(text, MarkupOptions(markup_format), translate)
             assert translated.count("<") == text.count("<")
     except MarkupError:
         assert markup_format == "xml"

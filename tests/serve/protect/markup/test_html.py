@@ -44,15 +44,10 @@ def test_a_comment_ends_at_its_own_end(comment: str) -> None:
 @pytest.mark.parametrize(
     ("tag", "expected"),
     [
-        ("<p translate=no>", False),
-        ("<P TRANSLATE='No'>", False),
-        ('<p class="a notranslate b">', False),
+        *((tag, False) for tag in ("<p translate=no>", "<P TRANSLATE='No'>", '<p class="a notranslate b">')),
         ('<p translate="yes" class=notranslate>', False),
-        ("<p translate>", True),
-        ('<p translate="yes" translate="no">', True),
-        ("<p class=notranslated>", None),
-        ('<p title="translate=no">', None),
-        ("<translate>", None),
+        *((tag, True) for tag in ("<p translate>", '<p translate="yes" translate="no">')),
+        *((tag, None) for tag in ("<p class=notranslated>", '<p title="translate=no">', "<translate>")),
         ("<p translate=maybe>", None),
     ],
 )

@@ -32,8 +32,12 @@ def render(text: str, translation: str, links: str) -> str:
     return f"{document.gaps[0]}{placed}{document.gaps[1]}"
 
 
-def cases(*rows: tuple[str, str, str, str]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("text", "translation", "links", "expected"), rows)
+# Text, translation, links, and the translation with tags.
+Case = tuple[str, str, str, str]
+
+
+def cases(*rows: Case) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", rows, ids=lambda case: f"{case[0]} - {case[1]}")
 
 
 # Each token is linked with that of its index, as far as there are tokens.
@@ -58,10 +62,8 @@ STRAIGHT = "0-0 1-1 2-2 3-3 4-4"
     ("<b>a</b> <i>c</i> d", "x y", "0-0 1-0 2-1", "<b></b><i></i>x y"),
     ("<b>a.</b> c", "! ? x", STRAIGHT, "! <b>?</b> x"),
 )
-def test_an_element_encloses_the_words_that_are_aligned_with_its_own(
-    text: str, translation: str, links: str, expected: str
-) -> None:
-    assert render(text, translation, links) == expected
+def test_an_element_encloses_the_words_that_are_aligned_with_its_own(case: Case) -> None:
+    assert render(*case[:3]) == case[3]
 
 
 @cases(
@@ -82,10 +84,8 @@ def test_an_element_encloses_the_words_that_are_aligned_with_its_own(
     ("see a <img>.", "sieh a.", "0-0 1-1 0-2", "sieh a <img>."),
     ("see a. <img>", "sieh a.", "0-0 1-1 0-2", "sieh a. <img>"),
 )
-def test_a_point_goes_between_the_words_that_stood_around_it(
-    text: str, translation: str, links: str, expected: str
-) -> None:
-    assert render(text, translation, links) == expected
+def test_a_point_goes_between_the_words_that_stood_around_it(case: Case) -> None:
+    assert render(*case[:3]) == case[3]
 
 
 @cases(
@@ -98,10 +98,8 @@ def test_a_point_goes_between_the_words_that_stood_around_it(
     ("now run <code>ls</code>", "führe jetzt ls", "0-1 1-0 2-2", "führe jetzt <code>ls</code>"),
     ("<b>a c</b> <code>ls</code>", "x ls y", "0-0 1-2", "<b>x</b> <code>ls</code> y"),
 )
-def test_kept_text_replaces_its_copy_or_the_words_that_are_aligned_with_it(
-    text: str, translation: str, links: str, expected: str
-) -> None:
-    assert render(text, translation, links) == expected
+def test_kept_text_replaces_its_copy_or_the_words_that_are_aligned_with_it(case: Case) -> None:
+    assert render(*case[:3]) == case[3]
 
 
 @cases(
@@ -114,9 +112,9 @@ def test_kept_text_replaces_its_copy_or_the_words_that_are_aligned_with_it(
     ("to (<code>{x}</code>).", "mit (Xa).", "0-0 3-1 3-2 3-3 3-4", "mit (<code>{x}</code>)."),
     ('to "<code>{x}</code>"', "mit „{y}“", "0-0 3-1 2-2 3-3 4-4 3-5", "mit „<code>{x}</code>“"),
 )
-def test_kept_text_leaves_the_punctuation_around_it(text: str, translation: str, links: str, expected: str) -> None:
+def test_kept_text_leaves_the_punctuation_around_it(case: Case) -> None:
     """A placeholder at the end replaced the period too, if the period attended to it."""
-    assert render(text, translation, links) == expected
+    assert render(*case[:3]) == case[3]
 
 
 @cases(
@@ -124,10 +122,8 @@ def test_kept_text_leaves_the_punctuation_around_it(text: str, translation: str,
     ("of <code>Inc.</code> now", "von Ing. jetzt", STRAIGHT, "von <code>Inc.</code> jetzt"),
     ("to <code>{x}</code>.", "mit X7.", "0-0 2-1", "mit <code>{x}</code>."),
 )
-def test_kept_text_replaces_whole_words_and_marks_that_the_source_does_not_have(
-    text: str, translation: str, links: str, expected: str
-) -> None:
-    assert render(text, translation, links) == expected
+def test_kept_text_replaces_whole_words_and_marks_that_the_source_does_not_have(case: Case) -> None:
+    assert render(*case[:3]) == case[3]
 
 
 @cases(
@@ -137,11 +133,9 @@ def test_kept_text_replaces_whole_words_and_marks_that_the_source_does_not_have(
     (" <code>b</code>c", "y", "", " <code>b</code> y"),
     ("<code>b</code>c", "y", "", "<code>b</code>y"),
 )
-def test_kept_text_without_words_of_its_own_touches_a_word_only_if_it_does_so_in_the_source(
-    text: str, translation: str, links: str, expected: str
-) -> None:
+def test_kept_text_without_words_of_its_own_touches_a_word_only_if_it_does_so_in_the_source(case: Case) -> None:
     """White space on one side is enough to stand apart at an edge of the translation."""
-    assert render(text, translation, links) == expected
+    assert render(*case[:3]) == case[3]
 
 
 def test_kept_text_stands_apart_from_a_word_that_the_model_joined_with_it() -> None:
@@ -155,10 +149,8 @@ def test_kept_text_stands_apart_from_a_word_that_the_model_joined_with_it() -> N
     ("1<i>b</i> c", "1b c", STRAIGHT, "1<i>b</i> c"),
     ("<b>a &amp; b</b> < c", "x < y & z", "0-4 1-3 2-2 3-1 4-0", "x &lt; <b>y &amp; z</b>"),
 )
-def test_tags_inside_of_words_stand_between_tokens_and_text_is_escaped(
-    text: str, translation: str, links: str, expected: str
-) -> None:
-    assert render(text, translation, links) == expected
+def test_tags_inside_of_words_stand_between_tokens_and_text_is_escaped(case: Case) -> None:
+    assert render(*case[:3]) == case[3]
 
 
 def test_an_element_over_two_sentences_encloses_the_end_of_one_and_the_beginning_of_the_other() -> None:

@@ -57,10 +57,7 @@ def test_block_tags_of_html_end_a_sentence_and_inline_ones_do_not(text: str, exp
         ("One <span translate=no>two. Three</span> four", ["One four"]),
         ("<p><span translate=no>One</span></p>", []),
         ("One. <b translate=no>Two.</b> Three.", ["One.", "Three."]),
-        ("<noscript><p>One</p></noscript>", []),
-        ("<img alt='One'>", []),
-        (" &nbsp; &#8203;", []),
-        ("", []),
+        *((nothing, []) for nothing in ("<noscript><p>One</p></noscript>", "<img alt='One'>", " &nbsp; &#8203;", "")),
     ],
 )
 def test_what_is_not_translated_is_left_out_or_kept_in_its_sentence_as_a_whole(text: str, expected: list[str]) -> None:
@@ -90,7 +87,7 @@ def test_a_sentence_may_begin_at_any_character(cut: int) -> None:
         ("<a>One</a><b>Two</b>", ["One", "Two"]),
         ("<a>One <b><c>two</c></b></a> <d>Three</d>", ["One two", "Three"]),
         ("<a><b>One</b>\n<b>Two <br/> three</b></a>", ["One", "Two three"]),
-        ("<a>One <b/>two<?c d?> three</a>", ["One twothree".replace("twothree", "two three")]),
+        ("<a>One <b/>two<?c d?> three</a>", ["One two three"]),
         ("<a>One <![CDATA[two]]> three</a>", ["One three"]),
         ("<a translate='no'>One</a><b>Two</b>", ["Two"]),
         ("<P>One</P>two", ["Onetwo"]),
@@ -137,7 +134,7 @@ def test_clients_choose_what_splits_and_what_is_ignored(text: str, chosen: Marku
 @pytest.mark.parametrize("markup_format", ["html", "xml"])
 def test_a_translation_that_changes_nothing_changes_no_character(text: str, markup_format: MarkupFormat) -> None:
     """Except for the spelling of `&` and `<` in text."""
-    expected = text.replace("< two & three", "&lt; two &amp; three").replace("a < b", "a < b")
+    expected = text.replace("< two & three", "&lt; two &amp; three")
     try:
         assert translate_markup(text, MarkupOptions(markup_format)) == expected
     except MarkupError:
@@ -169,13 +166,11 @@ def test_elements_that_browsers_end_do_not_count_as_levels() -> None:
 
 
 @pytest.mark.parametrize(
-    "document",
+    "content",
     [
-        '<p><b id="1">12:30. Ab</b> cd.</p>',
-        '<p>Ab <b id="1">cd. 12:30.</b></p>',
-        '<p><b id="1">12.</b> Ab cd. <i id="2">13.</i></p>',
-        '<p><b id="1">Ab. 12. Cd</b> ef.</p>',
+        *('<b id="1">12:30. Ab</b> cd.', 'Ab <b id="1">cd. 12:30.</b>', '<b id="1">Ab. 12. Cd</b> ef.'),
+        '<b id="1">12.</b> Ab cd. <i id="2">13.</i>',
     ],
 )
-def test_text_without_a_letter_stays_in_its_element(document: str) -> None:
-    assert translate_markup(document, MarkupOptions("html")) == document
+def test_text_without_a_letter_stays_in_its_element(content: str) -> None:
+    assert translate_markup(f"<p>{content}</p>", HTML) == f"<p>{content}</p>"

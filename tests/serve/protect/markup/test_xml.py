@@ -8,20 +8,8 @@ from dragoman.serve.protect.markup.tokens import MarkupError
 from dragoman.serve.protect.markup.xml import scan_xml
 
 PARTS = [
-    "<a>",
-    "</a>",
-    "<b c='>'>",
-    "</b>",
-    "<d/>",
-    "<!-- < -->",
-    "<?e f?>",
-    "<![CDATA[<g>]]>",
-    "text",
-    "&lt;",
-    "é",
-    "&",
-    "<",
-    "]]>",
+    *("<a>", "</a>", "<b c='>'>", "</b>", "<d/>", "<!-- < -->", "<?e f?>", "<![CDATA[<g>]]>", "text", "&lt;", "é"),
+    *("&", "<", "]]>"),
 ]
 
 
@@ -54,17 +42,12 @@ def test_documents_and_the_content_of_elements_are_read(text: str, kinds: str) -
 @pytest.mark.parametrize(
     ("text", "position", "problem"),
     [
-        ("<a><b></a>", 8, "mismatched tag"),
-        ("é<a>", 4, "mismatched tag"),
-        ("</a>", 2, "mismatched tag"),
-        ("</dragoman><dragoman>", 11, "junk"),
-        ("é & b", 3, "invalid token"),
+        *((text, position, "mismatched tag") for text, position in (("<a><b></a>", 8), ("é<a>", 4), ("</a>", 2))),
+        *((text, position, "invalid token") for text, position in (("é & b", 3), ("<a b=c>", 5), ("a\x01b", 1))),
+        *(("</dragoman><dragoman>", 11, "junk"), ("<!DOCTYPE a><a/><a/>", 16, "junk")),
         ("a &nbsp; b", 2, "undefined entity"),
-        ("<a b=c>", 5, "invalid token"),
         ("<a b='1' b='2'/>", 9, "duplicate attribute"),
         ("<a/><?xml version='1.0'?>", 4, "XML"),
-        ("<!DOCTYPE a><a/><a/>", 16, "junk"),
-        ("a\x01b", 1, "invalid token"),
         ("<!-- a", 0, "unclosed token"),
     ],
 )

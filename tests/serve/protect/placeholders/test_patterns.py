@@ -15,18 +15,10 @@ INTERPOLATIONS = ["${HOME}", "${a['b']}", "#{x}", "%{count}", "$name", "$(name)"
 NESTINGS = ["$t(menu.open)", "$t(common:save)", '$t(key, {"count": {{n}} })', '$t(key, { "context": "x" })']
 TAGS = ['<x id="1"/>', "<b>", "</b>", "<%= x %>", "<% if a % b %>"]
 ADDRESSES = [
-    "https://a.example/b?c=d",
-    "sftp://a.example",
-    "git+ssh://git@a.example/b/c.git",
-    "postgres://u:p@h:5432/db",
-    "http://[::1]:8080/a",
-    "http://[2001:db8::1]",
-    "https://a.example:8080/x?y=(1)&z#t",
-    "https://a.example/wiki/Rust_(language)",
-    "https://a.example/%7Bx%7D",
-    "www.a.example",
-    "mailto:a@b.example",
-    "tel:+49-30-123",
+    *("https://a.example/b?c=d", "sftp://a.example", "git+ssh://git@a.example/b/c.git", "postgres://u:p@h:5432/db"),
+    *("http://[::1]:8080/a", "http://[2001:db8::1]", "https://a.example:8080/x?y=(1)&z#t"),
+    *("https://a.example/wiki/Rust_(language)", "https://a.example/%7Bx%7D", "www.a.example"),
+    *("mailto:a@b.example", "tel:+49-30-123"),
 ]
 EMAILS = ["a.b@c.example", "o'neil@example.com", "tickets%40fair@example.org", "a+b@c.example.org", "a@[192.0.2.1]"]
 NAMES = ["@anna", "@anna.smith", "@kim@social.example", "@angular/core", "#tag"]
@@ -79,40 +71,9 @@ def test_a_name_between_percent_signs_ends_before_no_letter() -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        *(
-            "{",
-            "{{",
-            "{a",
-            "{a,",
-            "{a:{",
-            "{'",
-            "${",
-            "$(",
-            "$(a ",
-            "$t(",
-            "$t({",
-            "$t({{",
-            "%",
-            "%1",
-            "%(a",
-            "%<a",
-            "%aa ",
-        ),
-        *(
-            "<a ",
-            "</a",
-            "<%",
-            "<% %",
-            "http://",
-            "a://",
-            "http://(",
-            "http://[",
-            "http://(a",
-            "a+",
-            "a-",
-            "mailto:",
-            "www.",
-        ),
+        *("{", "{{", "{a", "{a,", "{a:{", "{'", "${", "$(", "$(a ", "$t(", "$t({", "$t({{", "%", "%1", "%(a", "%<a"),
+        *("%aa ", "<a ", "</a", "<%", "<% %", "http://", "a://", "http://(", "http://[", "http://(a", "a+", "a-"),
+        *("mailto:", "www."),
         *("a.", "a@", "a'", "@a-", "@a@a.", "@a/", "@:a.", ":a", "#1", "/.", ".", "\\\\", "\\\\a", "''", "'{", "a%"),
     ],
 )

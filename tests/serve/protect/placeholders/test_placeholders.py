@@ -1,5 +1,8 @@
 """Whatever the model returns, a translation has the placeholders of its text."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -56,29 +59,28 @@ def test_a_translation_has_the_placeholders_of_its_text(*, thorough: bool) -> No
     check()
 
 
+def render(
+    text: str, translation: str, attention: Any = 1.0, markup_format: MarkupFormat = "text", *, formatting: bool = False
+) -> tuple[str, Sequence[object]]:
+    """Returns the translation of one sentence with its placeholders, and the repairs; by default, all is aligned."""
+    document = read_document(text, MarkupOptions(markup_format), split, Marker(FINDER, formatting=formatting))
+    (sentence,) = document.sentences
+    tokens, rows = tokens_of(sentence.text), tokens_of(translation)
+    alignment = Alignment.of(tokens, rows, np.broadcast_to(attention, (len(rows), len(tokens))))
+    return Rendering(FINDER, formatting=formatting).render(sentence, translation, alignment, document.escaper)
+
+
 @pytest.mark.parametrize(
     "translation", ["cd ef gh", "cd {a} ef {b} gh", "{b}{a} cd ef gh", "cd {a}{b} ef {a}{b}{c} gh"]
 )
 def test_placeholders_that_touch_stay_together(translation: str) -> None:
-    document = read_document(
-        "ab {a}{b} <b>{c}</b>{d} cd", MarkupOptions("html"), split, Marker(FINDER, formatting=False)
-    )
-    (sentence,) = document.sentences
-    tokens, rows = tokens_of(sentence.text), tokens_of(translation)
-    alignment = Alignment.of(tokens, rows, np.ones((len(rows), len(tokens))))
-    rendered, _ = Rendering(FINDER).render(sentence, translation, alignment, document.escaper)
+    rendered, _ = render("ab {a}{b} <b>{c}</b>{d} cd", translation, markup_format="html")
     assert rendered.count("{a}{b}") == 1
     assert FINDER.texts(rendered) == FINDER.texts("{a}{b}<b>{c}</b>{d}")
 
 
 def test_an_address_that_the_model_joins_with_a_word_is_surplus() -> None:
-    document = read_document(f"{ADDRESS} ab", MarkupOptions("text"), split, Marker(FINDER, formatting=True))
-    (sentence,) = document.sentences
-    translation = f"{ADDRESS} ab Stadt{ADDRESS} cd"
-    tokens, rows = tokens_of(sentence.text), tokens_of(translation)
-    alignment = Alignment.of(tokens, rows, np.ones((len(rows), len(tokens))))
-    rendered, repairs = Rendering(FINDER).render(sentence, translation, alignment, document.escaper)
-    assert (rendered, repairs) == (f"{ADDRESS} ab cd", ())
+    assert render(f"{ADDRESS} ab", f"{ADDRESS} ab Stadt{ADDRESS} cd") == (f"{ADDRESS} ab cd", ())
 
 
 @pytest.mark.parametrize("markup_format", ["text", "html", "xml"])
@@ -95,12 +97,8 @@ def test_a_period_stays_behind_a_placeholder_whatever_it_attends_to(
 
     It does not replace the only word of the translation.
     """
-    document = read_document("ab {0}.", MarkupOptions(markup_format), split, Marker(FINDER, formatting=formatting))
-    (sentence,) = document.sentences
-    tokens, rows = tokens_of(sentence.text), tokens_of(translation)
-    alignment = Alignment.of(tokens, rows, np.eye(len(tokens))[[attended] * len(rows)])
-    rendered, _ = Rendering(FINDER, formatting=formatting).render(sentence, translation, alignment, document.escaper)
-    assert rendered == expected
+    attention = np.eye(len(tokens_of("ab {0}.")))[attended]
+    assert render("ab {0}.", translation, attention, markup_format, formatting=formatting)[0] == expected
 
 
 def test_the_final_punctuation_of_a_translation_is_that_of_its_text(*, thorough: bool) -> None:
@@ -119,21 +117,12 @@ def test_the_final_punctuation_of_a_translation_is_that_of_its_text(*, thorough:
 @pytest.mark.parametrize(
     ("translation", "expected"),
     [
-        ("cd %s.", "cd."),
-        ("cd %s, ef", "cd, ef"),
-        ("cd %s ef", "cd ef"),
-        ("%s %d cd", "cd"),
-        ("cd %s %d.", "cd."),
-        ("cd %s", "cd"),
-        ("cd(%s) ef", "cd() ef"),
+        *(("cd %s.", "cd."), ("cd %s, ef", "cd, ef"), ("cd %s ef", "cd ef"), ("%s %d cd", "cd")),
+        *(("cd %s %d.", "cd."), ("cd %s", "cd"), ("cd(%s) ef", "cd() ef")),
     ],
 )
 def test_a_surplus_placeholder_leaves_no_space(translation: str, expected: str) -> None:
-    document = read_document("ab", MarkupOptions("text"), split)
-    rows = tokens_of(translation)
-    alignment = Alignment.of([(0, 2)], rows, np.ones((len(rows), 1)))
-    rendered, _ = Rendering(FINDER).render(document.sentences[0], translation, alignment, document.escaper)
-    assert rendered == expected
+    assert render("ab", translation)[0] == expected
 
 
 @pytest.mark.parametrize(

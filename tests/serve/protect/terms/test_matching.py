@@ -59,13 +59,8 @@ def _slow(text: str, entries: list[Entry]) -> list[Match]:
 
     found, position = list[Match](), 0
     while position < len(text):
-        fits = [
-            entry
-            for entry in entries
-            if fold(text[position:]).startswith(fold(entry.source))
-            and edge(position)
-            and edge(position + len(entry.source))
-        ]
+        found_here = [entry for entry in entries if fold(text[position:]).startswith(fold(entry.source))]
+        fits = [entry for entry in found_here if edge(position) and edge(position + len(entry.source))]
         if fits:
             best = max(fits, key=lambda fit: len(fit.source))
             found.append(Match(position, position + len(best.source), best))

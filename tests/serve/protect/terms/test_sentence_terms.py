@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dragoman.serve.protect.alignment import Alignment
 from dragoman.serve.protect.terms.entry import Entry
@@ -36,11 +35,7 @@ def aligned(text: str, translation: str, *links: tuple[int, int]) -> tuple[str, 
     """Returns a translation; each link has the indices of a word of the text and of one of the translation."""
     source, target = tokens_of(text), tokens_of(translation)
     weights = [[float((left, right) in links) for left in range(len(source))] for right in range(len(target))]
-    return translation, Alignment.of(source, target, _array(weights))
-
-
-def _array(rows: list[list[float]]) -> NDArray[np.float64]:
-    return np.array(rows)
+    return translation, Alignment.of(source, target, np.array(weights))
 
 
 def place(terms: SentenceTerms, translation: str, alignment: Alignment) -> tuple[str, list[AppliedTerm]]:
@@ -88,10 +83,8 @@ def test_a_sentence_that_is_a_term_becomes_a_form_of_it_alone(translation: str) 
 
 def test_a_form_that_stands_in_the_translation_stays() -> None:
     terms = terms_of("A house.", Entry("house", ("Gebäude", "Haus")))
-    assert place(terms, *aligned("A house.", "Ein Haus.", (0, 0), (1, 1), (2, 2))) == (
-        "Ein Haus.",
-        [AppliedTerm("house", "Haus", PRESENT)],
-    )
+    placed = place(terms, *aligned("A house.", "Ein Haus.", (0, 0), (1, 1), (2, 2)))
+    assert placed == ("Ein Haus.", [AppliedTerm("house", "Haus", PRESENT)])
 
 
 @pytest.mark.parametrize(("word", "present"), [("Gebäudes", True), ("Gebäudekomplex", False), ("Gebäude", True)])
@@ -109,10 +102,8 @@ def test_a_term_with_exact_case_counts_no_other_spelling() -> None:
 
 def test_a_term_that_stays_has_the_spelling_of_the_text() -> None:
     terms = terms_of("Use DRAGOMAN now", Entry.of("dragoman"))
-    assert place(terms, *aligned("Use DRAGOMAN now", "Nutze Dolmetscher jetzt", (0, 0), (1, 1), (2, 2))) == (
-        "Nutze DRAGOMAN jetzt",
-        [AppliedTerm("dragoman", "DRAGOMAN", PLACED)],
-    )
+    placed = place(terms, *aligned("Use DRAGOMAN now", "Nutze Dolmetscher jetzt", (0, 0), (1, 1), (2, 2)))
+    assert placed == ("Nutze DRAGOMAN jetzt", [AppliedTerm("dragoman", "DRAGOMAN", PLACED)])
 
 
 def test_each_occurrence_needs_a_form_of_its_own() -> None:
@@ -134,19 +125,15 @@ def test_a_prefix_ends_with_a_form_at_the_place_of_the_term() -> None:
     text = "A man and a dog."
     terms = terms_of(text, Entry("dog", ("Köter", "Köters")), Entry("man", ("Mann",)))
     translation = aligned(text, "Ein Mann und ein Hund.", (0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5))
-    assert terms.prefixes(*translation, ()) == (
-        1,
-        [Prefix("Ein Mann und ein Köter", "Köter"), Prefix("Ein Mann und ein Köters", "Köters")],
-    )
+    prefixes = [Prefix("Ein Mann und ein Köter", "Köter"), Prefix("Ein Mann und ein Köters", "Köters")]
+    assert terms.prefixes(*translation, ()) == (1, prefixes)
     assert terms.prefixes(*translation, {1}) is None
 
 
 def test_a_prefix_starts_with_a_capital_as_the_text() -> None:
     terms = terms_of("Dogs bark.", Entry("dogs", ("chiens",)))
-    assert terms.prefixes(*aligned("Dogs bark.", "Toutous aboient.", (0, 0), (1, 1), (2, 2)), ()) == (
-        0,
-        [Prefix("Chiens", "Chiens")],
-    )
+    prefixes = terms.prefixes(*aligned("Dogs bark.", "Toutous aboient.", (0, 0), (1, 1), (2, 2)), ())
+    assert prefixes == (0, [Prefix("Chiens", "Chiens")])
 
 
 def test_a_placed_term_starts_with_a_capital_as_the_text_unless_it_stays() -> None:
@@ -157,9 +144,8 @@ def test_a_placed_term_starts_with_a_capital_as_the_text_unless_it_stays() -> No
 
 def test_a_term_without_aligned_words_stands_at_its_gap() -> None:
     terms = terms_of("I see C++ today", Entry("C++", ("C++",)))
-    assert place(terms, *aligned("I see C++ today", "ich sehe heute", (0, 0), (1, 1), (5, 2)))[0] == (
-        "ich sehe C++ heute"
-    )
+    translation = aligned("I see C++ today", "ich sehe heute", (0, 0), (1, 1), (5, 2))
+    assert place(terms, *translation)[0] == "ich sehe C++ heute"
 
 
 def test_an_empty_translation_gets_the_term() -> None:
@@ -177,6 +163,5 @@ def test_what_became_of_terms_in_the_pivot_text_is_followed() -> None:
     assert [(item.source, item.target) for item in applied] == [("Dragoman", "Dragoman"), ("Hund", "dog")]
     second = follow_terms(applied, terms).of_sentence("Dragoman the dog", None)
     assert second is not None
-    assert place(second, *aligned("Dragoman the dog", "Dragoman le toutou", (0, 0), (1, 1), (2, 2)))[0] == (
-        "Dragoman le chien"
-    )
+    last = aligned("Dragoman the dog", "Dragoman le toutou", (0, 0), (1, 1), (2, 2))
+    assert place(second, *last)[0] == "Dragoman le chien"
