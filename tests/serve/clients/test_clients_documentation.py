@@ -94,15 +94,9 @@ def test_the_service_config_is_that_of_the_clients() -> None:
 
 def test_the_table_of_reasons_is_that_of_the_code() -> None:
     rows = re.findall(r"^\| `([A-Z_]+)` \| `([A-Z_]+)` \| (\d+) \| ?(?:(\d+) s )?\|$", TEXT, re.MULTILINE)
-    assert rows == [
-        (
-            error.reason.upper(),
-            error.grpc_status,
-            str(int(error.http_status)),
-            "" if error.retry_after_seconds is None else str(error.retry_after_seconds),
-        )
-        for error in ERRORS
-    ]
+    statuses = [(error.reason.upper(), error.grpc_status, str(int(error.http_status))) for error in ERRORS]
+    delays = ["" if error.retry_after_seconds is None else str(error.retry_after_seconds) for error in ERRORS]
+    assert rows == [(*status, delay) for status, delay in zip(statuses, delays, strict=True)]
 
 
 def test_the_table_of_classes_is_that_of_the_code() -> None:

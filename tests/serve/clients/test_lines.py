@@ -53,22 +53,20 @@ def test_a_regular_file_is_read(tmp_path: Path) -> None:
     assert [line.text for line in lines] == texts
 
 
-def test_a_line_arrives_before_the_next_is_written() -> None:
-    async def converse() -> list[str]:
-        read_end, write_end = os.pipe()
-        answers = []
-        os.write(write_end, b"1\n")
-        async with aclosing(read_lines(read_end)) as lines:
-            async for line in lines:
-                answers.append(line.text)
-                if line.number == 3:
-                    break
-                os.write(write_end, b"%d\n" % (line.number + 1))
-        os.close(read_end)
-        os.close(write_end)
-        return answers
-
-    assert asyncio.run(converse()) == ["1", "2", "3"]
+@pytest.mark.anyio
+async def test_a_line_arrives_before_the_next_is_written() -> None:
+    read_end, write_end = os.pipe()
+    answers = []
+    os.write(write_end, b"1\n")
+    async with aclosing(read_lines(read_end)) as lines:
+        async for line in lines:
+            answers.append(line.text)
+            if line.number == 3:
+                break
+            os.write(write_end, b"%d\n" % (line.number + 1))
+    os.close(read_end)
+    os.close(write_end)
+    assert answers == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("second", [b"x" * (MAX_LINE_BYTES + 100_000), b"ab\xff\n"], ids=["endless", "not UTF-8"])

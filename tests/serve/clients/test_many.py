@@ -14,17 +14,9 @@ import grpc
 import pytest
 
 from dragoman.protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
+from dragoman.serve.clients import errors
 from dragoman.serve.clients.aio import AsyncTranslationClient
 from dragoman.serve.clients.client import TranslationClient
-from dragoman.serve.clients.errors import (
-    BadRequestError,
-    CallError,
-    NoSuchModelError,
-    ServerFailedError,
-    TooLateError,
-    UnavailableError,
-    stream_error,
-)
 from dragoman.serve.clients.many import INVITED_RETRIES, ManyItem, Window
 from dragoman.serve.clients.messages import Asking, Timing
 from dragoman.serve.errors import InternalError
@@ -66,9 +58,10 @@ def test_the_error_of_an_item_is_its_result(live: LiveService, ask: Ask) -> None
     items = [ManyItem(["fine", " "]), ManyItem("fine", {"model": "none"}), ManyItem("fine")]
     results = {id(item.item): item for item in ask(live.grpc_target, PATIENT, "translate_many", items)}
     blank, unknown, fine = (results[id(item)] for item in items)
-    assert [type(item.error) for item in (blank, unknown, fine)] == [BadRequestError, NoSuchModelError, type(None)]
+    assert (type(blank.error), type(unknown.error)) == (errors.BadRequestError, errors.NoSuchModelError)
+    assert fine.error is None
     assert [violation.field for violation in blank.error.violations] == ["text[1]"]
-    with pytest.raises(BadRequestError):
+    with pytest.raises(errors.BadRequestError):
         blank.get()
 
 
@@ -79,11 +72,8 @@ def test_an_item_and_the_whole_call_have_time_limits(
     """Client or server may notice the deadline of the call first."""
     model.gate.clear()
     asking, timing = limits
-    with pytest.raises(TooLateError):
-        [
-            item.get()
-            for item in ask(gated.grpc_target, PATIENT, "translate_many", [ManyItem(LONG_TEXT, asking)], **timing)
-        ]
+    with pytest.raises(errors.TooLateError):
+        ask(gated.grpc_target, PATIENT, "translate_many", [ManyItem(LONG_TEXT, asking)], **timing)[0].get()
     gated.settle()
 
 
@@ -99,7 +89,7 @@ def test_a_call_without_items_ends_at_its_deadline(ask: Ask) -> None:
         yield ""
 
     items = blocking() if ask is ask_blocking else waiting()
-    with pytest.raises(TooLateError):
+    with pytest.raises(errors.TooLateError):
         ask(closed_port(), PATIENT, "translate_many", items, timeout_seconds=0.1)
     ended.set()
 
@@ -119,28 +109,25 @@ def test_a_full_window_takes_no_items(gated: LiveService) -> None:
         assert len(list(results)) == 49
 
 
-def test_an_item_may_depend_on_an_earlier_result(live: LiveService) -> None:
+@pytest.mark.anyio
+async def test_an_item_may_depend_on_an_earlier_result(live: LiveService) -> None:
     """The client must not wait for further items before it returns a result."""
+    answers: asyncio.Queue[str] = asyncio.Queue()
+    answers.put_nowait("alpha beta.")
 
-    async def converse() -> list[Any]:
-        answers: asyncio.Queue[str] = asyncio.Queue()
-        answers.put_nowait("alpha beta.")
+    async def questions() -> AsyncIterator[str]:
+        for _ in range(5):
+            yield await answers.get() or "one"
 
-        async def questions() -> AsyncIterator[str]:
-            for _ in range(5):
-                yield await answers.get() or "one"
-
-        results = []
-        async with (
-            AsyncTranslationClient.open(live.grpc_target, PATIENT) as client,
-            aclosing(client.translate_many(questions())) as stream,
-        ):
-            async for result in stream:
-                results.append(result)
-                answers.put_nowait("two three.")
-        return results
-
-    assert len(asyncio.run(converse())) == 5
+    results = []
+    async with (
+        AsyncTranslationClient.open(live.grpc_target, PATIENT) as client,
+        aclosing(client.translate_many(questions())) as stream,
+    ):
+        async for result in stream:
+            results.append(result)
+            answers.put_nowait("two three.")
+    assert len(results) == 5
 
 
 def test_an_error_of_the_iterator_is_raised_after_the_results(live: LiveService, ask: Ask) -> None:
@@ -172,7 +159,7 @@ def test_closing_the_blocking_client_ends_calls_that_wait_for_items(live: LiveSe
         yield from ()
 
     def call(client: TranslationClient) -> None:
-        with pytest.raises(ServerFailedError):
+        with pytest.raises(errors.ServerFailedError):
             list(client.translate_many(items()))
         ended.set()
 
@@ -183,7 +170,7 @@ def test_closing_the_blocking_client_ends_calls_that_wait_for_items(live: LiveSe
     assert ended.wait(WAIT_SECONDS)
     release.set()
     calling.join(WAIT_SECONDS)
-    with pytest.raises(ServerFailedError):
+    with pytest.raises(errors.ServerFailedError):
         client.translate(TEXTS[0])
 
 
@@ -254,7 +241,7 @@ def test_without_retries_a_stream_that_breaks_is_an_error(live: LiveService, ask
         live.join()
         yield "more"
 
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         ask(live.grpc_target, IMPATIENT, "translate_many", items(), in_flight=1)
 
 
@@ -273,24 +260,24 @@ def test_a_stream_that_ends_without_all_responses_has_failed(ask: Ask) -> None:
     add_TranslationServiceServicer_to_server(EndingServicer(), server)  # type: ignore[abstract] # others are unused
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    with pytest.raises(UnavailableError, match=r"without all responses|the connection was lost"):
+    with pytest.raises(errors.UnavailableError, match=r"without all responses|the connection was lost"):
         ask(f"127.0.0.1:{port}", IMPATIENT, "translate_many", TEXTS[:2])
     server.stop(None)
 
 
 def test_only_an_invitation_of_the_server_is_followed_if_the_client_asks_for_that() -> None:
     """The stream right after it may still have been opened on the closing connection."""
-    invitation, lost = (UnavailableError(grpc.StatusCode.UNAVAILABLE, "gone") for _ in range(2))
+    invitation, lost = (errors.UnavailableError(grpc.StatusCode.UNAVAILABLE, "gone") for _ in range(2))
     invitation.retry_after_seconds = 1.5
     window = Window((), 1, INVITED_RETRIES)
     assert [window.pause_seconds(error, None) for error in (invitation, invitation, lost)] == [1.5, 1.5, 0.9]
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         window.pause_seconds(lost, None)
 
 
 def pauses(tries: int, retry_after_seconds: float | None = None, deadline_seconds: float | None = None) -> list[float]:
     """Returns the pauses after streams in a row without any answer."""
-    error = UnavailableError(grpc.StatusCode.UNAVAILABLE, "gone")
+    error = errors.UnavailableError(grpc.StatusCode.UNAVAILABLE, "gone")
     error.retry_after_seconds = retry_after_seconds
     window = Window((), 1)
     return [window.pause_seconds(error, deadline_seconds) for _ in range(tries)]
@@ -298,25 +285,25 @@ def pauses(tries: int, retry_after_seconds: float | None = None, deadline_second
 
 def test_pauses_grow_until_the_client_gives_up() -> None:
     assert pauses(4) == pytest.approx([0.1, 0.3, 0.9, 2.7])
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         pauses(5)
 
 
 def test_the_retry_delay_of_the_server_replaces_the_pause() -> None:
     assert pauses(59, 1.5) == [1.5] * 59
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         pauses(60, 1.5)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         pauses(1, 1.5, time.monotonic() + 1)
 
 
 @pytest.mark.parametrize(
     ("sent", "kind"),
-    [((), UnavailableError), (trailers("id", InternalError("it failed")), ServerFailedError)],
+    [((), errors.UnavailableError), (trailers("id", InternalError("it failed")), errors.ServerFailedError)],
     ids=["by gRPC", "by the server"],
 )
 def test_an_internal_error_of_grpc_is_a_lost_connection(
-    sent: tuple[tuple[str, str | bytes], ...], kind: type[CallError]
+    sent: tuple[tuple[str, str | bytes], ...], kind: type[errors.CallError]
 ) -> None:
     status, metadata = grpc.StatusCode.INTERNAL, grpc.aio.Metadata
-    assert isinstance(stream_error(grpc.aio.AioRpcError(status, metadata(), metadata(*sent), "it failed")), kind)
+    assert isinstance(errors.stream_error(grpc.aio.AioRpcError(status, metadata(), metadata(*sent), "it failed")), kind)

@@ -108,10 +108,10 @@ def test_the_timeout_and_the_key_are_sent() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_transient_errors_are_retried(status: int) -> None:
-    with answer_with(lambda text, earlier: capitals(text) if earlier == 2 else (status, *busy("0")[1:])) as (
-        port,
-        tries,
-    ):
+    def answer(text: str, earlier: int) -> Reply:
+        return capitals(text) if earlier == 2 else (status, *busy("0")[1:])
+
+    with answer_with(answer) as (port, tries):
         assert ask(port).translations[0].text == "ONE"
     assert len(tries) == 3
 

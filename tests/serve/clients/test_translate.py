@@ -10,24 +10,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE, Popen
-from typing import IO
+from typing import IO, Any
 
 import grpc
 import pytest
 
 from dragoman import command_line
-from dragoman.protos.translation_pb2 import (
-    FINISH_REASON_EOS,
-    Alignment,
-    Link,
-    SearchOptions,
-    Span,
-    TranslateRequest,
-    TranslateResponse,
-    TranslateStreamResponse,
-    Translation,
-    TranslationDelta,
-)
+from dragoman.protos import translation_pb2 as messages
 from dragoman.protos.translation_pb2_grpc import TranslationServiceServicer, add_TranslationServiceServicer_to_server
 from tests.support.certificates import Authority
 from tests.support.forked import ForkedPopen
@@ -43,11 +32,13 @@ class CapitalsServicer(TranslationServiceServicer):
     """Answers each text in capitals, scored by minus its length; a few texts have special answers."""
 
     def __init__(self) -> None:
-        self.requests: list[TranslateRequest] = []
+        self.requests: list[messages.TranslateRequest] = []
         self.later_answered = threading.Event()
         self.letter_taken = threading.Event()
 
-    def Translate(self, request: TranslateRequest, context: grpc.ServicerContext) -> TranslateResponse:  # noqa: N802
+    def Translate(  # noqa: N802
+        self, request: messages.TranslateRequest, context: grpc.ServicerContext
+    ) -> messages.TranslateResponse:
         (text,) = request.text
         self.requests.append(request)
         if text == "invalid":
@@ -58,16 +49,18 @@ class CapitalsServicer(TranslationServiceServicer):
             self.later_answered.wait(TIMEOUT_SECONDS)
         if text == "later":
             self.later_answered.set()
-        translation = Translation(text=text.upper(), score=-len(text), finish_reason=FINISH_REASON_EOS)
+        translation = messages.Translation(
+            text=text.upper(), score=-len(text), finish_reason=messages.FINISH_REASON_EOS
+        )
         if request.options.alignments:
-            spans = [Span(start=place, end=place + 1) for place in range(len(text))]
-            links = [Link(source=place, target=place) for place in range(0, len(text), 2)]
-            translation.alignments.append(Alignment(source=spans, target=spans, links=links))
-        return TranslateResponse(translations=[translation])
+            spans = [messages.Span(start=place, end=place + 1) for place in range(len(text))]
+            links = [messages.Link(source=place, target=place) for place in range(0, len(text), 2)]
+            translation.alignments.append(messages.Alignment(source=spans, target=spans, links=links))
+        return messages.TranslateResponse(translations=[translation])
 
     def TranslateStream(  # noqa: N802
-        self, request: TranslateRequest, context: grpc.ServicerContext
-    ) -> Iterator[TranslateStreamResponse]:
+        self, request: messages.TranslateRequest, context: grpc.ServicerContext
+    ) -> Iterator[messages.TranslateStreamResponse]:
         """Sends an answer letter by letter; the second letter of "slow" waits for an event."""
         result = self.Translate(request, context)
         for letter in result.translations[0].text:
@@ -75,8 +68,8 @@ class CapitalsServicer(TranslationServiceServicer):
                 self.letter_taken.wait(TIMEOUT_SECONDS)
             if letter == "!":
                 context.abort(grpc.StatusCode.INTERNAL, "the translation failed inside the server")
-            yield TranslateStreamResponse(delta=TranslationDelta(text=letter))
-        yield TranslateStreamResponse(result=result)
+            yield messages.TranslateStreamResponse(delta=messages.TranslationDelta(text=letter))
+        yield messages.TranslateStreamResponse(result=result)
 
 
 @pytest.fixture(name="servicer")
@@ -136,16 +129,10 @@ def test_options_are_sent_with_every_line(server: str, servicer: CapitalsService
     flags = ["--source-language", "en", "--target-language", "de", "--model", "big", "--allow-pivot"]
     flags += ["--beam-size", "5", "--length-penalty", "0.6", "--suppressed-tokens", "▁a", "--suppress-unknown"]
     assert translate(b"one\ntwo\n", "--server", server, *flags) == (0, b"ONE\nTWO\n", "")
-    options = SearchOptions(beam_size=5, length_penalty=0.6, suppressed_tokens=["▁a"], suppress_unknown=True)
-    expected = TranslateRequest(
-        source_language="en",
-        target_language="de",
-        model="big",
-        allow_pivot=True,
-        split_sentences=True,
-        format="text",
-        options=options,
-    )
+    options = messages.SearchOptions(beam_size=5, length_penalty=0.6, suppressed_tokens=["▁a"], suppress_unknown=True)
+    languages: Any = {"source_language": "en", "target_language": "de", "model": "big"}
+    expected = messages.TranslateRequest(**languages, allow_pivot=True, split_sentences=True, format="text")
+    expected.options.CopyFrom(options)
     for request in servicer.requests:
         request.ClearField("text")
         assert request == expected
@@ -164,10 +151,8 @@ def test_the_terms_of_a_file_are_sent(server: str, servicer: CapitalsServicer, t
     flags = ["--terms", str(tmp_path / "terms.csv"), "--glossary", "a,b"]
     assert translate(b"one\n", "--server", server, *flags) == (0, b"ONE\n", "")
     (request,) = servicer.requests
-    assert [(term.source, list(term.targets)) for term in request.terms] == [
-        ("house", ["Haus", "Hauses"]),
-        ("Dragoman", ["Dragoman"]),
-    ]
+    terms = {term.source: list(term.targets) for term in request.terms}
+    assert terms == {"house": ["Haus", "Hauses"], "Dragoman": ["Dragoman"]}
     assert list(request.glossary) == ["a", "b"]
 
 

@@ -15,19 +15,10 @@ import grpc
 import pytest
 
 from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
+from dragoman.serve.clients import errors
 from dragoman.serve.clients.aio import AsyncTranslationClient
 from dragoman.serve.clients.channel import ClientSettings
 from dragoman.serve.clients.client import TranslationClient
-from dragoman.serve.clients.errors import (
-    BadRequestError,
-    CallError,
-    KeyRefusedError,
-    NoSuchModelError,
-    OverloadedError,
-    ServerFailedError,
-    TooLateError,
-    UnavailableError,
-)
 from dragoman.serve.translation.fields import SearchFields
 from dragoman.serve.translation.response import TranslationDelta
 from tests.support.certificates import Authority
@@ -100,7 +91,7 @@ def test_every_argument_is_sent(letters_live: LiveService, ask: Ask) -> None:
     expected = letters_live.post({"text": ["ab. ba."], **asking}).json()
     answer = ask(letters_live.grpc_target, PATIENT, "translate", "ab. ba.", **asking)
     assert comparable(answer) == comparable(expected)
-    with pytest.raises(BadRequestError, match="source_language"):
+    with pytest.raises(errors.BadRequestError, match="source_language"):
         ask(letters_live.grpc_target, PATIENT, "translate", "ab", source_language="fr")
 
 
@@ -119,7 +110,7 @@ def test_a_stream_ends_with_the_response(letters_live: LiveService, ask: Ask) ->
 
 
 def test_an_invalid_request_names_its_fields(letters_live: LiveService, ask: Ask) -> None:
-    with pytest.raises(BadRequestError) as raised:
+    with pytest.raises(errors.BadRequestError) as raised:
         ask(letters_live.grpc_target, PATIENT, "translate", ["fine", " "])
     error = raised.value
     assert [violation.field for violation in error.violations] == ["text[1]"]
@@ -131,7 +122,7 @@ def test_an_invalid_request_names_its_fields(letters_live: LiveService, ask: Ask
 
 @pytest.mark.parametrize("method", ["translate", "stream"])
 def test_an_unknown_model_has_its_own_error(letters_live: LiveService, ask: Ask, method: str) -> None:
-    with pytest.raises(NoSuchModelError) as raised:
+    with pytest.raises(errors.NoSuchModelError) as raised:
         ask(letters_live.grpc_target, PATIENT, method, "ab", model="none")
     assert raised.value.reason == "MODEL_NOT_FOUND"
 
@@ -146,12 +137,12 @@ def closed_port() -> str:
     ("method", "requested"), [("translate", "a"), ("stream", "a"), ("score", [("a", "b")]), ("translate_many", ["a"])]
 )
 def test_an_unreachable_server_is_unavailable(ask: Ask, method: str, requested: Any) -> None:
-    with pytest.raises(UnavailableError):
+    with pytest.raises(errors.UnavailableError):
         ask(closed_port(), IMPATIENT, method, requested)
 
 
 def test_a_client_can_wait_for_a_server(ask: Ask) -> None:
-    with pytest.raises(TooLateError):
+    with pytest.raises(errors.TooLateError):
         ask(closed_port(), replace(IMPATIENT, wait_for_ready=True, timeout_seconds=0.2), "translate", "a")
 
 
@@ -160,7 +151,7 @@ def test_a_full_queue_sends_its_retry_delay(gated: LiveService, model: GatedMode
     with ThreadPoolExecutor() as pool:
         accepted = pool.submit(gated.call, TranslateRequest(text=[LONG_TEXT, LONG_TEXT]))
         assert model.stepping.wait(WAIT_SECONDS)
-        with pytest.raises(OverloadedError) as raised:
+        with pytest.raises(errors.OverloadedError) as raised:
             ask(gated.grpc_target, IMPATIENT, "translate", "alpha")
         model.gate.set()
         accepted.result(WAIT_SECONDS)
@@ -209,12 +200,12 @@ def test_a_retry_follows_the_pushback(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("fail", "kind"),
     [
-        (lambda context: refuse(context, -1), OverloadedError),
-        (lambda context: context.abort(grpc.StatusCode.INTERNAL, "broken"), ServerFailedError),
+        (lambda context: refuse(context, -1), errors.OverloadedError),
+        (lambda context: context.abort(grpc.StatusCode.INTERNAL, "broken"), errors.ServerFailedError),
     ],
     ids=["negative pushback", "permanent error"],
 )
-def test_some_errors_are_not_retried(ask: Ask, fail: Callable[[Any], bytes], kind: type[CallError]) -> None:
+def test_some_errors_are_not_retried(ask: Ask, fail: Callable[[Any], bytes], kind: type[errors.CallError]) -> None:
     tries: list[None] = []
 
     def handle(context: grpc.ServicerContext) -> bytes:
@@ -269,7 +260,7 @@ def test_the_shortest_time_limit_holds(ask: Ask, asking: dict[str, Any], seconds
 )
 @pytest.mark.parametrize("method", ["translate", "stream", "translate_many"])
 def test_a_call_without_time_left_is_not_sent(ask: Ask, method: str, asking: dict[str, Any]) -> None:
-    with pytest.raises(TooLateError):
+    with pytest.raises(errors.TooLateError):
         ask(closed_port(), PATIENT, method, ["a"], **asking)
 
 
@@ -281,7 +272,7 @@ def test_a_nested_call_ends_with_its_caller(gated: LiveService, model: GatedMode
 
     def handle(context: grpc.ServicerContext) -> bytes:
         begun_seconds = time.monotonic()
-        with pytest.raises(TooLateError):
+        with pytest.raises(errors.TooLateError):
             ask(gated.grpc_target, PATIENT, "translate", LONG_TEXT, context=context)
         left_seconds.append(WAIT_SECONDS - (time.monotonic() - begun_seconds))
         return b""
@@ -299,21 +290,15 @@ def test_a_client_uses_tls_and_a_key(bundle_path: Path, tmp_path: Path, ask: Ask
     secure = authority.settings()
     with run_service(bundle_path, **secure, tls_client_ca_file=authority.file, api_keys="secret") as live:
         mine = authority.issue("client", "somebody")
-        settings = replace(
-            PATIENT,
-            ca_file=authority.file,
-            certificate_file=mine["certificate"],
-            key_file=mine["key"],
-            api_key="secret",
-            server_name="localhost",
-        )
+        files: Any = {"ca_file": authority.file, "certificate_file": mine["certificate"], "key_file": mine["key"]}
+        settings = replace(PATIENT, **files, api_key="secret", server_name="localhost")
         assert ask(live.grpc_target, settings, "translate", "alpha").translations
         assert [item.get().model for item in ask(live.grpc_target, settings, "translate_many", ["alpha"])] == ["fake"]
         for wrong in (None, "other"):
             for method in ("translate", "stream", "translate_many"):
-                with pytest.raises(KeyRefusedError):
+                with pytest.raises(errors.KeyRefusedError):
                     ask(live.grpc_target, replace(settings, api_key=wrong), method, ["alpha"])
-        with pytest.raises(UnavailableError):
+        with pytest.raises(errors.UnavailableError):
             ask(live.grpc_target, replace(IMPATIENT, ca_file=authority.file), "translate", "alpha")
         assert "secret" not in repr(settings)
 
@@ -349,7 +334,7 @@ def test_calls_alternate_between_replicas_and_avoid_one_that_shuts_down(bundle_p
 def test_grpc_accepts_the_service_config(*, balanced: bool, retries: bool) -> None:
     """An invalid service config fails the first call."""
     settings = replace(PATIENT, balanced=balanced, retries=retries, wait_for_ready=True, timeout_seconds=0.05)
-    with pytest.raises(TooLateError):
+    with pytest.raises(errors.TooLateError):
         ask_blocking(closed_port(), settings, "translate", "a")
 
 
@@ -360,7 +345,7 @@ def test_an_error_without_details_is_typed(ask: Ask) -> None:
         context.set_trailing_metadata((("grpc-status-details-bin", b"\x08\x05"),))
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "why")
 
-    with server_that(handle) as target, pytest.raises(BadRequestError) as raised:
+    with server_that(handle) as target, pytest.raises(errors.BadRequestError) as raised:
         ask(target, PATIENT, "translate", "a")
-    error: CallError = raised.value
+    error: errors.CallError = raised.value
     assert (error.message, error.reason, error.violations, error.request_id) == ("why", "", (), "")

@@ -17,6 +17,7 @@ from tests.support.conversation import converse
 from tests.support.fakes import FakeModel
 from tests.support.live import TRANSLATE_METHOD, WAIT_SECONDS, LiveService, run_service
 
+pytestmark = pytest.mark.anyio
 ITERATIONS = 6
 CALLS = 60
 SECONDS_OF_WORK = 0.05
@@ -36,57 +37,40 @@ async def iterations_until(calls: Arrivals, notes: list[int]) -> int:
 
 
 @pytest.mark.parametrize("last", [0, ITERATIONS // 2, 2 * ITERATIONS])
-def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
-    async def check() -> None:
-        iterations = await iterations_until(
-            Arrivals(ITERATIONS, lambda: True), list(range(0, last + 1, ITERATIONS // 2))
-        )
-        assert last + 1 < iterations <= last + 2 * ITERATIONS + 2
-
-    asyncio.run(check())
+async def test_work_waits_while_new_calls_come_and_no_longer(last: int) -> None:
+    iterations = await iterations_until(Arrivals(ITERATIONS, lambda: True), list(range(0, last + 1, ITERATIONS // 2)))
+    assert last + 1 < iterations <= last + 2 * ITERATIONS + 2
 
 
-def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
-    async def check() -> None:
-        calls, loop = Arrivals(ITERATIONS, lambda: True), asyncio.get_running_loop()
-        started_seconds = loop.time()
-        waiting = asyncio.create_task(calls.come_first())
-        while not waiting.done() and loop.time() < started_seconds + WAIT_SECONDS:
-            calls.note()
-            await asyncio.sleep(0)
-        assert waiting.done()
-        assert loop.time() >= started_seconds + MAX_SECONDS
-
-    asyncio.run(check())
-
-
-def test_the_work_of_calls_that_wait_begins_in_one_iteration_but_for_a_canceled_call() -> None:
-    async def check() -> None:
-        calls = Arrivals(ITERATIONS, lambda: True)
-        first, canceled, *others = (asyncio.create_task(calls.come_first()) for _ in range(4))
+async def test_endless_new_calls_stop_the_work_for_a_bounded_time() -> None:
+    calls, loop = Arrivals(ITERATIONS, lambda: True), asyncio.get_running_loop()
+    started_seconds = loop.time()
+    waiting = asyncio.create_task(calls.come_first())
+    while not waiting.done() and loop.time() < started_seconds + WAIT_SECONDS:
+        calls.note()
         await asyncio.sleep(0)
-        canceled.cancel()
-        await asyncio.wait_for(first, WAIT_SECONDS)
-        assert [other.done() for other in others] == [True, True]
-
-    asyncio.run(check())
+    assert waiting.done()
+    assert loop.time() >= started_seconds + MAX_SECONDS
 
 
-def test_without_load_nothing_waits() -> None:
-    async def check() -> None:
-        calls = Arrivals(ITERATIONS, lambda: False)
-        assert await iterations_until(calls, list(range(10_000))) <= 2
+async def test_the_work_of_calls_that_wait_begins_in_one_iteration_but_for_a_canceled_call() -> None:
+    calls = Arrivals(ITERATIONS, lambda: True)
+    first, canceled, *others = (asyncio.create_task(calls.come_first()) for _ in range(4))
+    await asyncio.sleep(0)
+    canceled.cancel()
+    await asyncio.wait_for(first, WAIT_SECONDS)
+    assert [other.done() for other in others] == [True, True]
 
-    asyncio.run(check())
+
+async def test_without_load_nothing_waits() -> None:
+    calls = Arrivals(ITERATIONS, lambda: False)
+    assert await iterations_until(calls, list(range(10_000))) <= 2
 
 
-def test_a_call_after_the_wait_of_others_waits_itself() -> None:
-    async def check() -> None:
-        calls = Arrivals(ITERATIONS, lambda: True)
-        await calls.come_first()
-        assert await iterations_until(calls, []) > ITERATIONS
-
-    asyncio.run(check())
+async def test_a_call_after_the_wait_of_others_waits_itself() -> None:
+    calls = Arrivals(ITERATIONS, lambda: True)
+    await calls.come_first()
+    assert await iterations_until(calls, []) > ITERATIONS
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,50 +50,43 @@ def goes_on(live: LiveService, many: LiveService) -> Iterator[None]:
         assert service.metric("requests_total", outcome="internal") == 0
 
 
-@dataclass(frozen=True)
-class Bad:
-    """A request that both protocols reject with the same message."""
-
-    name: str
-    fields: dict[str, Any]
-    field: str
-
-
 BAD = [
-    Bad("unknown source language", {**GOOD, "source_language": "fr"}, "source_language"),
-    Bad("unknown target language", {**GOOD, "target_language": "en"}, "target_language"),
-    Bad("no text", {"text": []}, "text"),
-    Bad("too many texts", {"text": ["alpha"] * 4}, "text"),
-    Bad("blank text", {"text": ["alpha", " \t"]}, "text[1]"),
-    Bad("invisible text", {"text": ["alpha", "\u200b\x01 \ufeff"]}, "text[1]"),
-    Bad("too many sentences", {"text": ["a\n" * 100]}, "text"),
-    Bad("text with NUL", {"text": ["al\0pha"]}, "text[0]"),
-    Bad("too many characters", {"text": ["a" * (MAX_TEXT_CHARACTERS + 1)]}, "text[0]"),
-    Bad("too many tokens", {"text": ["alpha", "one " * MAX_SOURCE_TOKENS], "split_sentences": False}, "text[1]"),
-    Bad("fewer prefixes than texts", {"text": ["alpha", "beta"], "target_prefix": ["one"]}, "target_prefix"),
-    Bad("prefix with NUL", {**GOOD, "target_prefix": ["o\0ne"]}, "target_prefix[0]"),
-    Bad("too many characters of a prefix", {**GOOD, "target_prefix": ["a" * 501]}, "target_prefix[0]"),
-    Bad("too many tokens of a prefix", {**GOOD, "target_prefix": ["one " * 21]}, "target_prefix[0]"),
+    ("unknown source language", {**GOOD, "source_language": "fr"}, "source_language"),
+    ("unknown target language", {**GOOD, "target_language": "en"}, "target_language"),
+    ("no text", {"text": []}, "text"),
+    ("too many texts", {"text": ["alpha"] * 4}, "text"),
+    ("blank text", {"text": ["alpha", " \t"]}, "text[1]"),
+    ("invisible text", {"text": ["alpha", "\u200b\x01 \ufeff"]}, "text[1]"),
+    ("too many sentences", {"text": ["a\n" * 100]}, "text"),
+    ("text with NUL", {"text": ["al\0pha"]}, "text[0]"),
+    ("too many characters", {"text": ["a" * (MAX_TEXT_CHARACTERS + 1)]}, "text[0]"),
+    ("too many tokens", {"text": ["alpha", "one " * MAX_SOURCE_TOKENS], "split_sentences": False}, "text[1]"),
+    ("fewer prefixes than texts", {"text": ["alpha", "beta"], "target_prefix": ["one"]}, "target_prefix"),
+    ("prefix with NUL", {**GOOD, "target_prefix": ["o\0ne"]}, "target_prefix[0]"),
+    ("too many characters of a prefix", {**GOOD, "target_prefix": ["a" * 501]}, "target_prefix[0]"),
+    ("too many tokens of a prefix", {**GOOD, "target_prefix": ["one " * 21]}, "target_prefix[0]"),
 ]
 BAD_AMONG_MANY = [
-    Bad("no language", GOOD, "target_language"),
-    Bad("no target language", {**GOOD, "source_language": "en"}, "target_language"),
-    Bad("a target language of no direction", {**GOOD, "target_language": "fr"}, "target_language"),
-    Bad("languages of no direction", {**GOOD, "source_language": "fr", "target_language": "en"}, "source_language"),
+    ("no language", GOOD, "target_language"),
+    ("no target language", {**GOOD, "source_language": "en"}, "target_language"),
+    ("a target language of no direction", {**GOOD, "target_language": "fr"}, "target_language"),
+    ("languages of no direction", {**GOOD, "source_language": "fr", "target_language": "en"}, "source_language"),
 ]
+
+
+def cases(named: list[tuple[str, dict[str, Any], str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("fields", "field"), [pytest.param(*case, id=name) for name, *case in named])
 
 
 @pytest.mark.promise("R31")
-@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
-def test_both_protocols_reject_it_with_the_same_message(live: LiveService, bad: Bad) -> None:
-    field, _ = refusal_of_both(live, bad.fields)
-    assert field == bad.field
+@cases(BAD)
+def test_both_protocols_reject_it_with_the_same_message(live: LiveService, fields: dict[str, Any], field: str) -> None:
+    assert refusal_of_both(live, fields)[0] == field
 
 
-@pytest.mark.parametrize("bad", BAD_AMONG_MANY, ids=lambda bad: bad.name)
-def test_both_protocols_reject_an_unknown_direction(many: LiveService, bad: Bad) -> None:
-    field, _ = refusal_of_both(many, bad.fields)
-    assert field == bad.field
+@cases(BAD_AMONG_MANY)
+def test_both_protocols_reject_an_unknown_direction(many: LiveService, fields: dict[str, Any], field: str) -> None:
+    assert refusal_of_both(many, fields)[0] == field
 
 
 @pytest.mark.parametrize(

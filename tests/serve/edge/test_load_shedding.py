@@ -16,15 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from dragoman.protos.translation_pb2 import TranslateRequest
+from dragoman.serve.edge import load_shedding
 from dragoman.serve.edge.caller_shares import COMING_SECONDS
-from dragoman.serve.edge.load_shedding import (
-    BUSY_SHARE,
-    ENDINGS,
-    SEVERAL_LATE,
-    STRAINED_SECONDS,
-    LoadShedder,
-    Processor,
-)
 from dragoman.serve.errors import DeadlineExceededError, InvalidRequestError, QueueFullError
 from dragoman.serve.observability.logs import RequestRecord
 from dragoman.serve.scheduler.scheduler import Scheduler
@@ -43,7 +36,7 @@ class ShedderUnderTest:
     def __init__(self, schedulers: int = 1, busy_share: float | None = 1.0) -> None:
         self.clock = FakeClock()
         self.schedulers: list[Scheduler] = [make_python_scheduler(SLOTS, QUEUE_LIMIT) for _ in range(schedulers)]
-        self.load_shedder = LoadShedder(lambda: self.schedulers, lambda: busy_share or 0.0, self.clock)
+        self.load_shedder = load_shedding.LoadShedder(lambda: self.schedulers, lambda: busy_share or 0.0, self.clock)
         if busy_share is not None:
             self.load_shedder.watch()
 
@@ -98,10 +91,10 @@ def test_the_limit_is_running_and_waiting_rows_plus_a_few() -> None:
 )
 def test_several_late_requests_shorten_the_queue(error: BaseException | None, outcome: str) -> None:
     shedder = ShedderUnderTest()
-    for _ in range(SEVERAL_LATE):
+    for _ in range(load_shedding.SEVERAL_LATE):
         shedder.end(error, outcome)
     assert shedder.room() == SLOTS + FEW
-    shedder.clock.seconds += STRAINED_SECONDS
+    shedder.clock.seconds += load_shedding.STRAINED_SECONDS
     assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
@@ -112,12 +105,12 @@ def test_under_load_a_request_needs_the_time_that_the_fastest_quarter_took() -> 
     assert not shedder.load_shedder.has_room("", 0.19)
     assert shedder.load_shedder.has_room("", 0.21)
     assert shedder.load_shedder.has_room("", None)
-    shedder.take(*[0.05] * ENDINGS)
+    shedder.take(*[0.05] * load_shedding.ENDINGS)
     assert shedder.load_shedder.has_room("", 0.06)
 
 
 def test_without_load_a_request_needs_no_time() -> None:
-    shedder = ShedderUnderTest(busy_share=BUSY_SHARE / 2)
+    shedder = ShedderUnderTest(busy_share=load_shedding.BUSY_SHARE / 2)
     shedder.take(0.1)
     assert shedder.load_shedder.has_room("", 0.0)
 
@@ -132,31 +125,31 @@ def test_without_load_a_request_needs_no_time() -> None:
 )
 def test_requests_that_are_not_late_change_nothing(error: BaseException | None, outcome: str) -> None:
     shedder = ShedderUnderTest()
-    for _ in range(2 * ENDINGS):
+    for _ in range(2 * load_shedding.ENDINGS):
         shedder.end(error, outcome)
     assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
-@pytest.mark.parametrize("busy_share", [None, BUSY_SHARE - 0.01, BUSY_SHARE])
+@pytest.mark.parametrize("busy_share", [None, load_shedding.BUSY_SHARE - 0.01, load_shedding.BUSY_SHARE])
 def test_late_requests_change_nothing_unless_the_server_is_busy(busy_share: float | None) -> None:
     """Before the first measurement it is not."""
     shedder = ShedderUnderTest(busy_share=busy_share)
-    shedder.be_late(SEVERAL_LATE)
-    assert shedder.room() == SLOTS + FEW + (0 if busy_share == BUSY_SHARE else QUEUE_LIMIT)
+    shedder.be_late(load_shedding.SEVERAL_LATE)
+    assert shedder.room() == SLOTS + FEW + (0 if busy_share == load_shedding.BUSY_SHARE else QUEUE_LIMIT)
 
 
 def test_an_occasional_late_request_changes_nothing() -> None:
     shedder = ShedderUnderTest()
     for _ in range(10):
-        shedder.be_late(SEVERAL_LATE - 1)
-        for _ in range(ENDINGS):
+        shedder.be_late(load_shedding.SEVERAL_LATE - 1)
+        for _ in range(load_shedding.ENDINGS):
             shedder.end()
     assert shedder.room() == SLOTS + QUEUE_LIMIT + FEW
 
 
 def test_late_requests_never_stop_all_others() -> None:
     shedder = ShedderUnderTest()
-    shedder.be_late(10 * ENDINGS)
+    shedder.be_late(10 * load_shedding.ENDINGS)
     assert shedder.room() == SLOTS + FEW
 
 
@@ -180,7 +173,7 @@ def test_a_caller_has_all_places_again_after_the_others_have_stopped() -> None:
 
 def test_no_share_leaves_a_slot_idle() -> None:
     shedder = ShedderUnderTest()
-    shedder.be_late(SEVERAL_LATE)
+    shedder.be_late(load_shedding.SEVERAL_LATE)
     shedder.room("other")
     assert shedder.room() == SLOTS + FEW
 
@@ -195,7 +188,7 @@ def test_the_utilization_is_that_of_the_process_per_cpu_or_of_the_thread(monkeyp
     }
     fakes = {name: iter(readings).__next__ for name, readings in clocks.items()}
     monkeypatch.setattr("dragoman.serve.edge.load_shedding.time", SimpleNamespace(**fakes))
-    processor = Processor()
+    processor = load_shedding.Processor()
     assert [processor.busy_share() for _ in range(3)] == pytest.approx([0.75, 0.9, 0.0])
 
 

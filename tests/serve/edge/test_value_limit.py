@@ -97,30 +97,20 @@ async def test_large_bodies_are_parsed_one_after_the_other_in_a_thread(
 
 TENSOR = inference_pb2.ModelInferRequest.InferInputTensor
 TENSOR_CONTENTS = TENSOR(contents=inference_pb2.InferTensorContents(bytes_contents=[b""] * 100_000))
+OPTIONS = translation_pb2.SearchOptions(suppressed_tokens=[""] * 100_000)
+LARGE: list[Message] = [
+    translation_pb2.TranslateRequest(text=[""] * 100_000),
+    translation_pb2.TranslateRequest(options=OPTIONS),
+    translation_pb2.ScoreRequest(pairs=[translation_pb2.TextPair()] * 100_000),
+    inference_pb2.ModelInferRequest(inputs=[TENSOR_CONTENTS]),
+    inference_pb2.ModelInferRequest(inputs=[TENSOR(shape=[1] * 100_000)]),
+]
 
 
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
-        (translation_pb2.TranslateRequest, translation_pb2.TranslateRequest(text=[""] * 100_000).SerializeToString()),
-        (
-            translation_pb2.TranslateRequest,
-            translation_pb2.TranslateRequest(
-                options=translation_pb2.SearchOptions(suppressed_tokens=[""] * 100_000)
-            ).SerializeToString(),
-        ),
-        (
-            translation_pb2.ScoreRequest,
-            translation_pb2.ScoreRequest(pairs=[translation_pb2.TextPair()] * 100_000).SerializeToString(),
-        ),
-        (
-            inference_pb2.ModelInferRequest,
-            inference_pb2.ModelInferRequest(inputs=[TENSOR_CONTENTS]).SerializeToString(),
-        ),
-        (
-            inference_pb2.ModelInferRequest,
-            inference_pb2.ModelInferRequest(inputs=[TENSOR(shape=[1] * 100_000)]).SerializeToString(),
-        ),
+        *((type(message), message.SerializeToString()) for message in LARGE),
         (translation_pb2.TranslateRequest, b"\x78\x01" * 100_000),  # unknown numbers
         (translation_pb2.TranslateRequest, b"\x7b\x7c" * 100_000),  # unknown groups
     ],

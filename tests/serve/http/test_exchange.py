@@ -131,24 +131,22 @@ def test_the_body_is_received_once_and_a_waiting_client_is_asked_for_it() -> Non
     assert carrier.writes[0] == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("early", [False, True], ids=["watched before", "watched afterwards"])
-def test_only_the_last_watch_learns_that_the_client_has_gone_away(*, early: bool) -> None:
-    async def run() -> list[str]:
-        seen = list[str]()
-        scope = make_scope(b"POST", b"/", "1.1", [(b"host", b"x")], CONNECTION)
-        carrier = FakeCarrier()
-        exchange = Exchange(carrier, carrier, scope, keep_alive=True, expects_continue=False)
-        if early:
-            exchange.disconnect()
-        else:
-            exchange.watch(lambda: seen.append("first"))
-        exchange.watch(lambda: seen.append("last"))
-        if not early:
-            exchange.disconnect()
-        await asyncio.sleep(0)
-        return seen
-
-    assert asyncio.run(run()) == ["last"]
+async def test_only_the_last_watch_learns_that_the_client_has_gone_away(*, early: bool) -> None:
+    seen = list[str]()
+    scope = make_scope(b"POST", b"/", "1.1", [(b"host", b"x")], CONNECTION)
+    carrier = FakeCarrier()
+    exchange = Exchange(carrier, carrier, scope, keep_alive=True, expects_continue=False)
+    if early:
+        exchange.disconnect()
+    else:
+        exchange.watch(lambda: seen.append("first"))
+    exchange.watch(lambda: seen.append("last"))
+    if not early:
+        exchange.disconnect()
+    await asyncio.sleep(0)
+    assert seen == ["last"]
 
 
 def test_the_header_is_decoded_once_and_the_first_of_several_values_counts() -> None:

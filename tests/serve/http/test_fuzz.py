@@ -38,15 +38,8 @@ VERSIONS = st.sampled_from(
 FORM = b"q=alpha+beta.&text=alpha&source=en&target=de&target_lang=DE"
 BODIES = st.one_of(st.sampled_from([GOOD_BODY, FORM, b"", b'{"text": ', b"[" * 3_000]), st.binary(max_size=40))
 LENGTHS = [b"0", b"1", b"-1", b"+5", b"0x10", b"1, 1", b"1 1", b"", b"99999999999999999999", b"9" * 5_000, b"\xb2"]
-CODINGS = [b"chunked"] * 3 + [
-    b"chunked, chunked",
-    b"gzip, chunked",
-    b"chunked, gzip",
-    b"identity",
-    b"\x0bchunked",
-    b"Chunked",
-    b"",
-]
+CODINGS = [b"chunked"] * 3
+CODINGS += [b"chunked, chunked", b"gzip, chunked", b"chunked, gzip", b"identity", b"\x0bchunked", b"Chunked", b""]
 VALUES = st.one_of(
     st.binary(max_size=20), st.sampled_from([b"a" * 1_000, b"a" * 70_000, b"a\r\n folded", b"a\n b", b"a\0b"])
 )
@@ -56,14 +49,8 @@ KNOWN_NAMES = (
 )
 NAMES = st.sampled_from([*KNOWN_NAMES.split(), b"", b"a b", b"content-length ", b" content-length", b"\0"])
 FORMS = [b"content-type: application/x-www-form-urlencoded", b"content-type: multipart/form-data; boundary=a"]
-USUAL = [
-    *FORMS,
-    b"expect: 100-continue",
-    b"connection: close",
-    b"connection: upgrade",
-    b"x-request-timeout-ms: 1",
-    b"no colon",
-]
+USUAL = [*FORMS, b"expect: 100-continue", b"connection: close", b"connection: upgrade", b"no colon"]
+USUAL += [b"x-request-timeout-ms: 1"]
 FIELDS = st.one_of(
     st.sampled_from(USUAL),
     st.sampled_from(LENGTHS).map(lambda length: b"content-length: " + length),
@@ -73,6 +60,11 @@ FIELDS = st.one_of(
 )
 
 
+EXTENSIONS = st.sampled_from([b""] * 4 + [b";a=b", b";" + b"a" * 5_000, b" "])
+WRONG_LASTS = [b"", b"0\r\n", b"00\r\n\r\n", b"0\r\na: b\r\n\r\n", b"0\r\nhost : a\r\n\r\n"]
+LAST_CHUNKS = st.sampled_from([b"0\r\n\r\n"] * 4 + WRONG_LASTS)
+
+
 @st.composite
 def chunks(draw: st.DrawFn, body: bytes) -> bytes:
     """Returns a body in chunks, whose framing may be wrong."""
@@ -80,21 +72,10 @@ def chunks(draw: st.DrawFn, body: bytes) -> bytes:
     content = b""
     for size in sizes:
         piece, body = body[:size], body[size:]
-        told = draw(
-            st.sampled_from([b"%x" % len(piece)] * 6 + [b"-1", b"0x1", b"%X" % (len(piece) + 1), b"f" * 20, b""])
-        )
-        content += (
-            told
-            + draw(st.sampled_from([b""] * 4 + [b";a=b", b";" + b"a" * 5_000, b" "]))
-            + draw(ENDS)
-            + piece
-            + draw(ENDS)
-        )
-    last = draw(
-        st.sampled_from(
-            [b"0\r\n\r\n"] * 4 + [b"", b"0\r\n", b"00\r\n\r\n", b"0\r\na: b\r\n\r\n", b"0\r\nhost : a\r\n\r\n"]
-        )
-    )
+        wrong = [b"-1", b"0x1", b"%X" % (len(piece) + 1), b"f" * 20, b""]
+        told = draw(st.sampled_from([b"%x" % len(piece)] * 6 + wrong)) + draw(EXTENSIONS)
+        content += told + draw(ENDS) + piece + draw(ENDS)
+    last = draw(LAST_CHUNKS)
     return content + b"%x\r\n%b\r\n" % (len(body), body) + last if body else content + last
 
 
@@ -112,8 +93,7 @@ def messages(draw: st.DrawFn) -> bytes:
         body = draw(chunks(body))
     line = draw(METHODS) + draw(st.sampled_from([b" "] * 5 + [b"  ", b"\t"])) + draw(TARGETS) + b" " + draw(VERSIONS)
     end = draw(ENDS)
-    message: bytes = end.join([line, *draw(st.permutations(fields)), b"", b""]) + body
-    return message
+    return bytes(end.join([line, *draw(st.permutations(fields)), b"", b""]) + body)
 
 
 @st.composite

@@ -126,7 +126,8 @@ def test_a_closed_transport_gets_nothing(transport: FakeTransport, output: Outpu
     assert (output.unsent_bytes, len(transport.sent)) == (0, PIECE_BYTES)
 
 
-def test_a_transport_pauses_at_a_single_unsent_byte() -> None:
+@pytest.mark.anyio
+async def test_a_transport_pauses_at_a_single_unsent_byte() -> None:
     """Otherwise it would not report when it has sent that byte, and the next piece would wait for ever."""
 
     class Protocol(asyncio.Protocol):
@@ -135,16 +136,13 @@ def test_a_transport_pauses_at_a_single_unsent_byte() -> None:
         def pause_writing(self) -> None:
             self.paused = True
 
-    async def write() -> bool:
-        here, there = socket.socketpair()
-        with here, there:
-            transport, protocol = await asyncio.get_running_loop().create_connection(Protocol, sock=here)
-            transport.set_write_buffer_limits(**ANY_WRITE)
-            with suppress(BlockingIOError):
-                while True:
-                    here.send(bytes(1 << 16))
-            transport.write(b"a")
-            transport.abort()
-            return protocol.paused
-
-    assert asyncio.run(write())
+    here, there = socket.socketpair()
+    with here, there:
+        transport, protocol = await asyncio.get_running_loop().create_connection(Protocol, sock=here)
+        transport.set_write_buffer_limits(**ANY_WRITE)
+        with suppress(BlockingIOError):
+            while True:
+                here.send(bytes(1 << 16))
+        transport.write(b"a")
+        transport.abort()
+        assert protocol.paused

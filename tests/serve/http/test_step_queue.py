@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections import Counter
 
+import pytest
 from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope, Send
 
@@ -15,27 +16,24 @@ from tests.support.live import WAIT_SECONDS
 from tests.support.raw_http import head
 
 
-def test_an_iteration_of_the_event_loop_has_one_step() -> None:
+@pytest.mark.anyio
+async def test_an_iteration_of_the_event_loop_has_one_step() -> None:
     """Also if a step fails."""
+    steps, events = StepQueue(), list[str]()
 
-    async def run() -> list[str]:
-        steps, events = StepQueue(), list[str]()
+    def step() -> None:
+        events.append("step")
+        raise OSError
 
-        def step() -> None:
-            events.append("step")
-            raise OSError
-
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        for _ in range(3):
-            steps.add(step)
-        for _ in range(5):
-            events.append("iteration")
-            await asyncio.sleep(0)
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    for _ in range(3):
         steps.add(step)
+    for _ in range(5):
+        events.append("iteration")
         await asyncio.sleep(0)
-        return events
-
-    assert asyncio.run(run()) == ["iteration", "step"] * 3 + ["iteration"] * 2 + ["step"]
+    steps.add(step)
+    await asyncio.sleep(0)
+    assert events == ["iteration", "step"] * 3 + ["iteration"] * 2 + ["step"]
 
 
 def test_requests_behind_others_start_one_in_each_iteration() -> None:

@@ -75,10 +75,7 @@ def test_wrong_http_is_answered_with_a_problem(
 @pytest.mark.parametrize(
     ("content_type", "status"),
     [
-        (None, 415),
-        ("text/plain", 415),
-        ("application/x-www-form-urlencoded", 415),
-        ("application/jsonp", 415),
+        *((wrong, 415) for wrong in (None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp")),
         ("Application/JSON; charset=utf-8", 200),
     ],
 )
@@ -150,11 +147,8 @@ def test_the_metrics_hold_every_part_of_the_service(gated: LiveService) -> None:
     assert answer.headers["content-type"].startswith("text/plain; version=")
     for series in (
         'dragoman_requests_total{method="translate",model="fake",outcome="ok",protocol="rest"} 1.0',
-        'dragoman_slots{model="fake"} 1.0',
-        "dragoman_ready 1.0",
-        "process_resident_memory_bytes ",
-        "python_gc_collections_total",
-        'dragoman_model_info{directions="en-de",model="fake",opset="20"',
+        *('dragoman_slots{model="fake"} 1.0', "dragoman_ready 1.0", "process_resident_memory_bytes "),
+        *("python_gc_collections_total", 'dragoman_model_info{directions="en-de",model="fake",opset="20"'),
     ):
         assert f"\n{series}" in answer.text
 

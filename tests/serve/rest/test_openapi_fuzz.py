@@ -11,12 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from schemathesis.specs.openapi import checks
 
 from dragoman.serve.edge.reader import TIMEOUT_HEADER
 from tests.support.live import LiveService, eventually
@@ -36,10 +31,10 @@ def no_fault_of_the_server(_: object, response: Any, case: schemathesis.Case[Any
 
 CHECKS = [
     no_fault_of_the_server,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
 ]
 
 
