@@ -153,8 +153,9 @@ def model_request(
 
 def made_translation(text: str, length: int = 1, /, **different: Any) -> Translation:
     """Returns a translation whose numbers follow from its length in tokens, unless they are given."""
-    numbers = {"score": -float(length), "target_tokens": length, "source_tokens": length + 1, **different}
-    return Translation(**{"text": text, "normalized_score": -1.0, "finish_reason": FinishReason.EOS, **numbers})
+    fields: dict[str, Any] = {"text": text, "normalized_score": -1.0, "finish_reason": FinishReason.EOS}
+    fields |= {"score": -float(length), "target_tokens": length, "source_tokens": length + 1, **different}
+    return Translation(**fields)
 
 
 def expected_text(*source_ids: int) -> str:

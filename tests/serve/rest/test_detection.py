@@ -71,8 +71,8 @@ def test_each_text_is_translated_from_its_own_language(served: LiveService) -> N
 
 
 def test_without_a_source_language_it_is_detected_where_several_are_possible(served: LiveService) -> None:
-    for fields, source in (({"text": TEXTS}, "auto"), ({"text": [EN], "model": "en-de"}, "en")):
-        request: dict[str, Any] = {**fields, "target_language": "de"}
+    for texts, model, source in ((TEXTS, "", "auto"), ([EN], "en-de", "en")):
+        request: dict[str, Any] = {"text": texts, "target_language": "de", **({"model": model} if model else {})}
         named = served.post({**request, "source_language": source}).json()
         assert served.post(request).json()["translations"] == named["translations"]
 
