@@ -90,6 +90,5 @@ def describe_difference(sentence: Sentence, expected: Labeled, actual: Labeled, 
             score = answer.token_scores[step] if step < len(answer.token_scores) else answer.score
             parts.append(f"{name}: score {score!r}")
         else:
-            ended = step >= len(answer.target_ids)
-            parts.append(f"{name}: {'EOS' if ended else f'token {answer.target_ids[step]}'}")
+            parts.append(f"{name}: {'EOS' if step >= len(answer.target_ids) else f'token {answer.target_ids[step]}'}")
     return f"step {step}: {', '.join(parts)}; the best logit leads by {lead:.2e}: {sentence.text}"

@@ -274,11 +274,7 @@ class Translated(NamedTuple):
 
 
 def translated(exportable: Exportable, direction: BundleDirection, texts: Sequence[str]) -> list[Translated]:
-    """Translates texts with the model of a run; omits texts that are too long.
-
-    Raises:
-        RunError: if no text is left.
-    """
+    """Translates texts with the model of a run, without those that are too long; raises RunError if no text is left."""
     from dragoman.model.search import generate_greedy  # noqa: PLC0415 - imports have no PyTorch
 
     fitting = _fitting(exportable, direction, texts)
@@ -321,11 +317,7 @@ def _golden(
 
 
 def confidence_of(log_probabilities: Sequence[float]) -> Confidence | None:
-    """Returns mean and standard deviation; None for a single sentence, which has no deviation.
-
-    Raises:
-        RunError: if a log-probability is not finite.
-    """
+    """Returns mean and standard deviation, None for one sentence; raises RunError if a probability is not finite."""
     if not all(isfinite(probability) for probability in log_probabilities):
         raise RunError("a golden sentence gets a log-probability that is not finite: the weights are damaged")
     if len(log_probabilities) == 1:

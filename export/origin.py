@@ -50,12 +50,7 @@ def read_bundle(path: Path) -> tuple[Exportable, list[Sample]]:
 
 
 def read_trained(path: Path) -> tuple[TrainedModel, list[Sample]]:
-    """Returns the model of a bundle, to train it further, and the texts of its golden sentences.
-
-    Raises:
-        RunError: as `read_bundle`.
-        TokenizerError: as `read_bundle`.
-    """
+    """Returns the model of a bundle, to train it further, and its golden texts; raises errors like `read_bundle`."""
     with _opened(path) as bundle:
         return _read_trained(bundle), _samples(bundle)
 

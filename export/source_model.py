@@ -110,11 +110,7 @@ class Exportable:
         return to_torch(self.model)
 
     def between(self, source_language: str | None, target_language: str | None) -> Self:
-        """Returns the model with only its directions between these languages; None fits every language.
-
-        Raises:
-            RunError: if it has none.
-        """
+        """Returns the model with only its directions between these languages (None: any); raises RunError if none."""
         directions = directions_of(self)
         found = tuple(directions.matching(source_language or "", target_language or ""))
         if not found:
@@ -128,11 +124,7 @@ class Exportable:
 
 
 def find_direction(model: HasDirections, languages: tuple[str, str]) -> BundleDirection:
-    """Returns the direction of a model or a bundle for data in these languages, source and target.
-
-    Raises:
-        CorpusError: if there is none.
-    """
+    """Returns the direction for data in these languages, source and target; raises CorpusError if there is none."""
     directions = directions_of(model)
     found = directions.find(*languages)
     if found is None:

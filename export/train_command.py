@@ -11,13 +11,7 @@ class TrainFromBundleCommand(TrainCommand):  # noqa: D101 - as TrainCommand
     __doc__ = TrainCommand.__doc__
 
     def read_initial(self, path: Path) -> tuple[TrainedModel, list[Sample]]:
-        """Reads the run or bundle that the training starts with, and its samples.
-
-        Raises:
-            CorpusError: if its samples cannot be read.
-            RunError: if it cannot be read.
-            TokenizerError: if its tokenizer cannot be loaded.
-        """
+        """Reads the run or bundle that the training starts with, and its samples; raises what the base raises."""
         from dragoman.serve.bundle.bundle import MANIFEST_FILE  # noqa: PLC0415 - keeps --help quick
 
         if not (path / MANIFEST_FILE).is_file():

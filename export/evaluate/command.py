@@ -56,8 +56,7 @@ def evaluate(
         "chrF": measure(CHRF(), translations, references, baseline),
     }
     if literature:
-        language = corpus.target_language
-        measures["literature BLEU"] = measure_as_literature(translations, references, language, baseline)
+        measures["literature BLEU"] = measure_as_literature(translations, references, corpus.target_language, baseline)
     return Evaluation(
         corpus.source_language,
         corpus.target_language,

@@ -39,11 +39,7 @@ class ServiceSystem:
     open_translator: Callable[[], AbstractAsyncContextManager[Translator]]
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Implements `System.translate`.
-
-        Raises:
-            SystemUnusableError: if the bundle cannot be loaded, or a sentence fails.
-        """
+        """Implements `System.translate`; raises SystemUnusableError if the bundle or a sentence fails."""
         try:
             return asyncio.run(self._translate(corpora, progress))
         except (BundleError, OSError) as error:

@@ -27,12 +27,7 @@ class TranslationsFile:
         self._path = path
 
     def translate(self, corpora: Sequence[Corpus], progress: Progress) -> list[list[str]]:
-        """Returns the lines of the file.
-
-        Raises:
-            CorpusError: if the file cannot be read.
-            SystemUnusableError: if the number of lines differs from the number of sentences.
-        """
+        """Returns the lines of the file; raises SystemUnusableError if there is not one per sentence."""
         lines = read_lines(self._path)
         sentences = sum(len(corpus) for corpus in corpora)
         if len(lines) != sentences:
@@ -45,11 +40,7 @@ class TranslationsFile:
 
 
 def open_system(name: str, search: Search, connection: ClientSettings = DEFAULTS) -> System:
-    """Opens the system at a path or URL; `https://` implies TLS.
-
-    Raises:
-        SystemUnusableError: if the name is no system.
-    """
+    """Opens the system at a path or URL (`https://` implies TLS); raises SystemUnusableError if the name is none."""
     if "://" in name:
         return _open_server(name, search, connection)
     path = Path(name)

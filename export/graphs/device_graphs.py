@@ -37,13 +37,12 @@ def choose_graph() -> onnx.ModelProto:
         helper.make_node("Min", ["positive_ids", "last_id"], ["token_ids"]),
         helper.make_node("GatherElements", ["log_probabilities", "token_ids"], ["token_scores"], axis=1),
     ]
-    constants = [helper.make_tensor("one", INT64, [1], [1]), helper.make_tensor("zero", INT64, [1, 1], [0])]
     return _model(
         "choose",
         nodes,
         [("logits", FLOAT, ("R", "V")), ("last_id", INT64, (1, 1))],
         [("log_probabilities", FLOAT, ("R", "V")), ("token_ids", INT64, ("R", 1)), ("token_scores", FLOAT, ("R", 1))],
-        constants,
+        [helper.make_tensor("one", INT64, [1], [1]), helper.make_tensor("zero", INT64, [1, 1], [0])],
     )
 
 

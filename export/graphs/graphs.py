@@ -84,8 +84,7 @@ def _transformer_graphs(model: Transformer, precision: Precision, alignment_head
         modules = [deepcopy(module).half() for module in modules]
     encoder, decoder, *aligned = modules
     dtype = torch.float16 if precision == "fp16" else torch.float32
-    states = _transformer_states(model.config)
-    return Graphs(encoder, decoder, states, dtype, aligned[0] if aligned else None)
+    return Graphs(encoder, decoder, _transformer_states(model.config), dtype, aligned[0] if aligned else None)
 
 
 def _transformer_states(config: TransformerConfig) -> tuple[StateSpec, ...]:

@@ -13,11 +13,7 @@ class UnsupportedGraphError(Exception):
 def check_options(
     config: TransformerConfig, variant: GraphVariant, precision: Precision, alignment_heads: Sequence[AttentionHead]
 ) -> None:
-    """Checks that a Transformer has such graphs.
-
-    Raises:
-        UnsupportedGraphError: if not.
-    """
+    """Checks that a Transformer has such graphs; raises UnsupportedGraphError if not."""
     layers, heads = config.decoder_layers, config.heads
     for chosen in alignment_heads:
         if chosen.layer >= layers or chosen.head >= heads:

@@ -69,10 +69,7 @@ class RecurrentEncoderGraph(nn.Module):
 
 
 class BidirectionalLayerGraph(nn.Module):
-    """One encoder layer as the ONNX operator GRU.
-
-    ONNX orders the gates update, reset, new (z, r, h); PyTorch orders them reset, update, new.
-    """
+    """One encoder layer as the ONNX operator GRU, whose gates are z, r, h; those of PyTorch are r, z, h."""
 
     def __init__(self, encoder: nn.GRU, layer: int) -> None:
         super().__init__()
@@ -124,8 +121,7 @@ class RecurrentDecoderGraph(nn.Module):
         source = EncodedSource.of(annotations, keys[0] if keys else annotations, source_lengths)
         # Padding has weight 0, but 0 times a leftover NaN or infinity of an earlier row is NaN.
         source = replace(source, annotations=annotations.masked_fill(~source.valid[:, :, None], 0.0))
-        past = states[self.source_states :]
-        step = decoder.step(decoder.project(embedded), past, source, positions, choose)
+        step = decoder.step(decoder.project(embedded), states[self.source_states :], source, positions, choose)
         return [self.model.project(decoder.readout(step.features, embedded)), *step.present]
 
 

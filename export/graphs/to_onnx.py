@@ -40,10 +40,9 @@ def export_graphs(graphs: Graphs, folder: Path) -> ExportedGraphs:
     encoder = _export_encoder(graphs)
     stepped = (state.decoder_output for state in graphs.states)
     outputs = (LOGITS, *(name for name in stepped if name is not None))
-    decoder = _export_decoder(graphs.decoder, graphs, outputs)
     files = {
         ENCODER_FILE: encoder,
-        DECODER_FILE: decoder,
+        DECODER_FILE: _export_decoder(graphs.decoder, graphs, outputs),
         LOG_PROBABILITIES_FILE: log_probabilities_graph(OPSET),
         TOPK_FILE: topk_graph(OPSET),
     }
@@ -121,13 +120,9 @@ def _to_onnx(
 
 
 def _transpose_embeddings(graph: onnx.GraphProto) -> None:
-    """Replaces a stored transpose of tied embeddings by a Transpose node, so that weights are stored once.
-
-    ONNX Runtime folds the node when it loads the graph.
-    """
+    """Stores tied embeddings once: replaces a stored transpose by a node, which ONNX Runtime folds on loading."""
     initializers = {tensor.name: tensor for tensor in graph.initializer}
-    gathered = {node.input[0] for node in graph.node if node.op_type == "Gather"} & initializers.keys()
-    for name in gathered:
+    for name in {node.input[0] for node in graph.node if node.op_type == "Gather"} & initializers.keys():
         embeddings = numpy_helper.to_array(initializers[name])
         for tensor in initializers.values():
             shape = tuple(tensor.dims)

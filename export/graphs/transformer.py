@@ -145,8 +145,7 @@ class DecoderGraph(nn.Module):
         presents: list[Tensor] = []
         queries: list[Tensor] = []
         for number, layer in enumerate(self.layers):
-            caches = states[4 * number : 4 * number + 4]
-            hidden, query, written = layer(hidden, positions, source_lengths, caches)
+            hidden, query, written = layer(hidden, positions, source_lengths, states[4 * number : 4 * number + 4])
             presents += written
             queries.append(query)
         # Search uses float32 in every precision.

@@ -37,10 +37,7 @@ _LANGUAGE_PIECE = re.compile(r">>(.+)<<")
 
 
 class ImportedModelError(Exception):
-    """The files are no model that can be imported.
-
-    The message is one line that names the file, the field and the expected value.
-    """
+    """The files are no model that can be imported; the message names file, field and expected value in one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(files.one_line(message))
@@ -91,11 +88,7 @@ class Limits:
 
 @contextmanager
 def importing(path: Path) -> Iterator[None]:
-    """Converts every error of the block: libraries raise exceptions of any type for damaged files.
-
-    Raises:
-        ImportedModelError: instead of any other exception.
-    """
+    """Converts every error of the block to ImportedModelError: libraries raise any exception for damaged files."""
     try:
         yield
     except ImportedModelError:
@@ -219,11 +212,7 @@ def build_transformer(
 
 
 def check_pieces(path: Path, pieces: object) -> tuple[str, ...]:
-    """Checks the pieces of a vocabulary, a list or an object of piece and id, and returns them by id.
-
-    Raises:
-        ImportedModelError: if the content is neither, ids are missing, or there are too many pieces.
-    """
+    """Returns the pieces of a list, or object of piece and id, by id; raises ImportedModelError for anything else."""
     if isinstance(pieces, dict):
         if sorted(pieces.values(), key=str) != sorted(range(len(pieces)), key=str):
             raise ImportedModelError(f"{path}: expected the ids 0 to {len(pieces) - 1}, one per piece")
@@ -300,11 +289,7 @@ class Tensors:
             raise ImportedModelError(f"{self._path}: {names[0]}{more}: unsupported tensor")
 
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> StoredArray:
-        """Takes a tensor as float32; checks its shape if one is given.
-
-        Raises:
-            ImportedModelError: if the tensor is missing or has another shape.
-        """
+        """Takes a tensor as float32; raises ImportedModelError if it is missing or does not have a given shape."""
         tensor = self.take_optional(name)
         if tensor is None:
             raise ImportedModelError(f"{self._path}: {name}: missing tensor")

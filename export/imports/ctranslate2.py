@@ -145,8 +145,7 @@ def read_transformer(path: Path, file: ModelFile, config: Config, options: Impor
         if not math.isfinite(value):
             raise ImportedModelError(f"{path}: {name}: {value}: expected a finite number")
     flags = {name for name, value in stored.items() if value.dtype == np.int8}
-    tensors = {name: value for name, value in stored.items() if name not in scalars}
-    with Tensors(path, tensors) as weights:
+    with Tensors(path, {name: value for name, value in stored.items() if name not in scalars}) as weights:
         return _read(Variables(path, scalars, flags, weights), config, options)
 
 
@@ -264,11 +263,7 @@ def _per_stack(variables: dict[str, Variable]) -> dict[str, Variable]:
 
 
 def import_ctranslate2(path: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a folder or an Argos package.
-
-    Raises:
-        ImportedModelError: if the path is no such model, or Dragoman's models do not support it.
-    """
+    """Returns the model of a folder or an Argos package; raises ImportedModelError if it is none, or not supported."""
     with importing(path), open_package(path, options) as package:
         folder = package.model
         file = read_model_file(folder / MODEL_FILE)

@@ -74,11 +74,7 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Reads a model.bin.
-
-    Raises:
-        ImportedModelError: if the file is not a model.bin, is damaged, or has an unsupported version.
-    """
+    """Reads a model.bin; raises ImportedModelError if the file is none, is damaged, or has an unsupported version."""
     try:
         with open_file(path) as file:
             return _ModelFileParser(file).model_file()
@@ -220,11 +216,7 @@ class OpenPackage:
 
 @contextmanager
 def open_package(path: Path, options: ImportOptions) -> Iterator[OpenPackage]:
-    """Yields the model of an Argos package, or of a model folder. The options select one of several packages in a file.
-
-    Raises:
-        ImportedModelError: if the package is not supported.
-    """
+    """Yields the model of a folder or an Argos package, one of several by the options, or raises ImportedModelError."""
     if path.is_dir():
         yield _describe(path)
         return

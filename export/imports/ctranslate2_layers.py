@@ -324,5 +324,4 @@ def _repeated(rows: Array, heads: int, wanted: int) -> Array:
     """Repeats each head of a projection, [heads * D, ...], as often as makes the wanted number."""
     if heads == wanted:
         return rows
-    split = rows.reshape(heads, -1, *rows.shape[1:])
-    return np.repeat(split, wanted // heads, axis=0).reshape(-1, *rows.shape[1:])
+    return np.repeat(rows.reshape(heads, -1, *rows.shape[1:]), wanted // heads, axis=0).reshape(-1, *rows.shape[1:])

@@ -22,8 +22,7 @@ def bias_per_distance(table: Array, positions: int, max_distance: int, *, bidire
     if not bidirectional:
         return np.asarray(table[_buckets(np.maximum(-distances, 0), buckets, max_distance)])
     half = buckets // 2
-    rows = _buckets(np.abs(distances), half, max_distance) + half * (distances > 0)
-    return np.asarray(table[rows])
+    return np.asarray(table[_buckets(np.abs(distances), half, max_distance) + half * (distances > 0)])
 
 
 def _buckets(distances: NDArray[np.int64], buckets: int, max_distance: int) -> NDArray[np.int64]:
@@ -31,8 +30,7 @@ def _buckets(distances: NDArray[np.int64], buckets: int, max_distance: int) -> N
     # The libraries compute in single precision: a distance may lie on the border of two buckets.
     ratio = np.log(np.maximum(distances, near).astype(np.float32) / np.float32(near))
     steps = ratio / np.float32(math.log(max_distance / near)) * np.float32(buckets - near)
-    far = np.minimum(near + steps.astype(np.int64), buckets - 1)
-    return np.where(distances < near, distances, far)
+    return np.where(distances < near, distances, np.minimum(near + steps.astype(np.int64), buckets - 1))
 
 
 def vectors_per_distance(table: Array, positions: int) -> Array:

@@ -96,5 +96,4 @@ def embedding_norms(tensors: Tensors) -> Iterator[tuple[str, StoredArray]]:
 def shared_embedding(tensors: Tensors, config: CheckpointConfig) -> StoredArray:
     """Takes the matrix that embeds source and target and makes the logits."""
     names = (SHARED, SOURCE, TARGET, OUTPUT)
-    stored = {name: tensors.take_optional(name) for name in names}
-    return first_stored(tensors, stored, config.vocab_size, *names)
+    return first_stored(tensors, {name: tensors.take_optional(name) for name in names}, config.vocab_size, *names)

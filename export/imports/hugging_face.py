@@ -23,11 +23,7 @@ IMPORTERS: dict[str, Callable[[Path, ImportOptions], Exportable]] = {
 
 
 def import_checkpoint(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a checkpoint.
-
-    Raises:
-        ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
-    """
+    """Returns the model of a checkpoint; raises ImportedModelError if the folder is none, or it is not supported."""
     path = folder / CONFIG_FILE
     model_type = read_fields(path).get("model_type")
     if not isinstance(model_type, str) or model_type not in IMPORTERS:

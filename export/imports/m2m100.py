@@ -80,11 +80,7 @@ class _Vocabulary(NamedTuple):
 
 
 def import_m2m100(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a checkpoint.
-
-    Raises:
-        ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
-    """
+    """Returns the model of a checkpoint; raises ImportedModelError if the folder is none, or it is not supported."""
     with importing(folder):
         config = read_config(folder, CheckpointConfig, EXPECTED_FIELDS, EXPECTED_MULTILINGUAL_SEARCH)
         model_file = read_bytes(folder / SENTENCEPIECE_FILE)
@@ -106,8 +102,7 @@ def sinusoids(length: int, d_model: int) -> Array:
     The angles are (position + 2) / 10000^(i / (d_model / 2 - 1)).
     """
     half = d_model // 2
-    factor = np.float32(np.log(10000) / (half - 1))
-    scales = np.exp(np.arange(half, dtype=np.float32) * -factor)
+    scales = np.exp(np.arange(half, dtype=np.float32) * -np.float32(np.log(10000) / (half - 1)))
     angles = np.arange(FIRST_POSITION, length + FIRST_POSITION, dtype=np.float32)[:, None] * scales
     return np.concatenate((np.sin(angles), np.cos(angles)), axis=1)
 

@@ -96,11 +96,7 @@ class MarianConfig(CheckpointConfig):
 
 
 def import_marian(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a checkpoint.
-
-    Raises:
-        ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
-    """
+    """Returns the model of a checkpoint; raises ImportedModelError if the folder is none, or it is not supported."""
     with importing(folder):
         config = read_config(folder, MarianConfig, EXPECTED_FIELDS, EXPECTED_SEARCH)
         settings = read_optional_fields(folder / TOKENIZER_CONFIG_FILE)
@@ -121,8 +117,7 @@ def import_marian(folder: Path, options: ImportOptions) -> Exportable:
 def _tokenizer(folder: Path, config: MarianConfig, settings: dict[str, object]) -> PieceTokenizer:
     source_path, target_path = folder / "vocab.json", folder / "target_vocab.json"
     source = check_pieces(source_path, read_json(source_path))
-    separate = bool(settings.get("separate_vocabs"))
-    target = check_pieces(target_path, read_json(target_path)) if separate else source
+    target = check_pieces(target_path, read_json(target_path)) if settings.get("separate_vocabs") else source
     for path, pieces, size in ((source_path, source, config.vocab_size), (target_path, target, config.target_size)):
         if len(pieces) > size:
             raise ImportedModelError(f"{path}: {len(pieces)} pieces, expected at most {size} as in {CONFIG_FILE}")
@@ -172,8 +167,7 @@ def marian_positions(length: int, d_model: int) -> Array:
 
     The angles are those of Vaswani et al. 2017, section 3.5.
     """
-    halves = np.arange(0, d_model, 2)
-    angles = np.arange(length)[:, None] * np.exp(halves * (-math.log(10000.0) / d_model))
+    angles = np.arange(length)[:, None] * np.exp(np.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
     return np.concatenate((np.sin(angles), np.cos(angles)), axis=1).astype(np.float32)
 
 

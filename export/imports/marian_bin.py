@@ -37,11 +37,7 @@ class _Header(NamedTuple):
 
 
 def read_marian_bin(path: Path, content: bytes) -> dict[str, object]:
-    """Returns the tensors of a file by name; quantized ones become float32 at each use.
-
-    Raises:
-        ImportedModelError: if the content is no such file, or has a type of tensors that is not supported.
-    """
+    """Returns the tensors of a file by name, quantized ones as float32 at each use, or raises ImportedModelError."""
     reader = _ByteReader(path, content)
     (version, count) = reader.integers(2)
     if version != VERSION or count > MAX_TENSORS:

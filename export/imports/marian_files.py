@@ -68,11 +68,7 @@ NORMS = {"transformer-postprocess-emb": "", "transformer-postprocess": "an", "tr
 
 
 def import_marian_files(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a folder.
-
-    Raises:
-        ImportedModelError: if the folder is no such model, or Dragoman's models do not support it.
-    """
+    """Returns the model of a folder; raises ImportedModelError if the folder has none, or it is not supported."""
     with importing(folder):
         paths = weight_paths(folder)
         if len(paths) != 1:

@@ -71,11 +71,7 @@ class MBartConfig(CheckpointConfig):
 
 
 def import_mbart(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a checkpoint.
-
-    Raises:
-        ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
-    """
+    """Returns the model of a checkpoint; raises ImportedModelError if the folder is none, or it is not supported."""
     with importing(folder):
         config = read_config(folder, MBartConfig, EXPECTED_FIELDS, EXPECTED_MULTILINGUAL_SEARCH)
         _check_tokenizer(folder, config)

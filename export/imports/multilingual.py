@@ -60,11 +60,7 @@ def find_languages(pieces: Sequence[str]) -> dict[str, int]:
 def select_directions(
     languages: Mapping[str, int], rules: LanguageRules, options: ImportOptions
 ) -> tuple[tuple[BundleDirection, ...], Multilingual | None]:
-    """Returns the directions that the options select, or all languages if they select none.
-
-    Raises:
-        ImportedModelError: if the model lacks a language of the options.
-    """
+    """Returns the directions that the options select, or all; raises ImportedModelError if a language is unknown."""
     source, target = (
         None if code is None else language_code(code) for code in (options.source_language, options.target_language)
     )

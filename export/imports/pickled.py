@@ -331,8 +331,7 @@ def _call(function: object, arguments: object) -> object:
 def _view(storage: object, offset: object, shape: object, strides: object) -> View:
     if not isinstance(storage, Storage) or not isinstance(shape, tuple) or not isinstance(strides, tuple):
         raise PickledError("damaged: expected a storage, an offset, a shape and strides")
-    numbers = (offset, *shape, *strides)
-    if any(type(number) is not int or number < 0 for number in numbers):
+    if any(type(number) is not int or number < 0 for number in (offset, *shape, *strides)):
         raise PickledError("damaged: expected sizes from 0 on")
     if len(shape) != len(strides) or len(shape) > MAX_AXES:
         raise PickledError(f"damaged: expected as many sizes as strides, at most {MAX_AXES}")

@@ -61,8 +61,7 @@ def read_safetensors(file: BufferedReader) -> dict[str, StoredArray]:
             raise ValueError(f"damaged: {name}: bytes {first} to {last}: expected {entry.shape} from {end} on")
         end = last
         tensor = stored.array(start + first, kind, entry.shape)
-        is_bfloat16 = entry.dtype == BFLOAT16
-        found[name] = tensor.then(entry.shape, from_bfloat16, np.float32) if is_bfloat16 else tensor
+        found[name] = tensor.then(entry.shape, from_bfloat16, np.float32) if entry.dtype == BFLOAT16 else tensor
     if start + end != stored.size_bytes:
         raise ValueError(f"damaged: {stored.size_bytes} bytes, expected {start + end}")
     return found

@@ -115,11 +115,7 @@ class T5Config(StoredConfig):
 
 
 def import_t5(folder: Path, options: ImportOptions) -> Exportable:
-    """Returns the model of a checkpoint.
-
-    Raises:
-        ImportedModelError: if the folder is no checkpoint, or Dragoman's models do not support it.
-    """
+    """Returns the model of a checkpoint; raises ImportedModelError if the folder is none, or it is not supported."""
     with importing(folder):
         config = read_config(folder, T5Config, {"is_encoder_decoder": True}, EXPECTED_SEARCH)
         path = folder / SENTENCEPIECE_FILE
@@ -153,8 +149,7 @@ def _tokenizer(folder: Path, config: T5Config, model_file: bytes, pieces: list[s
 def _languages(folder: Path, config: T5Config, tokenizer: PieceTokenizer, options: ImportOptions) -> Languages:
     languages = find_languages(tokenizer.source_pieces)
     if languages:
-        rules = madlad_rules(folder / SENTENCEPIECE_FILE, tokenizer, languages)
-        return select_directions(languages, rules, options)
+        return select_directions(languages, madlad_rules(folder / SENTENCEPIECE_FILE, tokenizer, languages), options)
     tasks = dict(_tasks(config, tokenizer))
     wanted = options.source_language, options.target_language
     found = tuple(

@@ -77,8 +77,7 @@ def measure_engine(manifest: Manifest, slots: int) -> EngineMemory:
     """Returns the memory of an engine with `slots` slots."""
     states = tuple(_measure_state(spec, manifest) for spec in described_states(manifest))
     slot_bytes = sum(state.slot_bytes for state in states)
-    logits_bytes = slots * manifest.vocabulary_size * FLOAT_BYTES
-    return EngineMemory(slots, states, slot_bytes, slots * slot_bytes, logits_bytes)
+    return EngineMemory(slots, states, slot_bytes, slots * slot_bytes, slots * manifest.vocabulary_size * FLOAT_BYTES)
 
 
 def _measure_state(spec: StateSpec, manifest: Manifest) -> StateMemory:
@@ -141,11 +140,7 @@ class Inspection:
 
 
 def inspect(bundle: Bundle, slots: int) -> Inspection:
-    """Collects the figures of an opened bundle for engines with `slots` rows.
-
-    Raises:
-        BundleError: if a graph cannot be read, or ONNX Runtime rejects it.
-    """
+    """Collects the figures of a bundle for engines with `slots` rows; raises BundleError if a graph cannot be used."""
     manifest = bundle.manifest
     encoder, decoder = read_graph(bundle.encoder_path), read_graph(bundle.decoder_path)
     weights = distinct_weights([encoder, decoder])
@@ -350,20 +345,18 @@ def _wrap(text: str) -> str:
 
 
 def _format_step(blocks: Sequence[Block]) -> str:
-    rows = [["block", "times", "reads", "writes", "matrices"]]
-    for repetition in fold_blocks(blocks):
-        for alike in zip(*repetition.rounds, strict=True):
-            matrices_bytes = sum(matrix.size_bytes for block in alike for matrix in block.matrices)
-            rows.append(
-                [
-                    alike[0].title,
-                    str(len(alike)),
-                    fold_names([state.name for block in alike for state in block.reads]) or "-",
-                    fold_names([state.name for block in alike for state in block.writes]) or "-",
-                    format_bytes(matrices_bytes),
-                ]
-            )
-    return format_table(rows, 4)
+    rows = [
+        [
+            alike[0].title,
+            str(len(alike)),
+            fold_names([state.name for block in alike for state in block.reads]) or "-",
+            fold_names([state.name for block in alike for state in block.writes]) or "-",
+            format_bytes(sum(matrix.size_bytes for block in alike for matrix in block.matrices)),
+        ]
+        for repetition in fold_blocks(blocks)
+        for alike in zip(*repetition.rounds, strict=True)
+    ]
+    return format_table([["block", "times", "reads", "writes", "matrices"], *rows], 4)
 
 
 def _format_memory(inspection: Inspection) -> str:

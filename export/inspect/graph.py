@@ -82,11 +82,7 @@ class StoredGraph:
 
 
 def read_graph(path: Path) -> StoredGraph:
-    """Reads a graph with its weights.
-
-    Raises:
-        BundleError: if the file is no ONNX graph, or its weights cannot be read.
-    """
+    """Reads a graph with its weights; raises BundleError if the file is no ONNX graph, or weights cannot be read."""
     graph = _load(path)
     inputs, outputs = _types(graph.input), _types(graph.output)
     return StoredGraph(

@@ -76,8 +76,7 @@ class RoundedAttention(MultiHeadAttention):
 
     def weights(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
         """Returns the weights before they are rounded."""
-        heads = rounded_rows(self.split_heads(self.query(queries)))
-        return attention_weights(heads, rounded_rows(memory.keys), mask)
+        return attention_weights(rounded_rows(self.split_heads(self.query(queries))), rounded_rows(memory.keys), mask)
 
 
 def rounded_rows(values: Tensor) -> Tensor:

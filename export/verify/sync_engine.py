@@ -24,11 +24,7 @@ class SyncEngine:
     """An engine without a thread."""
 
     def __init__(self, sessions: ModelSessions, slots: int) -> None:
-        """Starts empty.
-
-        Args:
-            slots: rows that run at once; a sequence with beam search takes `beam_size` of them.
-        """
+        """Starts empty with `slots` rows, of which a sequence with beam search takes `beam_size`."""
         metrics = Metrics(CollectorRegistry(), sessions.manifest.name)
         self._scheduler = Scheduler(slots, 0, PREFILL_TOKENS, metrics)
         self._engine = Engine(sessions.runtime(slots), self._scheduler, metrics, sessions.manifest)

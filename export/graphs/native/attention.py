@@ -71,8 +71,7 @@ class Attention(ABC):
         body = self.body
         masked = body.add("Where", valid, scores, body.number(-np.inf))
         weights = body.add("Exp", body.add("Sub", masked, body.largest(masked, BLOCKS, POSITIONS)))
-        sums = body.add("ReduceSum", weights, body.integers(POSITIONS), keepdims=1)
-        return weights, body.total(sums, BLOCKS)
+        return weights, body.total(body.add("ReduceSum", weights, body.integers(POSITIONS), keepdims=1), BLOCKS)
 
     def where_valid(self, valid: str, value: str) -> str:
         """Replaces what is not valid by zero: a former row may have left NaN there, and 0 * NaN is NaN."""
@@ -84,8 +83,7 @@ class Attention(ABC):
 
     def new_position(self, key: str, value: str) -> KeysValues:
         """Splits keys and values of one position per row into heads, [B, H * D] -> [B, 1, H, D, 1], [B, 1, H, 1, D]."""
-        keys = self.body.reshape(key, -1, 1, self.heads, self.size, 1)
-        return self.round(KeysValues(keys, self.query(value)))
+        return self.round(KeysValues(self.body.reshape(key, -1, 1, self.heads, self.size, 1), self.query(value)))
 
     def new_blocks(self, key: str, value: str) -> KeysValues:
         """Splits keys and values of padded rows into float blocks, [B, 16 n, H * D] each."""
@@ -109,8 +107,7 @@ class FloatAttention(Attention):
         if distances is not None:
             scores = distances.add_scores(scores, scaled)
         weights, sums = self.softmax(scores, valid)
-        values = self.where_valid(body.transpose(valid, 0, 1, 2, 4, 3), blocks.values)
-        products = body.add("MatMul", weights, values)
+        products = body.add("MatMul", weights, self.where_valid(body.transpose(valid, 0, 1, 2, 4, 3), blocks.values))
         states = body.add("Div", body.total(products, BLOCKS), sums)
         if distances is not None:
             states = distances.add_mean(states, weights, sums)
@@ -132,8 +129,7 @@ class IntegerAttention(Attention):
         key_scales, value_scales = blocks.scales
         rounded = round_to(body, query, MAX_INT8, 4)
         factor = body.add("Mul", rounded.scale, body.number(self.factor))
-        products = body.add("MatMul", rounded.integers, blocks.keys)
-        scores = body.add("Mul", products, body.add("Mul", factor, key_scales))
+        scores = body.add("Mul", body.add("MatMul", rounded.integers, blocks.keys), body.add("Mul", factor, key_scales))
         if distances is not None:
             scores = distances.add_scores(scores, body.add("Mul", query, body.number(self.factor)))
         weights, sums = self.softmax(scores, valid)

@@ -72,8 +72,7 @@ class Body:
 
         The bits do not change if zeros follow, as the empty blocks of a row do in a batch with longer rows.
         """
-        sums = self.add("CumSum", value, self.constant(np.array(axis, np.int64)))
-        return self.last(sums, axis)
+        return self.last(self.add("CumSum", value, self.constant(np.array(axis, np.int64))), axis)
 
     def top(self, value: str, count: str, ids: str) -> str:
         """Returns the `count` largest of each row, the largest first; their indices become the tensor `ids`."""

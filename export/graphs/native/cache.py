@@ -90,8 +90,7 @@ def block_numbers(body: Body, lengths: str) -> str:
     """Returns the numbers of the blocks that the longest row fills, int64 [n]; lengths are int64 [B, 1]."""
     zero, one, most = (body.constant(np.array(number)) for number in (0, 1, LANES - 1))
     longest = body.add("ReduceMax", lengths, keepdims=0)  # []
-    filled = body.add("Div", body.add("Add", longest, most), body.constant(np.array(LANES)))
-    return body.add("Range", zero, filled, one)
+    return body.add("Range", zero, body.add("Div", body.add("Add", longest, most), body.constant(np.array(LANES))), one)
 
 
 def positions_of(body: Body, blocks: str) -> str:

@@ -26,5 +26,4 @@ def choose(body: Body, logits: str) -> None:
     broken = body.add("IsNaN", body.first(log_probabilities, 1, 1))
     sums = body.add("Where", broken, body.number(np.nan), difference)  # [M, 1]
     body.add("Squeeze", sums, body.integers(1), into=log_sums)
-    best = body.top(logits, body.cast("best_count", TensorProto.INT64), best_ids)
-    body.add("Sub", best, sums, into=best_scores)
+    body.add("Sub", body.top(logits, body.cast("best_count", TensorProto.INT64), best_ids), sums, into=best_scores)

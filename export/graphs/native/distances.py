@@ -41,8 +41,7 @@ class LayerDistances:
         if self._kind == "bias":
             return states
         products = body.add("MatMul", body.transpose(weights, 0, 1, 3, 2, 4), self._rows("values"))  # [B, n, T, H, D]
-        total = body.transpose(body.total(products, 1), 0, 1, 3, 2, 4)
-        return body.add("Add", states, body.add("Div", total, sums))
+        return body.add("Add", states, body.add("Div", body.transpose(body.total(products, 1), 0, 1, 3, 2, 4), sums))
 
     def _rows(self, part: str) -> str:
         return self._body.add("Gather", f"{self._name}.distances.{part}", self._indices)
@@ -59,8 +58,7 @@ class Distances:
         self._indices: str | None = None
         if config.distances != "none":
             center = position_count(config) - 1
-            blocks = body.reshape(keys, 1, -1, 1, LANES)
-            distances = body.add("Sub", blocks, body.reshape(queries, *query_shape))
+            distances = body.add("Sub", body.reshape(keys, 1, -1, 1, LANES), body.reshape(queries, *query_shape))
             indices = body.add("Add", distances, body.integers(center))
             # Padding may lie beyond the longest row.
             indices = body.add("Max", indices, body.integers(0))

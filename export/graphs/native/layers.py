@@ -128,8 +128,7 @@ def round_to(body: Body, value: str, levels: int, *axes: int) -> Rounded:
     largest = body.largest(body.add("Abs", value), *axes)
     positive = body.add("Where", body.add("Equal", largest, body.number(0)), body.number(1), largest)
     factor = body.add("Div", body.number(levels), positive)
-    integers = body.add("Round", body.add("Mul", value, factor))
-    return Rounded(integers, body.add("Div", largest, body.number(levels)))
+    return Rounded(body.add("Round", body.add("Mul", value, factor)), body.add("Div", largest, body.number(levels)))
 
 
 class IntegerLayers(Layers):

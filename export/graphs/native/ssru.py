@@ -50,8 +50,7 @@ class Ssru:
         new, forget = body.split(layers.linear(states, name, self._width, 2 * self._width), 2, 1)
         share = body.add("Sigmoid", forget)
         kept = body.add("Mul", share, self._earlier(layer))
-        added = body.add("Mul", body.add("Sub", body.number(1), share), new)
-        state = body.add("Add", kept, added)
+        state = body.add("Add", kept, body.add("Mul", body.add("Sub", body.number(1), share), new))
         self._write(layer, state)
         return body.add("Relu", state)
 
@@ -69,8 +68,7 @@ class Ssru:
     def _scaled(self, stored: KeysValues) -> str:
         body, (key_scales, value_scales) = self._body, stored.scales
         coarse = body.add("Mul", stored.keys, key_scales)
-        fine = body.add("Mul", body.transpose(stored.values, *VALUE_ORDER), value_scales)
-        return body.add("Add", coarse, fine)
+        return body.add("Add", coarse, body.add("Mul", body.transpose(stored.values, *VALUE_ORDER), value_scales))
 
     def _write(self, layer: int, state: str) -> None:
         body, new = self._body, self._attention.new_position(state, state)

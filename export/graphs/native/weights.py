@@ -92,8 +92,7 @@ class WeightWriter:
 
     def feed_forward(self, layer: str) -> None:
         """Adds the feed-forward network of a layer, the gate first, and its normalization."""
-        parts = ("gate", "inner", "outer") if self._config.gated else ("inner", "outer")
-        for part in parts:
+        for part in ("gate", "inner", "outer") if self._config.gated else ("inner", "outer"):
             self.module(f"{layer}.feed_forward.{part}")
         self.norm(f"{layer}.feed_forward_residual.norm")
 
