@@ -267,12 +267,7 @@ class RunConfig(Section):
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
-        """Reads the configuration of a run.
-
-        Raises:
-            FileNotFoundError: if the file does not exist.
-            RunError: if the file is not a valid configuration.
-        """
+        """Reads the configuration of a run; raises FileNotFoundError if there is none, RunError if it is invalid."""
         try:
             return cls.model_validate(read_yaml(path))
         except ValidationError as error:
@@ -286,12 +281,7 @@ class RunConfig(Section):
 
 
 def read_yaml(path: Path) -> object:
-    """Returns the content of a YAML file.
-
-    Raises:
-        OSError: if the file cannot be read.
-        ValueError: if the file is not YAML; the message has the file and the line.
-    """
+    """Returns the content of a YAML file; raises OSError, or ValueError with the file and the line, if it has none."""
     try:
         with path.open(encoding="utf-8") as file:  # a stream, because the error message then has the file name
             return yaml.safe_load(file)
@@ -300,12 +290,7 @@ def read_yaml(path: Path) -> object:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """Returns the sections of a recipe.
-
-    Raises:
-        OSError: if the file cannot be read.
-        ValueError: if the file is not YAML or has no sections.
-    """
+    """Returns the sections of a recipe; raises OSError if the file is unreadable, ValueError if it has no sections."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise ValueError("expected the sections model, tokenizer, training, ...")  # noqa: TRY004 - of a file

@@ -57,8 +57,7 @@ class ConsensusCommand(BaseSettings):
             choose_line = partial(choose, language=self.language)
             with _interrupts_blocked():
                 chosen = processes.map(choose_line, zip(*files, strict=True), chunksize=LINES_OF_TASK)
-            progress = tqdm(chosen, "choosing", len(files[0]), unit=" lines", disable=None)
-            text = "".join(f"{line}\n" for line in progress)
+            text = "".join(f"{line}\n" for line in tqdm(chosen, "choosing", len(files[0]), unit=" lines", disable=None))
         finally:
             processes.shutdown(cancel_futures=True)
         self.output.write_text(text, encoding="utf-8")

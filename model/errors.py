@@ -35,8 +35,7 @@ def first_problem(error: ValidationError) -> str:
     """Returns the first validation error as `field: problem`; an error of the whole record has no field."""
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"]))
-    problem = first["msg"].removeprefix("Value error, ")
-    return ": ".join(part for part in (field, problem) if part)
+    return ": ".join(part for part in (field, first["msg"].removeprefix("Value error, ")) if part)
 
 
 def reason_of(error: BaseException) -> str:

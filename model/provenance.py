@@ -27,11 +27,7 @@ class MarkError(Exception):
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """Returns the text with the content of a place replaced; the content stands in lines of its own.
-
-    Raises:
-        MarkError: if the text does not have exactly one such place.
-    """
+    """Returns the text with the lines of a place replaced; raises MarkError unless there is exactly one such place."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
@@ -89,10 +85,7 @@ class Provenance:
 
 
 def command_line(name: str, command: BaseModel, positional: str | None = None) -> str:
-    """Returns a command line that repeats a command; defaults and secrets are omitted.
-
-    `positional` is the field without a name on the command line.
-    """
+    """Returns a command that repeats one, without defaults and secrets; `positional` is the field without a name."""
     return shlex.join(["dragoman", *name.split(), *_words(command, _defaults(command), "", positional)])
 
 

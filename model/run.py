@@ -97,11 +97,7 @@ class RunFolder:
         return self.path / "done"
 
     def load(self) -> TrainedModel:
-        """Loads the best checkpoint, in evaluation mode.
-
-        Raises:
-            RunError: if there is no checkpoint, or a file is missing or damaged.
-        """
+        """Loads the best checkpoint in evaluation mode; raises RunError if it or another file is missing or damaged."""
         if not self.best_checkpoint.is_file():
             raise RunError(f"{self.path}: holds no checkpoint, expected a folder made by `dragoman train`")
         try:

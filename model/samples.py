@@ -40,11 +40,7 @@ def format_samples(samples: Sequence[Sample]) -> str:
 
 
 def read_samples(path: Path, directions: Sequence[Direction]) -> list[Sample]:
-    """Reads the samples of a run.
-
-    Raises:
-        CorpusError: if the file cannot be read, or a line is no sample of the directions.
-    """
+    """Reads the samples of a run; raises CorpusError if the file is unreadable or a line fits no direction."""
     known = {(direction.source, direction.target): direction for direction in directions}
     samples = []
     for number, line in enumerate(read_lines(path), start=1):

@@ -43,10 +43,7 @@ _TOKENIZERS = {**dict.fromkeys(_CHINESE, "zh"), **dict.fromkeys(_BY_CHARACTER, "
 
 
 def bleu_metric(language: str, *, of_sentences: bool = False) -> BLEU:
-    """Returns BLEU with the tokenizer of a target language, an ISO 639 code.
-
-    For sentences it omits the orders that a short one has no n-grams of.
-    """
+    """Returns BLEU with the tokenizer of a target language; for sentences, without orders that have no n-grams."""
     return BLEU(tokenize=_TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT), effective_order=of_sentences)
 
 

@@ -154,8 +154,7 @@ def survivors(beams: Beams, candidates: Candidates, indices: Tensor, eos_id: int
     The new beams are the best K candidates that do not end.
     """
     beam_size = beams.scores.shape[1]
-    scores = candidates.scores.masked_fill(candidates.token_ids == eos_id, -math.inf)
-    best = scores[indices].topk(beam_size)
+    best = candidates.scores.masked_fill(candidates.token_ids == eos_id, -math.inf)[indices].topk(beam_size)
     origins = candidates.origins[indices].gather(1, best.indices)
     token_ids = candidates.token_ids[indices].gather(1, best.indices)
     earlier_ids = beams.target_ids[indices[:, None], origins]  # [B', K, T]
@@ -228,10 +227,9 @@ def generate_beam(
 
     Requires a model in evaluation mode and complete encoder inputs, for most models with a final EOS.
     """
-    state = _start(model, sources)
     found = beam_search(
         model.decode_step,
-        state,
+        _start(model, sources),
         beam_size,
         length_penalty,
         model.limits.max_target_tokens,

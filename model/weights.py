@@ -89,8 +89,7 @@ def _layer_shapes(config: TransformerConfig, name: str, *, decoder: bool) -> Ite
     if decoder:
         yield from _attention_shapes(config, f"{name}.cross_attention")
     gated = config.gated
-    sizes = {"gate": (inner, width), "inner": (inner, width), "outer": (width, inner)}
-    for part, (outputs, inputs) in sizes.items():
+    for part, (outputs, inputs) in {"gate": (inner, width), "inner": (inner, width), "outer": (width, inner)}.items():
         if part == "gate" and not gated:
             continue
         yield f"{name}.feed_forward.{part}.weight", (outputs, inputs)

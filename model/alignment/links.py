@@ -24,11 +24,7 @@ class ReferenceLinks:
 
 
 def parse_links(line: str) -> ReferenceLinks:
-    """Reads a line of links; an empty line has none.
-
-    Raises:
-        ValueError: if the line has something else.
-    """
+    """Reads a line of links, none if it is empty; raises ValueError if the line has something else."""
     sure, possible = set(), set()
     for text in line.split():
         match = _LINK.fullmatch(text)

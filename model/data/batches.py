@@ -42,10 +42,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPairs:
-    """A parallel corpus as ids, without BOS and EOS; `sources[i]` and `targets[i]` are a pair.
-
-    `links` has the links between the tokens of each pair, or is empty.
-    """
+    """A parallel corpus as ids, without BOS and EOS, by index, with links between the tokens of each pair, or none."""
 
     sources: list[list[int]]
     targets: list[list[int]]

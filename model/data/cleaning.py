@@ -71,11 +71,7 @@ def clean(corpus: Corpus, config: CleaningConfig) -> CleanedCorpus:
 
 
 def hold_out(cleaned: CleanedCorpus, pairs: int) -> tuple[CleanedCorpus, Corpus]:
-    """Splits pairs off the end, at most a tenth; returns the rest, with its counts, and the held-out pairs.
-
-    Raises:
-        CorpusError: if the corpus has fewer than ten pairs.
-    """
+    """Splits at most a tenth off the end, and returns both parts, counted; raises CorpusError below ten pairs."""
     corpus = cleaned.corpus
     cut = len(corpus) - min(pairs, len(corpus) // 10)
     if cut == len(corpus):

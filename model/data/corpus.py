@@ -108,11 +108,7 @@ def read_corpora(
 
 
 def read_corpus(specification: str, split: str = "train", multi30k_folder: Path | None = None) -> Corpus:
-    """Reads parallel text of one direction; arguments as for `read_corpora`.
-
-    Raises:
-        CorpusError: if the specification is invalid or has several directions, or its data cannot be read.
-    """
+    """Reads parallel text like `read_corpora`, of one direction; raises CorpusError if it is invalid or has several."""
     corpora = _read(specification, split, multi30k_folder)
     if len(corpora) > 1:
         raise CorpusError(f"{specification}: expected one direction, as in multi30k:en-de, got {len(corpora)}")
@@ -120,11 +116,7 @@ def read_corpus(specification: str, split: str = "train", multi30k_folder: Path 
 
 
 def has_split(specification: str, split: str) -> bool:
-    """Returns whether the data has this part; files and tables have none.
-
-    Raises:
-        CorpusError: if a data set cannot be found.
-    """
+    """Returns whether the data has this part (files and tables do not); raises CorpusError if a data set is missing."""
     kind, _, rest = specification.partition(":")
     if kind == "hf":
         try:
@@ -154,11 +146,7 @@ def balanced_lines(corpora: Iterable[Corpus], limit: int) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a UTF-8 text file, plain or gzip, without line ends.
-
-    Raises:
-        CorpusError: if the file cannot be read or is not text; the message has the file and the line.
-    """
+    """Returns the lines of a UTF-8 file, plain or gzip; raises CorpusError, which names the line that is no text."""
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
@@ -168,8 +156,7 @@ def read_lines(path: Path) -> list[str]:
 
 def _decode_lines(origin: str, raw: bytes) -> Iterator[str]:
     # Lines end only at line feeds: str.splitlines also splits at U+2028 and others, which would misalign the two files.
-    lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(raw.removesuffix(b"\n").split(b"\n") if raw else [], start=1):
         if b"\0" in line:
             raise CorpusError(f"{origin}: line {number}: expected UTF-8 text, got NUL at byte {line.index(0)}")
         try:

@@ -44,12 +44,11 @@ class DataCommand(BaseSettings):
         """Prints the tables."""
         try:
             tokenizer = Tokenizer.load(self.tokenizer) if self.tokenizer else None
-            corpora = read_corpora(self.data, self.split, self.multi30k_folder)
             cleaned = [
                 clean(corpus, self.cleaning)
                 if self.split == "train"
                 else CleanedCorpus(corpus, {**dict.fromkeys(Reason, 0), Reason.BLANK: corpus.blank_pairs})
-                for corpus in corpora
+                for corpus in read_corpora(self.data, self.split, self.multi30k_folder)
             ]
         except CorpusError as error:
             raise SystemExit(f"dragoman data: {error}") from error

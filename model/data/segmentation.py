@@ -157,8 +157,7 @@ class Segmentation:
             prefix = self.prefix(corpus)
             for index in range(len(part)) if chosen is None else chosen[number]:
                 source, target = part.sources[index], part.targets[index]
-                fits = len(prefix) + len(source) < limits.max_source_tokens
-                if fits and len(target) <= limits.max_target_tokens:
+                if len(prefix) + len(source) < limits.max_source_tokens and len(target) <= limits.max_target_tokens:
                     pairs.sources.append([*prefix, *source])
                     pairs.targets.append(target)
                     if linked:

@@ -151,10 +151,7 @@ class Grammar:
         return subject
 
     def _verb(self, rule: ClauseRule, subject: NounPhrase, mood: str) -> tuple[Verb, str]:
-        """Chooses a verb and a tense for it.
-
-        A verb whose English past is its base (`They read`) never stands in the past: it would be ambiguous.
-        """
+        """Chooses a verb and a tense, but no past that equals the base (`They read`): it would be ambiguous."""
         kinds = rule.verbs or _ANY
         verbs = lexicon.VERBS[self._pick(kinds)]
         if subject.noun_class == "animals":

@@ -82,10 +82,7 @@ def _german_noun(entry: str, *, plural: bool) -> tuple[str, str, str]:
 
 
 def _decline(determiner: Determiner, gender: str, case: int) -> tuple[str, str]:
-    """Returns the determiner and the ending of an adjective behind it.
-
-    The ending is weak if the determiner shows the case, else strong: der alte Hund, ein alter Hund.
-    """
+    """Returns the determiner and the ending of an adjective behind it, weak if the determiner shows the case."""
     stem, declension = determiner.stem, determiner.declension
     strong, weak = _STRONG[gender][case], _WEAK[gender][case]
     if declension == "article":

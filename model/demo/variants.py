@@ -92,6 +92,5 @@ def _phrases(words: int, links: list[tuple[int, int]]) -> Iterator[tuple[int, in
 
 
 def _enclosed(words: list[str], start: int, end: int) -> str:
-    last = _PUNCTUATION.sub(r"</b>\1", words[end - 1], count=1)
-    marked = [*words[start : end - 1], last]
+    marked = [*words[start : end - 1], _PUNCTUATION.sub(r"</b>\1", words[end - 1], count=1)]
     return " ".join([*words[:start], f"<b>{marked[0]}", *marked[1:], *words[end:]])

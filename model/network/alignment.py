@@ -32,8 +32,7 @@ def most_probable(weights: Tensor) -> Tensor:
 
 def one_hot(chosen: Tensor, weights: Tensor) -> Tensor:
     """Returns ones at the chosen positions [B] and zeros elsewhere; shape and type as `weights` [B, S]."""
-    positions = torch.arange(weights.shape[1], device=weights.device)
-    return (positions == chosen[:, None]).to(weights.dtype)
+    return (torch.arange(weights.shape[1], device=weights.device) == chosen[:, None]).to(weights.dtype)
 
 
 @dataclass(slots=True)
@@ -62,8 +61,7 @@ class PositionSampler:
         """Maps the distributions of one step [B, S] to attention weights [B, S]."""
         chosen = torch.multinomial(weights.detach(), 1)  # [B, 1]
         log_weights = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
-        log_probability = log_weights.gather(1, chosen)[:, 0]
-        self.log_probabilities.append(log_probability.masked_fill(self.soft, 0.0))
+        self.log_probabilities.append(log_weights.gather(1, chosen)[:, 0].masked_fill(self.soft, 0.0))
         self.entropies.append(-(weights * log_weights).sum(dim=-1))
         return torch.where(self.soft[:, None], weights, one_hot(chosen[:, 0], weights))
 
@@ -206,8 +204,7 @@ class MonotonicAlignment(Alignment):
 
     def forward(self, query: Tensor, source: EncodedSource, positions: Tensor) -> Tensor:
         """Returns the weights; arguments as for `Alignment.forward`."""
-        centers = torch.minimum(positions, source.lengths - 1)
-        near = distances(centers, source).abs() <= self.radius
+        near = distances(torch.minimum(positions, source.lengths - 1), source).abs() <= self.radius
         return masked_softmax(self.score(query, source.keys), source.valid & near)
 
 
@@ -227,8 +224,7 @@ class PredictiveAlignment(Alignment):
 
     def forward(self, query: Tensor, source: EncodedSource, _positions: Tensor) -> Tensor:
         """Returns the weights; arguments as for `Alignment.forward`."""
-        centers = source.lengths * self.predictor(query)[:, 0]
-        apart = distances(centers, source)
+        apart = distances(source.lengths * self.predictor(query)[:, 0], source)
         weights = masked_softmax(self.score(query, source.keys), source.valid & (apart.abs() <= self.radius))
         return weights * torch.exp(apart.square() * (-2 / self.radius**2))
 
@@ -254,5 +250,4 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 def distances(centers: Tensor, source: EncodedSource) -> Tensor:
     """Returns the signed distance of each source position from a center [B]: [B, S]."""
-    positions = torch.arange(source.valid.shape[1], device=centers.device)
-    return positions - centers[:, None]
+    return torch.arange(source.valid.shape[1], device=centers.device) - centers[:, None]

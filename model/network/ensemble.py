@@ -82,5 +82,4 @@ class Ensemble(TranslationModel):
 
 def _mean(logits: Sequence[Tensor]) -> Tensor:
     """Returns the logarithm of the mean of the distributions that logits [..., V] stand for."""
-    distributions = torch.stack([logit.float().log_softmax(dim=-1) for logit in logits])
-    return distributions.logsumexp(dim=0) - math.log(len(logits))
+    return torch.stack([logit.float().log_softmax(dim=-1) for logit in logits]).logsumexp(dim=0) - math.log(len(logits))

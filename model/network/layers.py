@@ -48,8 +48,7 @@ class Dropout(nn.Module):
 
 def random_bytes(count: int) -> Tensor:
     """Returns independent, uniform bytes, uint8 [count], from PyTorch's global generator."""
-    draws = torch.empty(-(-count // _UNITS_PER_DRAW), dtype=torch.int64).random_(_LOWEST, None)
-    return draws.view(torch.uint8)[:count]
+    return torch.empty(-(-count // _UNITS_PER_DRAW), dtype=torch.int64).random_(_LOWEST, None).view(torch.uint8)[:count]
 
 
 Norm = nn.LayerNorm | nn.RMSNorm
@@ -208,8 +207,7 @@ class DecoderLayer(nn.Module):
         target = self.self_attention.project(queries)
         if past is not None:
             target = past.followed_by(target)
-        attended = self.self_attention(queries, target, target_mask)
-        return self.self_attention_residual.after(states, attended), target
+        return self.self_attention_residual.after(states, self.self_attention(queries, target, target_mask)), target
 
     def attend_to_source(self, states: Tensor, source: KeysValues, source_mask: Tensor) -> Tensor:
         """Runs cross-attention and the feed-forward network; arguments and result as in `forward`."""

@@ -151,8 +151,7 @@ class BahdanauDecoder(RecurrentDecoder):
 
     def readout(self, features: Tensor, embedded: Tensor) -> Tensor:
         """Returns the maximum of each pair of units: [..., 2 * D] and [..., D] -> [..., D]."""
-        pairs = self.maxout(torch.cat((features, embedded), dim=-1)).unflatten(-1, (-1, 2))
-        largest: Tensor = pairs.amax(dim=-1)
+        largest: Tensor = self.maxout(torch.cat((features, embedded), dim=-1)).unflatten(-1, (-1, 2)).amax(dim=-1)
         return largest
 
 

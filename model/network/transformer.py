@@ -137,8 +137,7 @@ class Transformer(TranslationModel):
         """
         state = {"source_valid": memory.valid}
         for number, layer in enumerate(self.decoder_layers):
-            nothing = layer.self_attention.project(memory.states[:, :0])
-            state |= _to_state("self", number, nothing)
+            state |= _to_state("self", number, layer.self_attention.project(memory.states[:, :0]))
             state |= _to_state("cross", number, layer.cross_attention.project(memory.states))
         return state
 

@@ -42,8 +42,7 @@ class Merges:
         if len(word) == 1:
             return (word,)
         symbols: list[str] = [*word[:-1], word[-1] + WORD_END] if self._marks_last else [*word, WORD_END]
-        merged = _Merging(symbols, self._ranks).run()
-        *units, last = merged
+        *units, last = _Merging(symbols, self._ranks).run()
         last = last.removesuffix(WORD_END)
         return (*units, last) if last else tuple(units)
 

@@ -5,7 +5,7 @@ tied. It normalizes text (NFKC and white space). A model with several target lan
 each, which precedes the source (Johnson et al. 2017, arXiv:1611.04558) and never comes from text.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
@@ -58,11 +58,7 @@ class TokenizerError(Exception):
 
 
 def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Loads a SentencePiece model.
-
-    Raises:
-        TokenizerError: if the bytes are no model. SentencePiece accepts an empty file and fails at the first text.
-    """
+    """Loads a SentencePiece model; raises TokenizerError if it is none, or empty, which SentencePiece accepts."""
     if not model:
         raise TokenizerError("not a SentencePiece model: the file is empty")
     try:
@@ -141,11 +137,7 @@ class Tokenizer:
         return [ScoredTokens([piece.id for piece in one.pieces], one.score) for one in best.nbests]
 
     def language_token(self, language: str) -> int:
-        """Returns the id of the token that selects a target language.
-
-        Raises:
-            TokenizerError: if the tokenizer was trained without this language.
-        """
+        """Returns the id of a target language's token; raises TokenizerError if the tokenizer has none."""
         token_id = int(self._processor.piece_to_id(_language_piece(language)))
         if not self._processor.is_control(token_id):
             raise TokenizerError(f"the tokenizer has no token {_language_piece(language)}")
@@ -193,7 +185,7 @@ def train_tokenizer(
     model = _ModelBuffer()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_non_blank(lines),
+            sentence_iterator=(line for line in lines if line.strip()),
             model_writer=model,
             model_type=kind,
             vocab_size=vocabulary_size,
@@ -221,10 +213,6 @@ class _ModelBuffer:
 
     def write(self, data: bytes) -> None:
         self.content.extend(data)
-
-
-def _non_blank(lines: Iterable[str]) -> Iterator[str]:
-    return (line for line in lines if line.strip())
 
 
 def _language_piece(language: str) -> str:

@@ -62,8 +62,7 @@ def spell(piece: str, known: Mapping[str, int]) -> list[int]:
     """Returns the ids of the pieces that spell a piece, each the longest possible; UNK_ID if no character is known."""
     ids, start = [], 0
     while start < len(piece):
-        ends = (end for end in range(len(piece), start, -1) if piece[start:end] in known)
-        end = next(ends, None)
+        end = next((end for end in range(len(piece), start, -1) if piece[start:end] in known), None)
         if end is not None:
             ids.append(known[piece[start:end]])
         start = start + 1 if end is None else end

@@ -33,12 +33,7 @@ class Inputs(Section):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Reads the inputs of a run.
-
-        Raises:
-            FileNotFoundError: if the file does not exist.
-            RunError: if the file has other content.
-        """
+        """Reads the inputs of a run; raises FileNotFoundError if there is no file, RunError if it has other content."""
         try:
             return cls.model_validate(read_yaml(path))
         except ValueError as error:

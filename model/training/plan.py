@@ -83,12 +83,7 @@ class RunPlan(Section):
         return self.runs[name].data or self.data
 
     def options(self, name: str) -> dict[str, dict[str, Any]]:
-        """Returns the sections of a run's recipe, changes included.
-
-        Raises:
-            OSError: if the recipe cannot be read.
-            ValueError: if the recipe is not YAML or has no sections.
-        """
+        """Returns the sections of a run's recipe, with changes; raises OSError and ValueError like `read_recipe`."""
         changes = self.runs[name]
         path = recipe_path(changes.recipe or self.recipe)
         recipe = read_yaml(path)

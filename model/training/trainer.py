@@ -111,9 +111,7 @@ def weight_averaging(config: TrainingConfig) -> list[Callback]:
         # All parameters at once: on a CPU four times as fast as one by one, a few percent of a step.
         average = get_ema_multi_avg_fn(config.averaging_decay)  # type: ignore[no-untyped-call]
         return [WeightAveraging(multi_avg_fn=average)]
-    if config.averaging == "last":
-        return [LastAveraging(config)]
-    return []
+    return [LastAveraging(config)] if config.averaging == "last" else []
 
 
 # Enough for a BLEU that distinguishes checkpoints; a validation set of many directions may have more.
@@ -227,10 +225,7 @@ class MovableCheckpoint(ModelCheckpoint):
 def make_trainer(
     folder: RunFolder, config: TrainingConfig, hardware: HardwareConfig, validation: Sequence[Callback]
 ) -> lightning.Trainer:
-    """Returns the trainer of a run, which writes checkpoints and logs to `folder`.
-
-    The callbacks `validation` run during a validation, before averaged parameters are swapped out.
-    """
+    """Returns a trainer that writes to `folder`; `validation` runs before averaged parameters are swapped out."""
     _silence()
     monitor, mode = MONITORS[config.selection]
     checkpoints = folder.last_checkpoint.parent

@@ -45,11 +45,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(source: Source, archives: Iterable[Path]) -> Iterator[Pair]:
-    """Yields the pairs of a source from the folders or archives of its packages.
-
-    Raises:
-        SourceError: if an archive cannot be read, or a file does not have the form that its reader expects.
-    """
+    """Yields the pairs of a source from its packages' folders or archives; raises SourceError if one is unreadable."""
     documents = _read_documents(source, archives)
     english = documents.pop("en", None)
     for language, texts in documents.items():
@@ -74,11 +70,7 @@ def _read_documents(source: Source, archives: Iterable[Path]) -> dict[str, dict[
 
 
 def read_file(reader: str, content: bytes, origin: str) -> Messages:
-    """Returns the texts of a file.
-
-    Raises:
-        SourceError: if the file does not have the form that its reader expects; the message begins with the origin.
-    """
+    """Returns the texts of a file; raises SourceError, which names the origin, if its reader expects another form."""
     try:
         messages = READERS[reader](content)
     except (SourceError, ValueError, OSError, RecursionError, struct.error) as error:

@@ -73,11 +73,7 @@ class IncludedCorpusCommand(BaseSettings):
 
 
 def choose_sources(names: Iterable[str], known: Mapping[str, Source]) -> dict[str, Source]:
-    """Returns the sources of these names; `included` stands for those with permissive licenses.
-
-    Raises:
-        CorpusError: if a name is unknown.
-    """
+    """Returns these sources; `included` stands for all with permissive licenses. Raises CorpusError for other names."""
     chosen: dict[str, Source] = {}
     for name in names:
         if name == INCLUDED:

@@ -10,11 +10,7 @@ EVERYDAY = Path(__file__).parents[2] / "everyday"
 
 
 def read_everyday(pattern: str, language: str) -> Iterator[tuple[str, str]]:
-    """Yields the English side and another one of the rows of all tables whose paths match a pattern.
-
-    Raises:
-        CorpusError: if a row does not have a text in each of the four languages.
-    """
+    """Yields English and another side of the rows of matching tables; raises CorpusError if a row lacks a language."""
     column = LANGUAGES.index(language)
     for path in sorted(EVERYDAY.glob(pattern)):
         for number, line in enumerate(read_lines(path), start=1):

@@ -76,6 +76,4 @@ def _spelled(expression: object) -> str:
     if isinstance(expression, ast.FunctionReference):
         first = expression.arguments.positional
         return _spelled(first[0]) if first else expression.id.name
-    if isinstance(expression, ast.MessageReference | ast.TermReference):
-        return expression.id.name
-    return "value"
+    return expression.id.name if isinstance(expression, ast.MessageReference | ast.TermReference) else "value"
