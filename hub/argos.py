@@ -56,11 +56,7 @@ class Package:
 
 
 def find_package(reference: ArgosModel) -> Package:
-    """Returns the newest package for a pair of languages.
-
-    Raises:
-        HubError: if the index cannot be read or has no such package; OfflineError if HF_HUB_OFFLINE is set.
-    """
+    """Returns the newest package for a pair of languages; raises HubError if there is none, OfflineError if offline."""
     access = HubAccess(str(reference), f"the network and {VARIABLE}")
     address = f"{os.environ.get(VARIABLE) or INDEX}/index.json"
     found = [
@@ -87,5 +83,4 @@ def _is_web(link: str) -> bool:
 
 
 def _version(entry: IndexEntry) -> tuple[int, ...]:
-    parts = entry.package_version.split(".")
-    return tuple(int(part) if re.fullmatch(r"[0-9]{1,9}", part) else 0 for part in parts)
+    return tuple(int(part) if re.fullmatch(r"[0-9]{1,9}", part) else 0 for part in entry.package_version.split("."))

@@ -134,11 +134,7 @@ def read_answer(access: HubAccess, url: str, adapter: TypeAdapter[T]) -> T:
 
 
 def read_size(access: HubAccess, url: str) -> int | None:
-    """Returns the size of a file in bytes; None if the hub does not state it.
-
-    Raises:
-        HubError: if the hub does not answer or has no such file.
-    """
+    """Returns the bytes of a file, None if not stated; raises HubError if the hub does not answer or lacks the file."""
 
     async def read_once(client: "httpx.AsyncClient") -> int | None:
         try:

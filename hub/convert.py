@@ -74,11 +74,7 @@ class ModelFiles:
 
 
 def convert(store: Store, source: ModelFiles) -> tuple[str, Bundle]:
-    """Returns the key and the bundle of a model, converted now or before.
-
-    Raises:
-        HubError: if the files are no model that can be converted.
-    """
+    """Returns the key and the bundle of a model, converted now or before; raises HubError if it cannot be converted."""
     kind = source.kind
     key = _key(source, kind)
     with store.lock(key):
@@ -138,8 +134,7 @@ def _write(source: ModelFiles, kind: Kind, folder: Path) -> None:
     print(f"{source.model}: converts to a bundle", flush=True)
     try:
         exportable = _read(source, kind)
-        options = BundleOptions(source.model, precision=PRECISION)
-        write_bundle(exportable, golden_samples(exportable), folder, options)
+        write_bundle(exportable, golden_samples(exportable), folder, BundleOptions(source.model, precision=PRECISION))
     except (ImportedModelError, RunError) as error:
         raise HubError(f"{source.model}: {error}") from error
 

@@ -105,11 +105,7 @@ def download(access: HubAccess, files: Sequence[RemoteFile], folder: Path) -> No
 
 @contextmanager
 def explain_space(folder: Path, needed_bytes: int) -> Iterator[None]:
-    """Reports a full disk, and removes the incomplete files of the folder, which take space.
-
-    Raises:
-        HubError: if the block finds the disk full.
-    """
+    """Reports a full disk as a HubError, and removes the incomplete files of the folder, which take space."""
     try:
         yield
     except OSError as error:
@@ -129,8 +125,7 @@ def _check_space(needed_bytes: int, folder: Path) -> None:
 
 
 def _free_bytes(folder: Path) -> int:
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
+    return shutil.disk_usage(next(path for path in (folder, *folder.absolute().parents) if path.exists())).free
 
 
 def _no_space(folder: Path, problem: str, needed_bytes: int, free_bytes: int) -> str:
@@ -195,8 +190,7 @@ async def _write(
 
         await receive(access, response, take)
     if expected_bytes is not None and _size_of(part) < expected_bytes:
-        problem = f"{file.url}: ends after {_size_of(part):,} of {expected_bytes:,} bytes"
-        raise TemporaryError(access, problem)
+        raise TemporaryError(access, f"{file.url}: ends after {_size_of(part):,} of {expected_bytes:,} bytes")
 
 
 def _start(access: HubAccess, response: "httpx.Response", part: Path) -> int:

@@ -27,11 +27,7 @@ DOWNLOAD = "download of "
 
 
 def find_bundle(names: Sequence[str]) -> Path:
-    """Returns the folder to serve for names of models; installs those that are not installed.
-
-    Raises:
-        HubError: if a model cannot be installed.
-    """
+    """Returns the folder to serve for names of models, installing missing ones; raises HubError if that fails."""
     store = Store.of_user()
     if len(names) == 1:
         reference = parse_name(names[0])

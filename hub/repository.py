@@ -210,11 +210,7 @@ def _check_type(reference: RepositoryModel, kind: Kind, path: Path) -> None:
 
 @contextmanager
 def _explained(reference: RepositoryModel, page: str) -> Iterator[None]:
-    """Explains why the hub rejects a request.
-
-    Raises:
-        HubError: instead of a StatusError whose code or status states more, with what to do.
-    """
+    """Explains why the hub rejects a request: raises HubError with what to do instead of a StatusError."""
     try:
         yield
     except StatusError as error:

@@ -273,8 +273,7 @@ class HttpClient:
                 if self._protocol.transport == "http" or response.status != HTTPStatus.OK:
                     return Answer(self._outcome(response.status, await response.read(), request))
                 async for name, data in _events(response.content):
-                    first_seconds = answer.first_seconds or asyncio.get_running_loop().time()
-                    answer = replace(answer, first_seconds=first_seconds)
+                    answer = replace(answer, first_seconds=answer.first_seconds or asyncio.get_running_loop().time())
                     if name == "error":
                         return replace(answer, outcome=self._outcome(None, data, request))
                     if name == self._protocol.result:
@@ -309,10 +308,7 @@ async def open_session(base_url: str, security: ClientSettings = DEFAULTS) -> As
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, bytes]]:
-    """Yields name and data of each event; "message" is the standard's name of an event without one.
-
-    The server writes one data line per event; comments have none.
-    """
+    """Yields name and data of each event; the server writes one data line per event, and comments have none."""
     name, data = "", b""
     async for line in content:
         part, _, value = line.rstrip(b"\r\n").partition(b": ")

@@ -83,8 +83,7 @@ class RequestProtocol(BaseModel):
 
     def _message_class(self, side: str) -> type[Message]:
         service, _, method = self.call.removeprefix("/").partition("/")
-        found = Default().FindServiceByName(service).FindMethodByName(method)
-        return GetMessageClass(getattr(found, side))
+        return GetMessageClass(getattr(Default().FindServiceByName(service).FindMethodByName(method), side))
 
     def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the body of a request, given a value for every name."""
@@ -92,11 +91,7 @@ class RequestProtocol(BaseModel):
         return filled
 
     def check_fields(self, fields: Mapping[str, Any]) -> None:
-        """Checks that a gRPC request accepts additional fields; the body of an HTTP request may have any.
-
-        Raises:
-            ValueError: names the field.
-        """
+        """Raises ValueError with the name of a field that a gRPC request lacks; the body of HTTP may have any field."""
         for name, value in fields.items() if self.grpc else ():
             try:
                 self.request_class(**{name: value})

@@ -160,11 +160,7 @@ def _body(documents: Mapping[str, LoadDocument]) -> Iterator[str]:
 
 
 def write_report(folder: Path, document: LoadDocument) -> None:
-    """Writes load.json and load.html into a folder and creates the folder if needed.
-
-    Raises:
-        FileError: if a file cannot be written.
-    """
+    """Writes load.json and load.html into a folder, created if needed; raises FileError if a file cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "load.json").write_bytes(DOCUMENTS.dump_json(document, indent=1))

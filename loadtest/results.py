@@ -170,8 +170,7 @@ def why_void(lag: Durations, max_lag_seconds: float) -> str | None:
 
 def _points(samples: Samples, begin_seconds: float, end_seconds: float) -> Iterator[Point]:
     count = max(1, min(MAX_POINTS, int((end_seconds - begin_seconds) / MIN_SLICE_SECONDS)))
-    edges = np.linspace(begin_seconds, end_seconds, count + 1).tolist()
-    for begin, end in pairwise(edges):
+    for begin, end in pairwise(np.linspace(begin_seconds, end_seconds, count + 1).tolist()):
         part, seconds = samples.between(begin, end), end - begin
         latency, counts = part.latency, part.outcomes
         yield Point(

@@ -216,11 +216,7 @@ class RequestKind(_Part):
     cancelled_within_seconds: Seconds = Field(0.5, description="Latest cancellation; the time is random.")
 
     def check(self, protocols: Protocols) -> None:
-        """Checks that the protocol exists and sends all that this kind sets.
-
-        Raises:
-            ValueError: names the field.
-        """
+        """Checks that the protocol exists and sends all that this kind sets; raises ValueError with the field."""
         if self.protocol not in protocols:
             raise ValueError(f"protocol: expected one of {', '.join(protocols)}, got {self.protocol!r}")
         names = protocols[self.protocol].names
@@ -337,14 +333,9 @@ class Scenario(_Part):
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Reads a scenario from a YAML file. Paths in it are relative to its folder.
-
-    Raises:
-        ScenarioError: with every field that is invalid or unknown.
-    """
+    """Reads a scenario, whose paths are relative to its file; raises ScenarioError with each field that is wrong."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Scenario.model_validate(content, context=path.parent)
+        return Scenario.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")), context=path.parent)
     except ValidationError as error:
         raise ScenarioError(f"{path}: {describe_errors(error)}") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
@@ -358,11 +349,7 @@ def describe_errors(error: ValidationError) -> str:
 
 
 def read_sentences(path: Path | None) -> tuple[str, ...]:
-    """Returns the nonblank lines of a UTF-8 file, or of the built-in one.
-
-    Raises:
-        ScenarioError: if the file cannot be read, is not UTF-8 or has only blank lines.
-    """
+    """Returns the nonblank lines of a file, or of the built-in one; raises ScenarioError if there are none."""
     path = path or BUILT_IN_SENTENCES
     try:
         sentences = tuple(line for line in path.read_text(encoding="utf-8").split("\n") if line.strip())

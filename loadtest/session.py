@@ -165,8 +165,7 @@ class LoadSession:
         async def measure_rate(rate: float) -> RunResult:
             phase = PoissonPhase(name=f"{title}, {rate:.1f}/s", rate=rate, duration_seconds=scenario.trial_seconds)
             trial = scenario.model_copy(update={"phases": (phase,), "warm_up_seconds": TRIAL_WARM_UP_SECONDS})
-            plan = draw_plan(trial, self.sentences, scenario.seed + len(tried))
-            (result,) = await self._measure(phase.name, plan)
+            (result,) = await self._measure(phase.name, draw_plan(trial, self.sentences, scenario.seed + len(tried)))
             tried.append((rate, result))
             return result
 

@@ -116,8 +116,7 @@ def summary(capacity: CapacityResult) -> str:
 
 def format_runs(runs: Mapping[str, RunResult]) -> str:
     """Formats runs for a terminal."""
-    tables = (run_table(runs).render(), kind_table(runs).render())
-    return "\n".join([*filter(None, tables), *warnings(runs)])
+    return "\n".join([*filter(None, (run_table(runs).render(), kind_table(runs).render())), *warnings(runs)])
 
 
 def format_capacity(capacity: CapacityResult) -> str:
