@@ -200,8 +200,7 @@ class Recorder:
         if event == "call":
             # A resumed generator or coroutine raises this event too; the argument of RESUME is 0 only at the start.
             if code.co_code[frame.f_lasti + 1] == 0 and (file := _file_of(code)) and not _is_special_of_data(frame):
-                entry = Entry(threading.current_thread().name, file, code.co_qualname, _hands_on(frame))
-                self.entries.append(entry)
+                self.entries.append(Entry(threading.current_thread().name, file, code.co_qualname, _hands_on(frame)))
         elif event == "return" and code.co_qualname == self.queue and not self.queued:
             self.queued = len(self.entries)
         elif event == "c_call" and argument.__name__ == "send" and getattr(argument.__self__, "family", 0) == AF_INET:
@@ -228,8 +227,7 @@ def _hands_on(frame: FrameType) -> bool:
     code = frame.f_code
     if code.co_name.startswith("__"):
         return False
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    values = [frame.f_locals.get(name) for name in names]
+    values = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
     if values and isinstance(getattr(type(values[0]), code.co_name, None), property):
         return False
     firsts = [value[0] if type(value) in (list, tuple) and value else value for value in values]

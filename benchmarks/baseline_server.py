@@ -66,11 +66,7 @@ class Batcher:
         self._threads = ThreadPoolExecutor(server.workers)
 
     async def translate(self, sentence: SourceSentence) -> Sequence[int]:
-        """Returns the target tokens of a sentence.
-
-        Raises:
-            asyncio.QueueFull: at once, if the queue is full.
-        """
+        """Returns the target tokens of a sentence; raises asyncio.QueueFull at once, if the queue is full."""
         target_ids: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((sentence, target_ids))
         return await target_ids
@@ -135,8 +131,7 @@ class TextTranslator:
 
     def _sentence(self, text: str) -> SourceSentence:
         server = self._server
-        source_ids = (*server.prefix, *self._tokenizer.encode(text), *server.suffix)
-        return SourceSentence(source_ids, 0, server.longest)
+        return SourceSentence((*server.prefix, *self._tokenizer.encode(text), *server.suffix), 0, server.longest)
 
 
 def routes(translator: TextTranslator) -> list[web.RouteDef]:

@@ -70,11 +70,7 @@ class BenchCommand(BaseSettings):
     show_plan: bool = Field(False, description="print the plan with its defaults, and exit")
 
     def cli_cmd(self) -> None:
-        """Measures, prints and writes the results.
-
-        Raises:
-            SystemExit: with the reason, if the plan is invalid, a system fails, or a file cannot be written.
-        """
+        """Measures, prints and writes the results; raises SystemExit with the reason, if one of these fails."""
         question: type[BenchmarkPlan] = resolve_name(f"benchmarks.{self.question}:{self.question.capitalize()}Plan")
         if self.show_plan:
             print(question.describe())

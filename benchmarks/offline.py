@@ -194,8 +194,7 @@ class Measured:
 
     def task(self, search: str, size: str, **options: Any) -> dict[str, Any]:
         """Returns the arguments of `Translator.prepare`."""
-        sentences = str(self.workshop / SENTENCES)
-        return {"sentences": sentences, "beam_size": SEARCHES[search], "batching": size, **options}
+        return {"sentences": str(self.workshop / SENTENCES), "beam_size": SEARCHES[search], "batching": size, **options}
 
     def launch(self, copies: int, threads: int, tasks: dict[str, Any]) -> Launch:
         """Returns how to start the system; `copies` are engines, or concurrent batches."""

@@ -210,8 +210,7 @@ class Comparison:
                 objective = Objective(latency_seconds=bound_seconds)
                 async with self._load(system, best[system], plan.trial_seconds, objective) as session:
                     found[system].append(await session.find_capacity(system, curve=number == 0))
-        bound = f"{search}, p99 <= {1000 * bound_seconds:.0f} ms, no failure:"
-        tables = tables_of(search, bound, alone, found)
+        tables = tables_of(search, f"{search}, p99 <= {1000 * bound_seconds:.0f} ms, no failure:", alone, found)
         tables[0].notes.insert(0, f"Settings: {', '.join(f'{system} {setting}' for system, setting in best.items())}.")
         details = {
             "bound_seconds": bound_seconds,

@@ -59,12 +59,11 @@ def main() -> None:
         Counter(_FOUND.findall(text)) == Counter(_FOUND.findall(result.text))
         for text, result in zip(texts, found, strict=True)
     ]
-    ways = Counter(repair.way.value for result in found for repair in result.repairs or ())
     figures = {
         "texts": len(texts),
         "placeholders": sum(len(_FOUND.findall(text)) for text in texts),
         "all_kept": sum(kept),
-        **ways,
+        **Counter(repair.way.value for result in found for repair in result.repairs or ()),
         "bleu_plain": sacrebleu.corpus_bleu([item.text for item in without], [references]).score,
         "bleu_placeholders_removed": sacrebleu.corpus_bleu(
             [without_placeholders(result.text) for result in found], [references]

@@ -53,8 +53,7 @@ class ProfilePlan(BenchmarkPlan):
         specs = specs_of(draw_sentences(SEED, lengths, manifest.vocabulary_size, manifest.eos_id), self.beam_size)
 
         def profile(rows: int) -> dict[str, Figures]:
-            settings = settings_of(bundle, engines=1, slots=rows)
-            with closing(LiveNativeEngines(bundle, settings, model)) as engines:
+            with closing(LiveNativeEngines(bundle, settings_of(bundle, engines=1, slots=rows), model)) as engines:
                 engines.occupy(cycle(specs), rows // self.beam_size)
                 # After twice the target tokens all first sequences have ended.
                 engines.wait(lambda: engines.phases.steps >= 2 * self.target_tokens)
@@ -64,10 +63,9 @@ class ProfilePlan(BenchmarkPlan):
 
         found = measure_rounds(self.rows, self.rounds, "profile", profile)
         columns = {f"{rows} row{'' if rows == '1' else 's'}": rounds for rows, rounds in found.items()}
-        names = next(iter(columns.values()))[0]
         tables = [
             Table(name, {rows: [repetition[name] for repetition in rounds] for rows, rounds in columns.items()})
-            for name in names
+            for name in next(iter(columns.values()))[0]
         ]
         return Report(tables, f"threads of the engine: {self.threads}")
 

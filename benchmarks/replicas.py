@@ -133,8 +133,7 @@ def measure_busy(layout: Layout, plan: ReplicasPlan, sentences: ServedSentences)
         ready_seconds = time.monotonic() - started_seconds
         replicas = balanced_by_clients(processes)
         # Before a client has connected to all replicas, one may have to refuse requests meant for others.
-        targets = replace(replicas.targets, retries=True)
-        figures = BusyClients(plan, sentences, targets, processes).measure_busy("grpc")
+        figures = BusyClients(plan, sentences, replace(replicas.targets, retries=True), processes).measure_busy("grpc")
     return {
         **layout.figures,
         **figures,

@@ -93,10 +93,7 @@ class ServedSentences:
 
 
 def read_sentences(bundle: Bundle, data: str | None) -> ServedSentences:
-    """Returns sentences without texts that a server would segment.
-
-    Without data, they are golden sentences, all in the direction of the first one.
-    """
+    """Returns sentences that no server segments; without data, golden sentences in the direction of the first one."""
     manifest = bundle.manifest
     if data is None:
         languages = (bundle.golden[0].source_language, bundle.golden[0].target_language)
@@ -157,10 +154,7 @@ def engine_seconds(server: ServedProcess) -> float:
 
 
 class Reading(NamedTuple):
-    """Counters at one time.
-
-    Seconds of the monotonic clock, answered requests by server, the metrics and the CPU time of the engines of all.
-    """
+    """Counters at a monotonic time: answered requests by server, and metrics and CPU seconds of all engines."""
 
     seconds: float
     answered: Sequence[int]
@@ -185,8 +179,7 @@ class BusyClients:
         plan, readings = self.plan, list[Reading]()
         kind = request_kind(interface, self.sentences.direction)
         # A closed loop ignores the rate. It only determines how many requests there are.
-        rate = plan.clients * SENTENCES_OF_A_CLIENT / MAX_SECONDS
-        phase = ConstantPhase(rate=rate, duration_seconds=MAX_SECONDS)
+        phase = ConstantPhase(rate=plan.clients * SENTENCES_OF_A_CLIENT / MAX_SECONDS, duration_seconds=MAX_SECONDS)
         scenario = Scenario(warm_up_seconds=0, requests=(kind,), phases=(phase,))
         requests = draw_plan(scenario, [sentence.text for sentence in self.sentences.sentences], SEED)
         async with AsyncExitStack() as stack:

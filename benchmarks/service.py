@@ -188,8 +188,7 @@ def one_client(plan: ServicePlan, sentences: ServedSentences) -> Columns:
 
 def many_clients(plan: ServicePlan, sentences: ServedSentences) -> Columns:
     """Measures a busy server with one engine per CPU; other threads have interfaces, scheduler and tokenizer."""
-    command = command_of(plan.bundle, len(set(plan.server_cpus)), plan.slots)
-    with serving(command, plan.server_cpus) as (server,):
+    with serving(command_of(plan.bundle, len(set(plan.server_cpus)), plan.slots), plan.server_cpus) as (server,):
         clients = BusyClients(plan, sentences, replace(server.targets, connections=1), (server,))
 
         def keep_busy(name: str) -> Figures:

@@ -174,14 +174,13 @@ async def ask(
         ways.update(term.way for term in response.translations[0].terms or ())
     count = sum(len(sentence.terms) for sentence in sentences)
     included = sum(sentence.count_included(text) for sentence, text in zip(sentences, translations, strict=True))
-    bleu = sacrebleu.corpus_bleu(translations, [[sentence.reference for sentence in sentences]])
     return Outcome(
         question,
         way,
         len(sentences),
         count,
         included / count,
-        bleu.score,
+        sacrebleu.corpus_bleu(translations, [[sentence.reference for sentence in sentences]]).score,
         1000 * statistics.fmean(seconds),
         1000 * statistics.quantiles(seconds, n=20)[-1],
         *(ways[item] / max(1, ways.total()) for item in TermWay),

@@ -77,11 +77,7 @@ class TrainingPlan(BenchmarkPlan):
 
 
 def read_config(recipe: str) -> RunConfig:
-    """Returns the configuration of a recipe.
-
-    Raises:
-        BenchmarkError: if there is no such file, or it has another content.
-    """
+    """Returns the configuration of a recipe; raises BenchmarkError if it does not exist or has another content."""
     try:
         directions = [Direction(source="en", target="de")]
         return RunConfig.model_validate({**read_recipe(recipe_path(recipe)), "directions": directions})
@@ -110,8 +106,7 @@ def draw_batches(config: RunConfig, vocabulary: int, tokens: int, count: int) ->
     batches = []
     for _ in range(count):
         labels = sentences()
-        inputs = torch.cat([torch.full((rows, 1), BOS_ID), labels[:, :-1]], dim=1)
-        batches.append(Batch(sentences(), inputs, labels))
+        batches.append(Batch(sentences(), torch.cat([torch.full((rows, 1), BOS_ID), labels[:, :-1]], dim=1), labels))
     return batches
 
 

@@ -148,11 +148,7 @@ def pack_word(text: str) -> bytes:
 
 
 def check_documents(translation: str) -> None:
-    """Checks that processes of the container parse a form, a Markdown and a Word document.
-
-    Raises:
-        SystemExit: with the violated rule.
-    """
+    """Checks that processes of the container parse a form, Markdown and Word; raises SystemExit with the problem."""
     markdown = translate_document("page.md", f"# {SENTENCE}\n".encode()).decode()
     require(markdown == f"# {translation}\n", f"a Markdown document is translated: {markdown}")
     word = ZipFile(BytesIO(translate_document("page.docx", pack_word(SENTENCE)))).read(WORD_PART).decode()
@@ -179,10 +175,7 @@ def timed(figures: dict[str, object], name: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Checks and measures.
-
-    The argument `documents` also translates documents; `stop` only sends requests while the server stops.
-    """
+    """Checks and measures; also documents with `documents`. With `stop`, only sends requests while the server stops."""
     if sys.argv[1:] == ["stop"]:
         print(send_until_stopping())
         return

@@ -64,8 +64,7 @@ def main(plan: ServicePlan) -> None:
             stack.enter_context(empty_service(empty_port, ()))
         clients = stack.enter_context(lone_clients(plan, sentences, server.targets))
         clients["REST, by socket"] = stack.enter_context(socket_client(server.targets.rest))
-        measured = measure_lone(clients, sentences.sentences[: plan.sentences], plan.rounds)
-        for name, rounds in measured.items():
+        for name, rounds in measure_lone(clients, sentences.sentences[: plan.sentences], plan.rounds).items():
             for figure in rounds[0]:
                 show(name, figure, [repetition[figure] for repetition in rounds])
         show("gRPC, empty method", "a call, ms", [empty_calls(empty_port, plan.sentences) for _ in range(plan.rounds)])

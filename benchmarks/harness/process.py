@@ -53,10 +53,7 @@ def work(load: Callable[..., Any]) -> None:
 
 
 def peak_bytes(process_id: int | None = None) -> int:
-    """Returns the peak resident memory of a process so far, by default of this one (Linux).
-
-    Not `ru_maxrss` of `getrusage`: a process inherits that from its parent, which holds whole models.
-    """
+    """Returns the peak resident memory of a process so far. `ru_maxrss` would be that of the parent if it is larger."""
     _, _, peak = Path(f"/proc/{process_id or 'self'}/status").read_text(encoding="utf-8").partition("VmHWM:")
     return int(peak.split()[0]) * 1024
 
@@ -127,11 +124,7 @@ def run_system(launch: Launch) -> Iterator[SystemProcess]:
 
 @contextmanager
 def running_on(cpus: Collection[int]) -> Iterator[None]:
-    """Restricts this thread, and the processes it starts, to some CPUs until the block ends.
-
-    Raises:
-        BenchmarkError: if this process may not run there.
-    """
+    """Restricts this thread and its processes to some CPUs during the block; raises BenchmarkError if it may not."""
     before = os.sched_getaffinity(0)
     try:
         # The kernel ignores CPUs that do not exist, and raises only if none exists.

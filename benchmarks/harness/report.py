@@ -100,10 +100,7 @@ class Report:
 
 
 class ReportFiles(NamedTuple):
-    """The files of a report: NAME.md and NAME.json in a folder.
-
-    A document, if any, has a section between `<!-- NAME -->` and `<!-- /NAME -->`.
-    """
+    """The files NAME.md and NAME.json in a folder, and a document with a section from `<!-- NAME -->`, if any."""
 
     name: str
     folder: Path

@@ -46,10 +46,7 @@ class Round(NamedTuple):
 
 
 def play(launches: Sequence[Launch], rounds: int, label: str) -> dict[str, list[Round]]:
-    """Measures systems in new processes in each round; all do each task, one after the other.
-
-    Returns the rounds of each system, by its name.
-    """
+    """Returns the rounds of each system by name; in a round, new processes do each task one after the other."""
     played: dict[str, list[Round]] = {launch.name: [] for launch in launches}
     tasks = list(launches[0].tasks)
     with tqdm(total=rounds * len(launches) * (1 + len(tasks)), desc=label, unit=" runs", disable=None) as progress:

@@ -60,10 +60,7 @@ class Outcome:
 
 
 def is_bounded(case: Case, translation: Translation) -> bool:
-    """Returns whether a translation has the kept part of a text, and not as a part of a word.
-
-    Only a term that the model chose may have another ending.
-    """
+    """Returns whether a translation has the kept part, not inside a word; only terms may have another ending."""
     if case.term is not None and [term.way for term in translation.terms or ()] == [TermWay.PRESENT]:
         return True
     text, kept = translation.text.lower(), case.kept.lower()
@@ -107,8 +104,7 @@ def read_structures(messages: Sequence[str], packages: Path) -> list[dict[str, A
     # A module finds packages next to itself.
     script = packages / STRUCTURE.name
     script.write_bytes(STRUCTURE.read_bytes())
-    command = [node, str(script)]
-    done = subprocess.run(command, input=json.dumps(messages), capture_output=True, text=True, check=True)
+    done = subprocess.run([node, str(script)], input=json.dumps(messages), capture_output=True, text=True, check=True)
     structures: list[dict[str, Any] | None] = json.loads(done.stdout)
     return structures
 
@@ -127,8 +123,7 @@ async def count_messages(
         structure.add(message, translation, holds=same)
         if first is not None and last is not None:
             reported = sum(repair.way is RepairWay.UNTRANSLATED for repair in translation.repairs or ())
-            unchanged = sum(text in last["texts"] for text in first["texts"])
-            branches.add(message, translation, holds=unchanged <= reported)
+            branches.add(message, translation, holds=sum(text in last["texts"] for text in first["texts"]) <= reported)
     return iter((structure, branches))
 
 

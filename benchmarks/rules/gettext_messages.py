@@ -60,11 +60,7 @@ def write_file(entries: Iterable[polib.POEntry], file: Path) -> None:
 
 
 def translate(url: str, content: bytes) -> bytes:
-    """Returns the translated file.
-
-    Raises:
-        TimeoutError: if the server does not translate it in time.
-    """
+    """Returns the translated file; raises TimeoutError if the server does not translate it in time."""
     with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
         fields = {"source_language": "en", "target_language": "de", "placeholders": "all"}
         created = client.post("/v1/documents", data=fields, files={"file": ("a.po", content)})

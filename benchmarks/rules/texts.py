@@ -185,8 +185,7 @@ def bounded_cases(source: str, target: str) -> list[Case]:
 
 def short_texts() -> list[Case]:
     """Returns 500 short texts with one placeholder and words."""
-    pairs = product(SHORT, SHORT_PLACEHOLDERS)
-    return [Case(text.format(placeholder), placeholder) for text, placeholder in pairs]
+    return [Case(text.format(placeholder), placeholder) for text, placeholder in product(SHORT, SHORT_PLACEHOLDERS)]
 
 
 class MessageGrammar:
@@ -229,5 +228,4 @@ class MessageGrammar:
         if levels and self._random.random() < 0.2:  # noqa: PLR2004 - the share of nested messages
             return f"a dog and {self._argument(levels - 1)}"
         noun, clause = self._random.choice(_NOUNS), self._random.choice((*_CLAUSES, "", ""))
-        ending = self._random.choice(("", "", "", ".", " '{'literal'}'", " o''clock"))
-        return f"{noun} {clause}".strip() + ending
+        return f"{noun} {clause}".strip() + self._random.choice(("", "", "", ".", " '{'literal'}'", " o''clock"))

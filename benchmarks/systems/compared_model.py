@@ -121,8 +121,7 @@ class ComparedModel:
         elif maker == "ctranslate2":
             from benchmarks.systems.ctranslate2_system import spec_of, write_model  # noqa: PLC0415 - needs ctranslate2
 
-            spec = spec_of(self.model, self.exportable.tokenizer.source_pieces)
-            write_model(folder, spec, compute_type(precision))
+            write_model(folder, spec_of(self.model, self.exportable.tokenizer.source_pieces), compute_type(precision))
         else:
             write_checkpoint(folder, self.model)
 
@@ -152,8 +151,7 @@ def random_model(config: TransformerConfig, vocabulary_size: int) -> ComparedMod
     tokenizer = made_up_tokenizer(vocabulary_size)
     direction = BundleDirection(source=RANDOM_DIRECTION.source, target=RANDOM_DIRECTION.target)
     exportable = Exportable(model, tokenizer, (direction,), (EOS_ID,), UNK_ID, config.model_dump(mode="json"), steps=0)
-    samples = [Sample(RANDOM_DIRECTION, next(made_up_words()))]
-    return ComparedModel("random", model, exportable, samples, trained=False)
+    return ComparedModel("random", model, exportable, [Sample(RANDOM_DIRECTION, next(made_up_words()))], trained=False)
 
 
 class ModelsPlan(BenchmarkPlan):

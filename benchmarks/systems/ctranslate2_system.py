@@ -25,10 +25,7 @@ CONFIG = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decode
 
 
 def spec_of(model: "Transformer", pieces: Sequence[str], **config: Any) -> "ctranslate2.specs.TransformerSpec":
-    """Returns a model as a CTranslate2 specification with copied parameters.
-
-    `pieces` are its tokens by id; `config` overrides defaults of config.json.
-    """
+    """Returns a model with pieces by id as a CTranslate2 specification; `config` overrides defaults of config.json."""
     options = model.config
     specs = ctranslate2.specs
     spec = specs.TransformerSpec.from_config(

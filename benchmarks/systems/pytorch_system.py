@@ -60,8 +60,7 @@ class PyTorchTranslator(BatchTranslator):
         model, (shortest, longest) = self._model, limits
         model.limits = model.limits.model_copy(update={"max_target_tokens": longest})
         if shortest and model.output_bias is None:
-            zeros = model.output_weight.new_zeros(model.vocabulary_size)
-            model.output_bias = nn.Parameter(zeros, requires_grad=False)
+            model.output_bias = nn.Parameter(model.output_weight.new_zeros(model.vocabulary_size), requires_grad=False)
         if shortest and model.output_bias is not None:
             model.output_bias.data[model.eos_id] = -math.inf
         if beam_size == 1:

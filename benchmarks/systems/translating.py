@@ -27,10 +27,7 @@ WARM_UP_SHARE = 10
 
 
 class SourceSentence(NamedTuple):
-    """A sentence to translate, EOS included, with the limits of its translation, EOS excluded.
-
-    The minimum is 0 or equal to the maximum.
-    """
+    """A sentence to translate, EOS included, with limits that exclude EOS; the minimum is 0 or equal to the maximum."""
 
     source_ids: tuple[int, ...]
     min_target_tokens: int
@@ -50,10 +47,7 @@ def write_sentences(path: Path, sentences: Sequence[SourceSentence]) -> None:
 def draw_sentences(
     seed: int, lengths: Sequence[tuple[int, int]], vocabulary_size: int, eos_id: int
 ) -> list[SourceSentence]:
-    """Returns random sentences without special tokens; reproducible.
-
-    The lengths are source tokens, EOS included, and exact target tokens, EOS excluded.
-    """
+    """Returns reproducible random sentences with exact source tokens, EOS included, and target tokens, EOS excluded."""
     random = np.random.default_rng(seed)
     return [
         SourceSentence((*random.integers(FIRST_PIECE, vocabulary_size, source - 1).tolist(), eos_id), target, target)

@@ -77,8 +77,7 @@ def force_maps(origin: Exportable, direction: Direction, source: str, target: st
 
 def source_ids_of(origin: Exportable, direction: Direction, text: str) -> tuple[int, ...]:
     """Returns the encoder input of a text; a `CorpusError` if the model does not translate in this direction."""
-    found = find_direction(origin, (direction.source, direction.target))
-    return origin.source_ids(found.source_prefix, text)
+    return origin.source_ids(find_direction(origin, (direction.source, direction.target)).source_prefix, text)
 
 
 def split_words(pieces: Sequence[str]) -> list[tuple[int, str]]:
