@@ -11,7 +11,7 @@ class TrainFromBundleCommand(TrainCommand):  # noqa: D101 - as TrainCommand
     __doc__ = TrainCommand.__doc__
 
     def read_initial(self, path: Path) -> tuple[TrainedModel, list[Sample]]:
-        """Reads the run or bundle that the training starts with, and its samples; raises what the base raises."""
+        """Reads the run or bundle that the training starts with, and its samples; raises as the base does."""
         from dragoman.serve.bundle.bundle import MANIFEST_FILE  # noqa: PLC0415 - keeps --help quick
 
         if not (path / MANIFEST_FILE).is_file():

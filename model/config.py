@@ -281,7 +281,7 @@ class RunConfig(Section):
 
 
 def read_yaml(path: Path) -> object:
-    """Returns the content of a YAML file; raises OSError, or ValueError with the file and the line, if it has none."""
+    """Returns the content of a YAML file; raises OSError, or ValueError with file and line if it is not YAML."""
     try:
         with path.open(encoding="utf-8") as file:  # a stream, because the error message then has the file name
             return yaml.safe_load(file)

@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPairs:
-    """A parallel corpus as ids, without BOS and EOS, by index, with links between the tokens of each pair, or none."""
+    """Pairs `sources[i]`, `targets[i]` of ids, without BOS and EOS, and the `links` between their tokens, or none."""
 
     sources: list[list[int]]
     targets: list[list[int]]
