@@ -63,10 +63,7 @@ async def measure(
     disturb: Disturbance = nothing,
     may_be_lost: bool = False,
 ) -> Run:
-    """Runs a plan and returns the run.
-
-    `users` makes it a closed loop. `disturb` runs concurrently with the load and must end by itself.
-    """
+    """Runs a plan, with `users` as a closed loop; `disturb` runs concurrently and must end by itself."""
     first_state = None if metrics is None else await metrics.read()
     run = Run(plan, generators.start_seconds(plan), users)
     if first_state is not None:

@@ -68,10 +68,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class ServerPoint:
-    """Server metrics at one time, in seconds from the start of the run.
-
-    `rows_per_step` is the mean of the decode steps since the previous point; None without steps.
-    """
+    """Server metrics at seconds of the run; `rows_per_step` is the mean since the last point, None without steps."""
 
     seconds: float
     rows: int

@@ -34,9 +34,6 @@ def _buckets(distances: NDArray[np.int64], buckets: int, max_distance: int) -> N
 
 
 def vectors_per_distance(table: Array, positions: int) -> Array:
-    """Returns the vectors of Shaw et al., [2 L - 1, D], of a table for distances -k to k, [2 k + 1, D].
-
-    A farther distance has the vector of k or -k.
-    """
+    """Returns the vectors [2 L - 1, D] of a table for distances -k to k, which farther ones share with -k or k."""
     farthest = len(table) // 2
     return np.asarray(table[np.clip(np.arange(1 - positions, positions), -farthest, farthest) + farthest])

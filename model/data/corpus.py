@@ -31,10 +31,7 @@ _COMMA_BEFORE_SPECIFICATION = re.compile(",(?=(?:multi30k|files|tsv|hf):)")
 
 
 def split_specifications(value: object) -> object:
-    """Splits a string of data specifications at commas; returns any other value unchanged.
-
-    The comma in `files:train.en,train.de` does not split.
-    """
+    """Splits a string of data at commas, but not `files:train.en,train.de`; returns any other value unchanged."""
     return _COMMA_BEFORE_SPECIFICATION.split(value) if isinstance(value, str) else value
 
 

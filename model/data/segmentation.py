@@ -146,10 +146,7 @@ class Segmentation:
     def _fitting(
         self, encoded: Sequence[TokenizedPairs], chosen: Sequence[Sequence[int]] | None = None
     ) -> TokenizedPairs:
-        """Adds the prefix to each source and drops pairs that exceed the model's limits.
-
-        `chosen` are the indices of the pairs by corpus; None takes all.
-        """
+        """Adds the prefix to the `chosen` sources (None: all) and drops pairs that exceed the model's limits."""
         limits = self.config.model
         pairs = TokenizedPairs([], [])
         linked = any(corpus.links for corpus in self.corpora)

@@ -6,10 +6,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 
 def read_measures(logs: Path) -> dict[str, dict[int, float]]:
-    """Returns the logged values by measure and step, in the order of steps.
-
-    A resumed run logs some steps again; the later value counts.
-    """
+    """Returns the logged values by measure and step, in order; of a step that is logged again, the later one."""
     events = EventAccumulator(str(logs), size_guidance={"scalars": 0})
     events.Reload()
     return {

@@ -129,13 +129,7 @@ class TrainCommand(BaseSettings):
         )
 
     def read_initial(self, path: Path) -> tuple[TrainedModel, list[Sample]]:
-        """Reads the model that the training starts with, and its samples.
-
-        Raises:
-            CorpusError: if its samples cannot be read.
-            RunError: if it cannot be read.
-            TokenizerError: if its tokenizer cannot be loaded.
-        """
+        """Returns the initial model and its samples; raises RunError, CorpusError or TokenizerError if they fail."""
         run = RunFolder(path)
         initial = run.load()
         return initial, read_samples(run.samples, initial.config.directions)
