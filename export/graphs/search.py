@@ -14,7 +14,7 @@ ROWS, VOCABULARY, COUNT = "rows", "vocabulary", "count"
 
 
 def log_probabilities_graph(opset: int) -> onnx.ModelProto:
-    """Returns a graph from logits to natural log-probabilities, float [R, V]; a row with NaN, +inf or only -inf is NaN."""
+    """Returns a graph from logits to natural log-probabilities, float [R, V]; NaN, +inf or only -inf give NaN."""
     node = helper.make_node("LogSoftmax", [LOGITS], [LOG_PROBABILITIES], axis=-1)
     inputs, outputs = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [ROWS, VOCABULARY])
