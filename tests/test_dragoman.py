@@ -27,9 +27,7 @@ def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:
     names = []
     for name, field in settings.model_fields.items():
         option = f"{prefix}{name.replace('_', '-')}"
-        sections = [
-            kind for kind in flatten(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)
-        ]
+        sections = [cls for cls in flatten(field.annotation) if isinstance(cls, type) and issubclass(cls, BaseModel)]
         for section in sections:
             names += option_names(section, f"{option}.")
         if not sections:
@@ -287,9 +285,7 @@ def test_ctrl_c_ends_every_command_with_status_130_and_no_words(call: Call, monk
     assert call("models") == (130, "", "")
 
 
-def test_a_failed_system_call_is_one_line_with_its_path_and_what_to_do(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_system_call_is_one_line_with_path_and_what_to_do(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     run_interrupted(PermissionError(errno.EACCES, "Permission denied", "/a/b"), monkeypatch)
     expected = "dragoman models: /a/b: Permission denied: change its permissions, or run the command as its owner"
     assert call("models")[0] == expected
@@ -300,9 +296,8 @@ def test_a_full_disk_behind_standard_output_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     assert result.returncode == 1
-    assert result.stderr.splitlines()[0] == (
-        "dragoman models: No space left on device: free space, or choose a path on another disk"
-    )
+    message = "dragoman models: No space left on device: free space, or choose a path on another disk"
+    assert result.stderr.splitlines()[0] == message
     assert "Traceback" not in result.stderr
 
 

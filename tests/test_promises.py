@@ -55,9 +55,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.ExitCode | int:
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_the_tables_have_passed_tests_their_figures_and_their_rows(
-    pytester: pytest.Pytester, document: Path, processes: str
-) -> None:
+def test_tables_have_passed_tests_figures_and_rows(pytester: pytest.Pytester, document: Path, processes: str) -> None:
     assert run(pytester, "--numprocesses", processes) == pytest.ExitCode.OK
     rows, _, text = document.read_text().partition("before\n")
     mark, *table, provenance, end, after = [line for line in text.splitlines() if line]

@@ -13,9 +13,7 @@ from dragoman.protos.translation_pb2 import TranslateRequest
 from tests.support.paths import ROOT
 
 CONTRACTS = ("translation", "inference")
-GENERATED = [
-    f"{contract}_{kind}" for contract in CONTRACTS for kind in ("pb2.py", "pb2.pyi", "pb2_grpc.py", "pb2_grpc.pyi")
-]
+GENERATED = [f"{name}_{kind}" for name in CONTRACTS for kind in ("pb2.py", "pb2.pyi", "pb2_grpc.py", "pb2_grpc.pyi")]
 
 
 @pytest.fixture(scope="session")

@@ -19,9 +19,7 @@ RAISED = "grpc-status 2"
 
 
 @pytest.mark.promise("R31")
-def test_damaged_calls_leave_others_served(
-    bundle_path: Path, tmp_path: Path, measured: Measured, *, thorough: bool
-) -> None:
+def test_damaged_calls_harm_nobody(bundle_path: Path, tmp_path: Path, measured: Measured, *, thorough: bool) -> None:
     fuzzing = Fuzzing()
     for seed in range(LONG_RUNS if thorough else SHORT_RUNS):
         with serve_under_attack(fake_command(bundle_path), tmp_path) as served:

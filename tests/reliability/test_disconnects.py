@@ -162,13 +162,9 @@ def test_disconnects_at_any_moment_free_everything(
     eventually(lambda: load_of(live) == 0)
     eventually(lambda: live.metric("sequences_finished_total") - golden == len(submitted))
     sent = requests * CLIENTS
-    outcomes = ("ok", "cancelled")
-    eventually(
-        lambda: (
-            live.metric("requests_total") == sum(live.metric("requests_total", outcome=outcome) for outcome in outcomes)
-        )
-    )
-    answered, left = (live.metric("requests_total", outcome=outcome) for outcome in outcomes)
+    name, outcomes = "requests_total", ("ok", "cancelled")
+    eventually(lambda: live.metric(name) == sum(live.metric(name, outcome=outcome) for outcome in outcomes))
+    answered, left = (live.metric(name, outcome=outcome) for outcome in outcomes)
     assert answered + left <= sent
     assert left > 0
     assert live.pipeline.scheduler._admission.reserved_rows == 0
@@ -176,18 +172,16 @@ def test_disconnects_at_any_moment_free_everything(
 
 
 @pytest.mark.promise("R30")
-def test_closed_connections_leave_no_file_and_no_thread(
-    live: LiveService, measured: Measured, *, thorough: bool
-) -> None:
+def test_closed_connections_leave_no_file_or_thread(live: LiveService, measured: Measured, *, thorough: bool) -> None:
     """An open connection raises the count, so the measure works."""
-    connections = 10_000 if thorough else 300
+    opened = 10_000 if thorough else 300
     live.post({"text": "alpha."})
     before = count_open()
     with closing(connect(live)) as occupied:
         occupied.request("GET", "/healthz")
         assert occupied.getresponse().read()
         assert count_open()[0] > before[0]
-    for number in range(connections):
+    for number in range(opened):
         with closing(connect(live)) as connection:
             connection.request("GET", "/healthz")
             if number % 3 == 0:
@@ -197,9 +191,7 @@ def test_closed_connections_leave_no_file_and_no_thread(
                 assert connection.getresponse().read()
     eventually(lambda: all(now <= then for now, then in zip(count_open(), before, strict=True)))
     after = count_open()
-    measured(
-        "R30", f"after {connections:,} connections: files {after[0] - before[0]:+d}, threads {after[1] - before[1]:+d}"
-    )
+    measured("R30", f"after {opened:,} connections: files {after[0] - before[0]:+d}, threads {after[1] - before[1]:+d}")
 
 
 def count_open() -> tuple[int, int]:

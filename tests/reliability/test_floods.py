@@ -16,14 +16,14 @@ QUICK = ("missing bodies", "streams reset", "glossary bombs")
 # The comparison at equal CPU load ends after that time.
 LOADED_SECONDS = 20.0
 HANDSHAKES = [name for name, family in FAMILIES.items() if not family.handshake]
-ENCRYPTED: list[tuple[str, Transport, int | None]] = [
+# A family, its transport, and a limit of descriptors.
+Flood = tuple[str, Transport, int | None]
+ENCRYPTED: list[Flood] = [
     *((name, "tls", None) for name in (*HANDSHAKES, "opened and closed", "half headers", "unread answers")),
     *((name, "mutual", None) for name in ("missing bodies", "streams left", "closed windows")),
 ]
-SCARCE: list[tuple[str, Transport, int | None]] = [
-    (name, "plain", DESCRIPTORS) for name in ("idle", "half headers", "missing bodies")
-]
-PLAIN: list[tuple[str, Transport, int | None]] = [(name, "plain", None) for name in FAMILIES]
+SCARCE: list[Flood] = [(name, "plain", DESCRIPTORS) for name in ("idle", "half headers", "missing bodies")]
+PLAIN: list[Flood] = [(name, "plain", None) for name in FAMILIES]
 
 
 @pytest.mark.promise("R38")

@@ -81,9 +81,7 @@ def test_a_rejection_costs_little_and_never_reaches_the_engine(
 
 
 @pytest.mark.promise("R13")
-def test_a_retrying_grpc_client_obeys_the_time_of_the_server(
-    full: LiveService, model: GatedModel, measured: Measured
-) -> None:
+def test_a_retrying_grpc_client_waits_as_told(full: LiveService, model: GatedModel, measured: Measured) -> None:
     """Its own policy would retry within 10 ms, the last time within 30 ms."""
     backoff = {"initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1}
     policy = {"maxAttempts": 4, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"], **backoff}

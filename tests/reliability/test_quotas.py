@@ -44,12 +44,10 @@ def over_libretranslate(server: Server, key: str, text: str) -> int:
 
 
 def over_grpc(server: Server, key: str, text: str) -> int:
-    with grpc.insecure_channel(f"127.0.0.1:{server.ready['grpc_port']}") as channel:
-        method: Any = channel.unary_unary(
-            TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString
-        )
+    with grpc.insecure_channel(f"127.0.0.1:{server.ready['grpc_port']}") as link:
+        call: Any = link.unary_unary(TRANSLATE_METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString)
         try:
-            method(TranslateRequest(text=[text]), timeout=WAIT_SECONDS, metadata=[("authorization", f"Bearer {key}")])
+            call(TranslateRequest(text=[text]), timeout=WAIT_SECONDS, metadata=[("authorization", f"Bearer {key}")])
         except grpc.RpcError as error:
             exhausted = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "quota" in (error.details() or "")
             return 429 if exhausted else 503
@@ -97,12 +95,10 @@ def test_quotas_hold_over_processes_and_restarts_and_counts_are_exact(tmp_path: 
     keys = {name: KeyStore(state).create(name, limit)[1] for name, limit in limits.items()}
     state.close()
     totals = {key: Counter[str]() for key in keys.values()}
-    for round_number in range(2):
+    for seed in range(2):
         options = ("--processes", str(processes), "--state-dir", str(tmp_path), "--stored-api-keys", "--slots", "8")
         with serve(BUNDLE, *options, "--queue-limit", "200") as server:
-            for key, counts in load(
-                server, list(keys.values()), clients=clients, requests=requests, seed=round_number
-            ).items():
+            for key, counts in load(server, list(keys.values()), clients=clients, requests=requests, seed=seed).items():
                 totals[key] += counts
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(WAIT_SECONDS)

@@ -59,9 +59,7 @@ def replicas(
 ) -> Iterator[Replicas]:
     """The same replicas, behind nginx or balanced by clients."""
     if request.param == "nginx":
-        with behind_nginx(
-            processes, tmp_path_factory.mktemp("nginx"), ROOT / "deploy" / "nginx", WATCH_SECONDS
-        ) as replicas:
+        with behind_nginx(processes, tmp_path_factory.mktemp("run"), ROOT / "deploy/nginx", WATCH_SECONDS) as replicas:
             asyncio.run(replicas.wait_ready())
             eventually(lambda: is_ready(int(replicas.targets.rest.rpartition(":")[2])))
             yield replicas

@@ -20,6 +20,7 @@ from tests.support.promises import Measured
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
+SOAK = "dragoman.loadtest.reliability.soak"
 # Limit of R30 for a long run.
 LONG_SECONDS, GROWTH_MEBIBYTES_PER_HOUR = 1800.0, 1.0
 
@@ -29,9 +30,7 @@ def command(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Arguments that soak a server with fake models."""
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("alpha beta.\none two three.\n", encoding="utf-8")
-    monkeypatch.setattr(
-        "dragoman.loadtest.reliability.soak.server_command", lambda models, *ports: served_fakes.command(models, ports)
-    )
+    monkeypatch.setattr(f"{SOAK}.server_command", lambda models, *ports: served_fakes.command(models, ports))
     return [str(put_bundle(tmp_path / "bundle", tokenizer, direction("en-de"))), f"--sentences={sentences}"]
 
 
@@ -79,9 +78,7 @@ def test_an_outcome_that_a_kind_does_not_explain_is_a_problem(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blank texts are rejected although answers are expected."""
-    monkeypatch.setattr(
-        "dragoman.loadtest.reliability.soak.MIX", [("blank", {"grpc": 1}, {"text": " "}, frozenset({"ok"}))]
-    )
+    monkeypatch.setattr(f"{SOAK}.MIX", [("blank", {"grpc": 1}, {"text": " "}, frozenset({"ok"}))])
     found, status = soak(command, capsys, 0.5)
     assert status == 1
     assert ["INVALID_ARGUMENT" in problem for problem in found["problems"]] == [True]

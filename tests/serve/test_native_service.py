@@ -64,9 +64,7 @@ def answer(live: LiveService, **request: Any) -> Any:
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-def test_answers_are_those_of_engines_in_python(
-    native: LiveService, reference: LiveService, options: dict[str, Any]
-) -> None:
+def test_answers_equal_those_in_python(native: LiveService, reference: LiveService, options: dict[str, Any]) -> None:
     assert answer(native, **options) == answer(reference, **options)
 
 

@@ -54,10 +54,8 @@ def alone(server: Server, sentences: list[str]) -> dict[str, Answer]:
 
 
 @pytest.mark.promise("R1")
-def test_a_translation_is_bitwise_independent_of_other_requests(
-    server: Server, sentences: list[str], alone: dict[str, Answer]
-) -> None:
-    together = threading.Barrier(CLIENTS)
+def test_a_translation_is_bitwise_independent_of_other_requests(server: Server, alone: dict[str, Answer]) -> None:
+    sentences, together = list(alone), threading.Barrier(CLIENTS)
     before = server.company()
 
     def translate(client: int) -> list[tuple[str, Answer]]:
@@ -79,11 +77,8 @@ def test_a_translation_is_bitwise_independent_of_other_requests(
         eventually(lambda name=name: server.metric(name) == 0)  # type: ignore[misc]
 
 
-def test_texts_of_one_request_are_translated_as_if_alone(
-    server: Server, sentences: list[str], alone: dict[str, Answer]
-) -> None:
-    assert server.rest(*sentences) == list(alone.values())
-    assert server.grpc(*sentences) == list(alone.values())
+def test_texts_of_one_request_are_translated_as_if_alone(server: Server, alone: dict[str, Answer]) -> None:
+    assert server.rest(*alone) == server.grpc(*alone) == list(alone.values())
 
 
 def test_a_page_is_translated_sentence_by_sentence(server: Server, sentences: list[str]) -> None:
@@ -121,10 +116,8 @@ def test_the_first_request_is_as_fast_as_later_ones(toy_bundle: Path, measured: 
         client.get("/healthz")  # opens the connection
         answers = [client.post("/v1/translate", json={"text": "bird boat."}) for _ in range(50)]
     assert {answer.status_code for answer in answers} == {200}
-    first, *others = [answer.elapsed.total_seconds() * 1000 for answer in answers]
-    measured(
-        "R27", f"first request {first:.1f} ms, median of the next {len(others)} {statistics.median(others):.1f} ms"
-    )
+    first, *rest = [answer.elapsed.total_seconds() * 1000 for answer in answers]
+    measured("R27", f"first request {first:.1f} ms, median of the next {len(rest)} {statistics.median(rest):.1f} ms")
 
 
 @pytest.mark.promise("R22")

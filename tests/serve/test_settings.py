@@ -45,9 +45,7 @@ def test_a_flag_precedes_the_environment_and_the_environment_precedes_the_file(
 
 
 @pytest.mark.parametrize(("suffix", "sign"), [("yaml", ": "), ("toml", " = ")])
-def test_every_setting_may_be_in_the_file(
-    received: list[ServeSettings], tmp_path: Path, suffix: str, sign: str
-) -> None:
+def test_each_setting_may_be_in_the_file(received: list[ServeSettings], tmp_path: Path, suffix: str, sign: str) -> None:
     values = ServeSettings().model_dump(mode="json", exclude={"config"}, exclude_none=True)
     content = "".join(f"{name}{sign}{json.dumps(value)}\n" for name, value in values.items())
     run_file(tmp_path / f"all.{suffix}", content)
@@ -66,9 +64,7 @@ def test_every_setting_may_be_in_the_file(
         ("wrong.toml", "slots = 3\n[models.small]\nslots = 1\n[models.large]\nslot = 9\n", "5: models.large.slot"),
     ],
 )
-def test_a_name_that_the_file_cannot_set_is_rejected_by_line(
-    tmp_path: Path, name: str, content: str, where: str
-) -> None:
+def test_a_name_that_a_file_cannot_set_is_rejected_by_line(tmp_path: Path, name: str, content: str, where: str) -> None:
     with pytest.raises(SystemExit, match=f"^dragoman serve: config: {tmp_path}/{name}:{where}: "):
         run_file(tmp_path / name, content)
 
@@ -90,19 +86,10 @@ def test_a_missing_file_and_one_without_settings_are_rejected_by_path(tmp_path: 
 @pytest.mark.parametrize(
     "option",
     [
-        {"slots": 0},
-        {"engines": 0},
-        {"threads_per_engine": 0},
-        {"mode": "fast"},
-        {"http_port": 65536},
-        {"max_texts": 0},
-        {"max_body_bytes": 0},
-        {"request_timeout_seconds": 0},
-        {"request_timeout_seconds": float("inf")},
-        {"lame_duck_seconds": -1},
-        {"queue_limit": -1},
-        {"running_token_budget": 0},
-        {"log_format": "xml"},
+        *({name: 0} for name in ("slots", "engines", "threads_per_engine", "max_texts", "max_body_bytes")),
+        *({name: 0} for name in ("request_timeout_seconds", "running_token_budget")),
+        *({name: -1} for name in ("lame_duck_seconds", "queue_limit")),
+        *({"http_port": 65536}, {"request_timeout_seconds": float("inf")}, {"mode": "fast"}, {"log_format": "xml"}),
     ],
 )
 def test_a_value_out_of_range_is_rejected_by_name(option: dict[str, object]) -> None:
@@ -149,13 +136,11 @@ def test_a_model_overrides_settings_and_inherits_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "text"),
     [("models.yaml", "slots: 3\nmodels:\n  small: {slots: 1}\n"), ("models.toml", "[models.small]\nslots = 1\n")],
 )
-def test_the_file_overrides_settings_of_models(
-    received: list[ServeSettings], tmp_path: Path, name: str, content: str
-) -> None:
-    run_file(tmp_path / name, content)
+def test_files_override_settings_of_models(received: list[ServeSettings], tmp_path: Path, name: str, text: str) -> None:
+    run_file(tmp_path / name, text)
     assert received[0].of_model("small").slots == 1
 
 

@@ -42,9 +42,7 @@ def normalize(line: str) -> str:
     return PORT.sub(r"\1PORT", " | ".join(cells)).replace(str(ROOT), "ROOT")
 
 
-def test_the_output_of_the_demo_equals_its_snapshot(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_demo_equals_its_snapshot(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
         monkeypatch.delenv(name)
     arguments = ["demo", str(BUNDLE), "--oneshot", "--http-port", "0", "--grpc-port", "0"]

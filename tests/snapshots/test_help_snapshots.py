@@ -42,9 +42,7 @@ def snapshot_name(command: str) -> str:
     return f"{command.replace(' ', '-')}.txt"
 
 
-def test_the_list_of_commands_equals_its_snapshot(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_equal_their_snapshot(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     check("help/dragoman.txt", help_of(monkeypatch, capsys))
 
 

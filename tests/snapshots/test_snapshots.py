@@ -34,9 +34,7 @@ OPEN_LABELS = frozenset(
 @pytest.fixture(scope="module")
 def served(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service with every optional part of its interfaces."""
-    with run_service(
-        bundle_path, admin_key="key", state_dir=tmp_path_factory.mktemp("state"), key_metrics=True
-    ) as service:
+    with run_service(bundle_path, admin_key="k", state_dir=tmp_path_factory.mktemp("dir"), key_metrics=True) as service:
         yield service
 
 

@@ -89,9 +89,7 @@ def test_a_missing_folder_and_a_file_in_its_place_are_rejected(folder: Path) -> 
 
 @pytest.mark.parametrize("file", [MANIFEST_FILE, *FILES])
 @pytest.mark.parametrize("put", [lambda _: None, os.mkdir, os.mkfifo], ids=["nothing", "folder", "pipe"])
-def test_a_missing_file_and_what_is_in_its_place_are_named(
-    folder: Path, file: str, put: Callable[[Path], None]
-) -> None:
+def test_a_missing_file_or_what_is_in_its_place_is_named(folder: Path, file: str, put: Callable[[Path], None]) -> None:
     """At once: opening a pipe would wait for a writer."""
     (folder / file).unlink()
     put(folder / file)
@@ -191,9 +189,7 @@ LONG = "x" * 200_000
         ("shared_weights", {"shared_weights": [{"encoder_name": "a", "decoder_name": "a", "type": "int8"}] * 10_001}),
     ],
 )
-def test_a_value_above_its_bound_is_named_in_one_short_line(
-    folder: Path, field: str, change: dict[str, object]
-) -> None:
+def test_a_value_above_its_bound_is_named_in_a_short_line(folder: Path, field: str, change: dict[str, object]) -> None:
     change_manifest(folder, lambda manifest: manifest.update({"vocabulary_size": 60, **change}))
     message = refusal(folder)
     assert field in message
@@ -207,9 +203,7 @@ def test_a_missing_value_in_the_manifest_is_named(folder: Path, key: str) -> Non
     assert f"{key}: " in refusal(folder)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [*(("format_version", version) for version in range(1, 6)), ("variant", "portable")]
-)
+@pytest.mark.parametrize(("field", "value"), [*(("format_version", n) for n in range(1, 6)), ("variant", "portable")])
 def test_a_bundle_of_an_earlier_version_must_be_exported_again(folder: Path, field: str, value: object) -> None:
     """Even if other fields differ as well."""
     (folder / MANIFEST_FILE).write_text(json.dumps({field: value, "heads": 8}), encoding="utf-8")
@@ -236,9 +230,7 @@ def test_only_empty_ranges_of_activations_are_accepted(folder: Path) -> None:
         ((), "recurrent", "past_x", "present_x"),
     ],
 )
-def test_the_shape_of_a_state_determines_its_kind_and_names(
-    shape: tuple[Any, ...], kind: str, taken: str, given: str | None
-) -> None:
+def test_the_shape_of_a_state_decides_its_kind_and_names(shape: Any, kind: str, taken: str, given: str | None) -> None:
     state = StateSpec(name="x", shape=shape)
     assert (state.kind, state.decoder_input, state.decoder_output) == (kind, taken, given)
 
@@ -351,9 +343,7 @@ def test_native_graphs_have_exactly_their_inputs_and_outputs(
         ("alignment_heads", {"alignment_heads": [{"layer": 0, "head": 4}]}),
     ],
 )
-def test_a_manifest_that_does_not_fit_its_cache_is_rejected(
-    native: Path, field: str, change: dict[str, object]
-) -> None:
+def test_a_manifest_that_does_not_fit_its_cache_is_refused(native: Path, field: str, change: dict[str, object]) -> None:
     change_manifest(native, lambda manifest: manifest.update(change))
     assert f"{field}: " in refusal(native)
 

@@ -211,9 +211,7 @@ def test_a_step_that_takes_too_long_hangs_until_it_ends(make_bench: MakeBench) -
 @pytest.mark.parametrize("late", [True, False])
 def test_an_abandoned_sequence_leaves_within_one_step(make_bench: MakeBench, *, late: bool) -> None:
     bench = make_bench(slots=2)
-    running, leaving, following = (
-        bench.submit(number, ENDLESS_ID, deadline_seconds=9.0 + number) for number in (3, 1, 2)
-    )
+    running, leaving, following = (bench.submit(token, ENDLESS_ID, deadline_seconds=9.0 + token) for token in (3, 1, 2))
     bench.step()
     if late:
         bench.clock.seconds = 10.0
@@ -230,9 +228,7 @@ def test_an_abandoned_sequence_leaves_within_one_step(make_bench: MakeBench, *, 
 
 @each_engine
 @pytest.mark.promise("R16")
-def test_a_sequence_that_expires_or_is_cancelled_in_the_queue_leaves_at_the_next_step_and_is_never_encoded(
-    make_bench: MakeBench,
-) -> None:
+def test_what_expires_or_is_cancelled_in_the_queue_leaves_in_one_step_and_is_not_encoded(make_bench: MakeBench) -> None:
     bench = make_bench(slots=1)
     running = bench.submit(7, ENDLESS_ID)
     expired, cancelled = bench.submit(8, deadline_seconds=1.0), bench.submit(9)
@@ -248,9 +244,7 @@ def test_a_sequence_that_expires_or_is_cancelled_in_the_queue_leaves_at_the_next
 
 @each_engine
 @pytest.mark.parametrize("beam_size", [1, 2])
-def test_the_first_token_comes_with_the_first_step_however_short_the_translation_is(
-    make_bench: MakeBench, beam_size: int
-) -> None:
+def test_a_first_token_comes_with_the_first_step_however_short_the_text(make_bench: MakeBench, beam_size: int) -> None:
     bench = make_bench(slots=24)
     options = SearchOptions(max_target_tokens=3, beam_size=beam_size)
     sequences = [bench.submit(token_id, options=options) for token_id in range(FIRST_ID, FIRST_ID + 12)]

@@ -49,9 +49,7 @@ def test_draining_loses_nothing(make_bench: MakeRunning) -> None:
 
 @each_running_engine
 @pytest.mark.parametrize("phase", ["encode", "step"])
-def test_stopping_a_hanging_engine_fails_its_sequences_and_abandons_its_thread(
-    make_bench: MakeRunning, phase: str
-) -> None:
+def test_stopping_a_hanging_engine_fails_sequences_and_abandons_its_thread(make_bench: MakeRunning, phase: str) -> None:
     """Sequences in the encoder have left the queue but had no step yet."""
     bench = make_bench(1)
     answers, stands, ends = threading.Event(), threading.Event(), threading.Event()

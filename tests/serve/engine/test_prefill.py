@@ -14,10 +14,8 @@ from dragoman.serve.search.options import SearchOptions
 PAD_ID = 0
 
 
-def make_sequence(source_tokens: int) -> DecodingSequence:
-    return DecodingSequence(
-        tuple(range(1, source_tokens + 1)), SearchOptions(max_target_tokens=1), None, lambda _: None
-    )
+def make_sequence(tokens: int) -> DecodingSequence:
+    return DecodingSequence(tuple(range(1, tokens + 1)), SearchOptions(max_target_tokens=1), None, lambda _: None)
 
 
 @given(st.lists(st.integers(1, 80), max_size=40))

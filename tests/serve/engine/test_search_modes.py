@@ -107,9 +107,7 @@ def test_a_translation_without_another_token_ends_below_its_minimum_length(make_
 @pytest.mark.promise("R4")
 @each_engine
 @pytest.mark.parametrize("kind", ["greedy", "beam of 2", "samples"])
-def test_a_row_without_probabilities_fails_its_own_sequence_only(
-    make_bench: MakeBench, kind: str, measured: Measured
-) -> None:
+def test_a_row_without_probabilities_fails_only_its_own(make_bench: MakeBench, kind: str, measured: Measured) -> None:
     """The other sequences never reach an end token."""
     bench = make_bench(slots=SLOTS)
     options = SearchOptions(max_target_tokens=LIMIT, **GRID[kind])

@@ -84,9 +84,7 @@ def opened() -> Iterator[list[object]]:
         event.remove(Engine, name, listener)
 
 
-def test_transactions_that_end_after_its_close_leave_no_connection(
-    tmp_path: Path, state_url: str | None, opened: list[object]
-) -> None:
+def test_late_transactions_leave_no_connection(tmp_path: Path, state_url: str | None, opened: list[object]) -> None:
     state = _open(tmp_path, state_url)
     with state.reading(), state.reading():
         state.close()

@@ -117,9 +117,7 @@ def test_kernels_compute_what_scalar_code_does(report: str) -> None:
     assert len(digests(report)) > 10
 
 
-def test_kernels_touch_only_their_arguments(
-    compiler: list[str], report: str, tmp_path: Path, *, thorough: bool
-) -> None:
+def test_kernels_use_only_their_arguments(compiler: list[str], report: str, tmp_path: Path, *, thorough: bool) -> None:
     if not thorough:
         pytest.skip("compiles for minutes: run with --thorough, as .ci/sanitize does")
     probe = tmp_path / "probe.cpp"

@@ -60,15 +60,13 @@ def test_operators_compute_what_the_reference_computes(shape: Shape) -> None:
     rows = [Row(pairs) for pairs in encoded]
     for position in range(19):
         token_ids = random.integers(0, shape.vocabulary, len(rows)).tolist()
-        result = native.step(
-            token_ids, [position] * 4, target_slots, source_slots, lengths, best_count=5, aligned=position % 2 == 1
-        )
+        odd, places = position % 2 == 1, [position] * 4
+        result = native.step(token_ids, places, target_slots, source_slots, lengths, best_count=5, aligned=odd)
         expected = [model.step(row, token) for row, token in zip(rows, token_ids, strict=True)]
         np.testing.assert_allclose(result.logits, [logits for logits, _ in expected], atol=tolerance, rtol=tolerance)
         for i, (_, alignments) in enumerate(expected):
-            if position % 2 == 1:
-                capacity = result.alignments.shape[2]
-                wanted = np.pad(alignments, ((0, 0), (0, capacity - lengths[i])))
+            if odd:
+                wanted = np.pad(alignments, ((0, 0), (0, result.alignments.shape[2] - lengths[i])))
                 np.testing.assert_allclose(result.alignments[i], wanted, atol=tolerance)
             check_choice(result, i)
 
@@ -243,7 +241,5 @@ def test_choose_has_the_bits_of_the_step(precision: Any) -> None:
     native.encode([[1, 2, 3]], [0])
     result = native.step([1, 2], [0, 0], [0, 1], [0, 0], [3, 3], best_count=8)
     feeds = {"logits": result.logits, "best_count": np.array([8], np.int32)}
-    chosen = choose_session().run(None, feeds)
-    assert [part.tobytes() for part in chosen] == [
-        part.tobytes() for part in (result.log_sums, result.best_scores, result.best_ids)
-    ]
+    own = result.log_sums, result.best_scores, result.best_ids
+    assert [part.tobytes() for part in choose_session().run(None, feeds)] == [part.tobytes() for part in own]

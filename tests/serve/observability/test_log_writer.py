@@ -5,8 +5,8 @@ import json
 import logging
 import os
 import socket
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -18,10 +18,11 @@ from prometheus_client import CollectorRegistry
 from dragoman.serve.observability.log_writer import LogWriter, RepetitionFilter, unblock
 
 PIPE_BYTES = 1 << 20
+Pipe = tuple[int, TextIO]
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, TextIO]]:
+def pipe() -> Iterator[Pipe]:
     """Returns the two ends of a pipe: a descriptor to read from, and a stream to write to."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as stream:
@@ -35,14 +36,12 @@ def reported_to(writer: LogWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.serve.observability.log_writer._log", log)
 
 
-def reported_lines(received: bytes) -> int:
+def reported_lines(data: bytes) -> int:
     """Returns how many lost lines the reports name together."""
-    return sum(
-        json.loads(line)["lines"] for line in received.splitlines() if line.startswith(b"{") and line.endswith(b"}")
-    )
+    return sum(json.loads(line)["lines"] for line in data.splitlines() if line.startswith(b"{") and line.endswith(b"}"))
 
 
-def test_lines_come_in_order(pipe: tuple[int, TextIO]) -> None:
+def test_lines_come_in_order(pipe: Pipe) -> None:
     reading, stream = pipe
     writer = LogWriter()
     writer.open(stream)
@@ -53,7 +52,7 @@ def test_lines_come_in_order(pipe: tuple[int, TextIO]) -> None:
 
 
 def test_a_pipe_that_nobody_reads_blocks_nobody_and_its_lost_lines_are_reported(
-    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, stream = pipe
     writer = LogWriter(waiting_characters=10_000)
@@ -76,7 +75,7 @@ def fill(descriptor: int) -> None:
             os.write(descriptor, b"x" * 4096)
 
 
-def test_a_full_pipe_refuses_writes_at_once_but_not_those_of_other_processes(pipe: tuple[int, TextIO]) -> None:
+def test_a_full_pipe_refuses_writes_at_once_but_not_those_of_other_processes(pipe: Pipe) -> None:
     """Another process has the same open file as `other`."""
     _, stream = pipe
     other = os.dup(stream.fileno())
@@ -86,9 +85,7 @@ def test_a_full_pipe_refuses_writes_at_once_but_not_those_of_other_processes(pip
     os.close(other)
 
 
-def test_a_pipe_that_cannot_be_opened_again_and_a_socket_refuse_writes_too(
-    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_that_cannot_be_reopened_and_a_socket_refuse_writes(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.serve.observability.log_writer.os.open", lambda *_: Path("/nowhere").stat())
     unblock(pipe[1])
     fill(pipe[1].fileno())
@@ -106,7 +103,7 @@ def test_files_and_closed_streams_stay_as_they_are(tmp_path: Path) -> None:
     unblock(None)
 
 
-def test_all_lines_pass_an_unblocked_pipe(pipe: tuple[int, TextIO]) -> None:
+def test_all_lines_pass_an_unblocked_pipe(pipe: Pipe) -> None:
     reading, stream = pipe
     unblock(stream)
     writer = LogWriter()
@@ -167,17 +164,17 @@ def test_a_repeated_message_of_a_library_passes_once_a_second() -> None:
     assert writer.dropped == 198
 
 
-def test_threads_lose_no_line(pipe: tuple[int, TextIO]) -> None:
+def test_threads_lose_no_line(pipe: Pipe) -> None:
     reading, stream = pipe
     writer = LogWriter()
     writer.open(stream)
-    threads = [
-        threading.Thread(target=lambda name=name: [writer.write(f"{name}\n") for _ in range(500)]) for name in "abcd"
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+
+    def write(name: str) -> None:
+        for _ in range(500):
+            writer.write(f"{name}\n")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, "abcd"))
     writer.drain(seconds=10)
     received = os.read(reading, PIPE_BYTES).split()
     assert {name: received.count(name.encode()) for name in "abcd"} == dict.fromkeys("abcd", 500)

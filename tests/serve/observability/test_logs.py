@@ -55,9 +55,7 @@ def test_a_request_leaves_one_line_with_counts_and_timings(stderr: io.StringIO, 
 
 
 @pytest.mark.parametrize("worker", [None, 3])
-def test_the_line_of_a_request_is_as_structlog_writes_it(
-    stderr: io.StringIO, metrics: ServiceMetrics, worker: int | None
-) -> None:
+def test_a_line_is_as_structlog_writes_it(stderr: io.StringIO, metrics: ServiceMetrics, worker: int | None) -> None:
     configure_logs("json", worker=worker)
     LOG_WRITER.open(stderr)
     with RecordedRequest(metrics, "rest", "translate", 'an id with " and \u00e4'):
@@ -65,9 +63,7 @@ def test_the_line_of_a_request_is_as_structlog_writes_it(
     (quick,) = lines(stderr)
     facts = {name: value for name, value in quick.items() if name not in ("level", "worker", "timestamp")}
     structlog.get_logger("dragoman").info(**facts)
-    (first, first_time), (second, second_time) = (
-        line.split('"timestamp": ') for line in stderr.getvalue().splitlines()
-    )
+    (first, first_time), (second, second_time) = (line.split('"timestamp":') for line in stderr.getvalue().splitlines())
     assert first == second
     assert len(first_time) == len(second_time)
 
@@ -79,9 +75,7 @@ def test_a_failed_request_leaves_one_line_with_its_outcome(stderr: io.StringIO, 
     assert (line["event"], line["outcome"]) == ("request", "queue_full")
 
 
-def test_an_unexpected_error_is_hidden_and_logged_without_local_variables(
-    stderr: io.StringIO, metrics: ServiceMetrics
-) -> None:
+def test_an_unexpected_error_is_hidden_and_logged_without_locals(stderr: io.StringIO, metrics: ServiceMetrics) -> None:
     def fail(_text: str) -> None:
         raise ZeroDivisionError("a detail of the inside")
 

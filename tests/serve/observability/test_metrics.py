@@ -114,9 +114,7 @@ def test_limits_state_and_information_are_gauges(bench: Bench) -> None:
         (ZeroDivisionError(), "internal"),
     ],
 )
-def test_a_request_is_in_flight_until_it_ends_and_counted_once(
-    bench: Bench, error: BaseException, outcome: str
-) -> None:
+def test_a_request_is_in_flight_to_its_end_and_counted_once(bench: Bench, error: BaseException, outcome: str) -> None:
     with capture_logs(), suppress(BaseException), RecordedRequest(bench.service, "rest", "translate", "id") as record:
         record.model = "tiny"
         assert bench.plain("inflight_requests") == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter as Exporter
 from structlog.testing import capture_logs
 
 from dragoman.protos.translation_pb2 import TranslateRequest, TranslateResponse
@@ -26,9 +26,9 @@ TRACE_ID, PARENT_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 @pytest.fixture
-def exporter(request: pytest.FixtureRequest) -> Iterator[InMemorySpanExporter]:
+def exporter(request: pytest.FixtureRequest) -> Iterator[Exporter]:
     """Stores the spans of all requests, or of the share in the test's parameter."""
-    exporter = InMemorySpanExporter()
+    exporter = Exporter()
     provider = make_provider(getattr(request, "param", 1.0))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     use_provider(provider)
@@ -36,13 +36,13 @@ def exporter(request: pytest.FixtureRequest) -> Iterator[InMemorySpanExporter]:
     use_provider(None)
 
 
-def spans_of(exporter: InMemorySpanExporter, live: LiveService) -> list[ReadableSpan]:
+def spans_of(exporter: Exporter, live: LiveService) -> list[ReadableSpan]:
     """Returns the spans of finished requests when no request is in flight; see `spans_of_ended`."""
     live.settle()
     return spans_of_ended(exporter)
 
 
-def spans_of_ended(exporter: InMemorySpanExporter) -> list[ReadableSpan]:
+def spans_of_ended(exporter: Exporter) -> list[ReadableSpan]:
     """Returns the request's span first, then its phases by start."""
     spans = exporter.get_finished_spans()
     ended = {trace_id(span) for span in spans if span.name not in PHASES}
@@ -71,7 +71,7 @@ def call(live: LiveService, text: str, **metadata: str) -> None:
         method(data, timeout=WAIT_SECONDS, metadata=tuple(metadata.items()))
 
 
-def test_a_request_has_a_span_with_one_for_each_phase_in_it(live: LiveService, exporter: InMemorySpanExporter) -> None:
+def test_a_request_has_a_span_with_one_for_each_phase_in_it(live: LiveService, exporter: Exporter) -> None:
     with capture_logs() as logs:
         answer = live.post({"text": LONG_TEXT}, headers={"x-request-id": "id-1"})
         live.settle()
@@ -103,9 +103,7 @@ def test_a_request_has_a_span_with_one_for_each_phase_in_it(live: LiveService, e
     assert attributes(phases[3])["decoded_tokens"] >= translation["target_tokens"]
 
 
-def test_no_span_holds_a_text_and_a_rejected_request_has_no_phases(
-    live: LiveService, exporter: InMemorySpanExporter
-) -> None:
+def test_no_span_holds_a_text_and_a_rejected_request_has_no_phases(live: LiveService, exporter: Exporter) -> None:
     translated = live.post({"text": LONG_TEXT}).json()["translations"][0]["text"]
     live.post({"text": f"{LONG_TEXT}\0"})
     spans = spans_of(exporter, live)
@@ -119,9 +117,7 @@ def test_no_span_holds_a_text_and_a_rejected_request_has_no_phases(
 
 @pytest.mark.parametrize("exporter", [0.0], indirect=True)
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
-def test_a_client_decides_about_sampling_and_its_trace_continues(
-    live: LiveService, exporter: InMemorySpanExporter, protocol: str
-) -> None:
+def test_a_client_chooses_sampling_and_its_trace_goes_on(live: LiveService, exporter: Exporter, protocol: str) -> None:
     for flags in ("00", "01"):
         header = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-{flags}"}
         if protocol == "rest":
@@ -136,14 +132,14 @@ def test_a_client_decides_about_sampling_and_its_trace_continues(
 
 
 @pytest.mark.parametrize("exporter", [0.0], indirect=True)
-def test_a_request_that_is_not_sampled_has_no_span(live: LiveService, exporter: InMemorySpanExporter) -> None:
+def test_a_request_that_is_not_sampled_has_no_span(live: LiveService, exporter: Exporter) -> None:
     live.post({"text": "alpha."})
     live.post({"text": "alpha."}, headers={"traceparent": "nonsense"})
     assert spans_of(exporter, live) == []
 
 
 @pytest.mark.parametrize("path", ["/v1/translate", "/v1/translate/stream"])
-def test_every_sentence_has_phases_of_its_own(live: LiveService, exporter: InMemorySpanExporter, path: str) -> None:
+def test_every_sentence_has_phases_of_its_own(live: LiveService, exporter: Exporter, path: str) -> None:
     live.post({"text": ["alpha beta.", LONG_TEXT]}, path=path)
     names = [span.name for span in spans_of(exporter, live)]
     assert names[0] == path.removeprefix("/v1/").replace("/", "_")
@@ -151,7 +147,7 @@ def test_every_sentence_has_phases_of_its_own(live: LiveService, exporter: InMem
 
 
 def test_a_request_that_is_canceled_in_the_queue_has_a_complete_trace(
-    gated: LiveService, model: GatedModel, exporter: InMemorySpanExporter
+    gated: LiveService, model: GatedModel, exporter: Exporter
 ) -> None:
     model.gate.clear()
     with open_call(gated, REST, LONG_TEXT) as running:

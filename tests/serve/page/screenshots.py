@@ -190,8 +190,6 @@ def main(pictures: dict[str, Picture], folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--all", type=Path, metavar="FOLDER", help="write every scene, width and theme into this folder"
-    )
+    parser.add_argument("--all", type=Path, metavar="FOLDER", help="write each scene, width and theme into this folder")
     folder = parser.parse_args().all
     main(EVERY if folder else SHOWN, folder or ROOT / "docs" / "images")

@@ -23,9 +23,7 @@ def first_visit(browser: Browser, address: str, locale: str) -> Page:
 @pytest.mark.parametrize(
     ("locale", "target"), [("en-US", "cs"), ("de-DE", "en"), ("cs-CZ", "en"), ("fr-FR", "en"), ("it-IT", "en")]
 )
-def test_the_page_detects_the_language_and_proposes_another_one(
-    browser: Browser, address: str, locale: str, target: str
-) -> None:
+def test_it_detects_the_language_and_proposes_another(browser: Browser, address: str, locale: str, target: str) -> None:
     opened = first_visit(browser, address, locale)
     assert opened.input_value("#source-language") == "auto"
     assert opened.input_value("#target-language") == target

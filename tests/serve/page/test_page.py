@@ -153,7 +153,7 @@ def test_screen_readers_hear_each_sentence_by_itself(page: Page) -> None:
         (["One dog.", None, "One dog. Three dogs.", None], ["Three dogs."]),
     ],
 )
-def test_a_sentence_is_spoken_once_as_soon_as_it_is_complete(
+def test_a_sentence_is_spoken_once_when_it_is_complete(
     page: Page, texts: list[str | None], expected: list[str]
 ) -> None:
     """None ends a translation; the next text belongs to another one."""

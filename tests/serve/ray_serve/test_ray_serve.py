@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import grpc
@@ -47,7 +47,7 @@ Status = dict[str, dict[str, Any]]
 class Cluster:
     """Ray Serve with the two applications of this test, and its states so far."""
 
-    process: subprocess.Popen[str]
+    process: Popen[str]
     server: Server
     log: Path
     states: list[Status] = field(default_factory=list)
@@ -111,9 +111,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         config = write_config(tmp_path_factory.mktemp("ray"), http_port, grpc_port)
         command = [sys.executable, "-m", "tests.support.served_ray", str(config)]
         log = stack.enter_context((config.parent / "log").open("w"))
-        process = stack.enter_context(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=own)
-        )
+        process = stack.enter_context(Popen(command, stdout=PIPE, stderr=log, text=True, cwd=ROOT, env=own))
         server = Server(process, ready={"http_port": http_port, "grpc_port": grpc_port})
         cluster = Cluster(process, server, config.parent / "log")
         listener = threading.Thread(target=cluster.listen)
@@ -222,9 +220,7 @@ def test_streams_equal_those_of_dragoman_serve(cluster: Cluster, alone: Server) 
         (415, post(b"text", **{"content-type": "text/plain"})),
     ],
 )
-def test_errors_over_rest_equal_those_of_dragoman_serve(
-    cluster: Cluster, alone: Server, status: int, request_: Request
-) -> None:
+def test_errors_over_rest_are_the_same(cluster: Cluster, alone: Server, status: int, request_: Request) -> None:
     answer = ask(cluster.server, *request_)
     assert answer[0] == status
     assert answer == ask(alone, *request_)
@@ -238,9 +234,7 @@ def test_errors_over_rest_equal_those_of_dragoman_serve(
         (grpc.StatusCode.NOT_FOUND, message("fine", model="none")),
     ],
 )
-def test_errors_over_grpc_equal_those_of_dragoman_serve(
-    cluster: Cluster, alone: Server, code: grpc.StatusCode, data: bytes
-) -> None:
+def test_errors_over_grpc_are_the_same(cluster: Cluster, alone: Server, code: grpc.StatusCode, data: bytes) -> None:
     answer = call(cluster.server, data)
     assert answer[0] is code
     assert "grpc-status-details-bin" in answer[2]

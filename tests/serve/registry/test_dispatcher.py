@@ -24,10 +24,11 @@ PAGE = f"alpha beta.\n{LONG_TEXT}"
 FR_DE: dict[str, Any] = {"source_language": "fr", "target_language": "de", "allow_pivot": True}
 LONG = {"text": LONG_TEXT, **FR_DE}
 MESSAGE = TranslateRequest(text=[LONG_TEXT], **FR_DE)
+Models = dict[str, GatedModel]
 
 
 @pytest.fixture
-def models() -> dict[str, GatedModel]:
+def models() -> Models:
     """The model into the pivot language, and the one from it; both have gates."""
     return {name: GatedModel(SLOTS) for name in ("first", "second")}
 
@@ -41,7 +42,7 @@ def folder(tokenizer: Tokenizer, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def live(models: dict[str, GatedModel], folder: Path) -> Iterator[LiveService]:
+def live(models: Models, folder: Path) -> Iterator[LiveService]:
     sizes: dict[str, Any] = {"engines": 1, "slots": SLOTS, "queue_limit": QUEUE_LIMIT}
     with run_service(folder, load=lambda _, bundle: [models[bundle.folder.name]], **sizes) as live:
         for model in models.values():
@@ -55,7 +56,7 @@ def load_of(live: LiveService, model: str) -> float:
     return live.metric("sequences_running", model=model) + live.metric("sequences_waiting", model=model)
 
 
-def hold(live: LiveService, models: dict[str, GatedModel], pool: ThreadPoolExecutor, count: int) -> list[Any]:
+def hold(live: LiveService, models: Models, pool: ThreadPoolExecutor, count: int) -> list[Any]:
     """Blocks the second model with requests of its own."""
     models["second"].gate.clear()
     requested = {"text": LONG_TEXT, "model": "second"}
@@ -81,9 +82,7 @@ def test_the_deltas_of_a_pivot_make_up_its_translation(live: LiveService, text: 
 
 
 @pytest.mark.promise("R9")
-def test_a_request_without_room_in_the_second_model_costs_the_first_nothing(
-    live: LiveService, models: dict[str, GatedModel]
-) -> None:
+def test_a_request_without_room_in_the_second_model_costs_the_first_nothing(live: LiveService, models: Models) -> None:
     with ThreadPoolExecutor() as pool:
         occupied = hold(live, models, pool, ROOM)
         for path in ("/v1/translate", STREAM):
@@ -96,9 +95,7 @@ def test_a_request_without_room_in_the_second_model_costs_the_first_nothing(
 
 
 @pytest.mark.promise("R9")
-def test_places_in_the_second_model_are_reserved_while_the_first_translates(
-    live: LiveService, models: dict[str, GatedModel]
-) -> None:
+def test_places_in_the_second_model_are_reserved_while_the_first_translates(live: LiveService, models: Models) -> None:
     models["first"].gate.clear()
     with ThreadPoolExecutor() as pool:
         requested = pool.submit(live.post, LONG)
@@ -113,9 +110,7 @@ def test_places_in_the_second_model_are_reserved_while_the_first_translates(
 
 @pytest.mark.promise("R18")
 @pytest.mark.parametrize("where", ["first", "second"])
-def test_a_disconnect_during_a_pivot_frees_all_rows(
-    live: LiveService, models: dict[str, GatedModel], where: str
-) -> None:
+def test_disconnects_during_a_pivot_free_all_rows(live: LiveService, models: Models, where: str) -> None:
     models[where].gate.clear()
     with live.grpc_channel() as channel:
         method: Any = channel.unary_stream("/dragoman.v1.TranslationService/TranslateStream")
@@ -180,7 +175,7 @@ def test_a_request_without_a_deadline_gets_one_for_both_translations(live: LiveS
     assert 30 <= deadline_seconds - before_seconds < 60
 
 
-def test_both_translations_share_the_deadline(live: LiveService, models: dict[str, GatedModel]) -> None:
+def test_both_translations_share_the_deadline(live: LiveService, models: Models) -> None:
     models["second"].gate.clear()
     late = live.post(LONG, headers={"x-request-timeout-ms": "1000"})
     assert (late.status_code, late.json()["reason"]) == (504, "deadline_exceeded")

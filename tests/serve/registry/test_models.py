@@ -148,9 +148,7 @@ def test_alignments_through_a_pivot_link_the_texts_of_the_client(tokenizer: Toke
         ({**PIVOT, "options": {"suppressed_tokens": ["no such piece"]}}, 400, "options.suppressed_tokens[0]"),
     ],
 )
-def test_an_invalid_choice_is_rejected_by_field_and_costs_no_translation(
-    many: LiveService, fields: Answer, status: int, field: str
-) -> None:
+def test_an_invalid_choice_names_a_field_at_no_cost(many: LiveService, fields: Answer, status: int, field: str) -> None:
     """Also if only the second model of a pivot rejects the request."""
     many.settle()
     before = many.metric("engine_steps_total")
@@ -180,9 +178,7 @@ def test_a_sampled_pivot_is_reproduced_by_the_seed_of_the_response(many: LiveSer
     assert sample(seed=first["seed"]) == first
 
 
-def test_a_translation_into_the_pivot_language_may_be_too_long_for_the_second_model(
-    tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_a_text_in_the_pivot_language_may_be_too_long_for_the_next_model(tokenizer: Tokenizer, tmp_path: Path) -> None:
     for name in ("fr-en", "en-de"):
         put_bundle(tmp_path / name, tokenizer, direction(name, *PREFIXES[name]))
     assert len(expected(tokenizer, LONG_TEXT, "fr-en")) > len(LONG_TEXT)
@@ -265,9 +261,7 @@ def break_model(live: LiveService, model: FakeModel) -> None:
     eventually(lambda: live.health(f"{SERVICE}/fr-en") == "NOT_SERVING")
 
 
-def test_a_failing_model_rejects_requests_and_makes_the_service_unready(
-    own: LiveService, models: dict[str, FakeModel]
-) -> None:
+def test_a_failing_model_refuses_and_makes_the_service_unready(own: LiveService, models: dict[str, FakeModel]) -> None:
     """Other models continue to serve; every model has a health of its own."""
     eventually(lambda: {own.health(f"{SERVICE}/{name}") for name in PREFIXES} == {"SERVING"})
     break_model(own, models["fr-en"])

@@ -127,9 +127,7 @@ def test_a_removed_bundle_is_not_served_and_leaves_no_series(live: LiveService, 
     eventually(lambda: health(live, "b") == "NOT_FOUND")
 
 
-def test_a_bundle_that_fails_its_golden_sentences_does_not_replace_the_old_one(
-    live: LiveService, folder: Path, tokenizer: Tokenizer
-) -> None:
+def test_wrong_golden_sentences_replace_no_model(live: LiveService, folder: Path, tokenizer: Tokenizer) -> None:
     """Missing models stay too, because the folder may be partly written."""
     put_bundle(folder / "a", tokenizer, direction("en-de", 9), wrong=True)
     rmtree(folder / "b")
@@ -144,9 +142,7 @@ def test_a_bundle_that_fails_its_golden_sentences_does_not_replace_the_old_one(
     assert live.metric("reload_failed_models") == 0
 
 
-def test_a_broken_new_bundle_does_not_keep_others_from_loading(
-    live: LiveService, folder: Path, tokenizer: Tokenizer
-) -> None:
+def test_a_broken_new_bundle_keeps_no_other_from_loading(live: LiveService, folder: Path, tokenizer: Tokenizer) -> None:
     for name in ("c", "d"):
         put_bundle(folder / name, tokenizer, direction("en-fr", 8))
     (folder / "c" / "weights.bin").write_bytes(b"changed")
@@ -317,9 +313,7 @@ def limited(folder: Path, stuck: threading.Event) -> Iterator[LiveService]:
         yield live
 
 
-def test_a_load_without_end_fails_and_the_next_reload_works(
-    limited: LiveService, folder: Path, tokenizer: Tokenizer
-) -> None:
+def test_an_endless_load_fails_and_the_next_one_works(limited: LiveService, folder: Path, tokenizer: Tokenizer) -> None:
     put_bundle(folder / "a", tokenizer, direction("fi-de", 9))
     with impatient(limited):
         assert set(reload(limited, 422)["failed"]) == {"a"}
@@ -330,7 +324,7 @@ def test_a_load_without_end_fails_and_the_next_reload_works(
     assert text_of(limited, "a") == expected(tokenizer, 9)
 
 
-def test_verification_without_end_fails_and_the_next_reload_works(
+def test_endless_verification_fails_and_the_next_load_works(
     folder: Path, tokenizer: Tokenizer, slow: GatedModel
 ) -> None:
     given: list[Model] = [slow, FakeModel(2)]

@@ -13,6 +13,7 @@ from dragoman.serve.registry.route import Offers, find_hop, find_route, find_sou
 from dragoman.serve.translation.request import ScoreRequest, TranslateRequest
 
 LANGUAGES = ("cs", "de", "en", "fr")
+LONG = "x" * 1000
 
 
 def offers(**models: str) -> Offers:
@@ -116,9 +117,7 @@ def test_an_unknown_model_is_not_found_and_the_error_names_the_known_ones() -> N
         route(TWO, "en-de", model="c")
 
 
-@pytest.mark.parametrize(
-    ("direction", "fields"), [("en-de", {"model": "x" * 1000}), ("x" * 1000 + "-de", {}), ("en-" + "x" * 1000, {})]
-)
+@pytest.mark.parametrize(("direction", "fields"), [("en-de", {"model": LONG}), (f"{LONG}-de", {}), (f"en-{LONG}", {})])
 def test_a_long_value_is_cut_in_the_message(direction: str, fields: dict[str, Any]) -> None:
     with pytest.raises((InvalidRequestError, ModelNotFoundError)) as rejected:
         route(ONE, direction, **fields)
@@ -134,9 +133,7 @@ catalogs = st.dictionaries(
 
 
 @given(catalogs, st.sampled_from(LANGUAGES), st.sampled_from(LANGUAGES), st.booleans())
-def test_every_route_leads_there_over_directions_of_its_models(
-    models: dict[str, str], source: str, target: str, pivot: bool
-) -> None:
+def test_every_route_leads_there_over_its_models(models: dict[str, str], source: str, target: str, pivot: bool) -> None:
     have = {direction for directions in models.values() for direction in directions.split()}
     middles = [language for language in LANGUAGES if {f"{source}-{language}", f"{language}-{target}"} <= have]
     try:
@@ -152,9 +149,7 @@ def test_every_route_leads_there_over_directions_of_its_models(
     )
 
 
-LANGUAGE_TOKENS = tuple(
-    LanguageToken(language=code, token_id=number) for number, code in enumerate(("de", "en", "fr", "zh-Hant"))
-)
+TOKENS = tuple(LanguageToken(language=code, token_id=place) for place, code in enumerate(("de", "en", "fr", "zh-Hant")))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +158,7 @@ LANGUAGE_TOKENS = tuple(
 def test_a_multilingual_model_has_every_direction_with_its_tokens(
     starts: bool, before_source: Any, prefix: tuple[int, ...], start: tuple[int, ...]
 ) -> None:
-    many = AllPairs(Multilingual(languages=LANGUAGE_TOKENS, before_source=before_source, starts=starts))
+    many = AllPairs(Multilingual(languages=TOKENS, before_source=before_source, starts=starts))
     found = many.find("en", "de")
     assert found is not None
     assert (found.source_prefix, found.start) == (prefix, start)
@@ -174,7 +169,7 @@ def test_a_multilingual_model_has_every_direction_with_its_tokens(
 
 @pytest.mark.parametrize("name", ["de", "deu", "deu_Latn", "de_DE"])
 def test_every_code_of_a_language_is_found(name: str) -> None:
-    many: Offers = {"m": AllPairs(Multilingual(languages=LANGUAGE_TOKENS, before_source="source", starts=True))}
+    many: Offers = {"m": AllPairs(Multilingual(languages=TOKENS, before_source="source", starts=True))}
     for available in (many, ONE):
         (hop,) = find_route(TranslateRequest(source_language="eng_Latn", target_language=name), available)
         assert str(hop.direction) == "en-de"

@@ -52,9 +52,7 @@ def bits(best: tuple[NDArray[np.float32], NDArray[np.int64]]) -> tuple[bytes, by
 
 
 @pytest.mark.parametrize("scored", [[], [0], [4], [1, 3], [0, 1, 2], [0, 1, 2, 3, 4]])
-def test_scored_rows_have_their_logits_and_all_rows_their_best_tokens(
-    sessions: NativeSessions, scored: list[int]
-) -> None:
+def test_scored_rows_have_logits_and_all_rows_their_best_tokens(sessions: NativeSessions, scored: list[int]) -> None:
     every, some = Steps(sessions), Steps(sessions)
     for _ in range(3):
         expected = every.step(ALL, best_count=6)

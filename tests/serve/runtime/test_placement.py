@@ -68,13 +68,10 @@ class FakeNvml:
             "nvmlDeviceGetHandleByIndex": handle,
             "nvmlDeviceGetHandleByUUID": lambda _: 0,
             "nvmlDeviceGetName": lambda number: f"GPU {number}",
-            "nvmlDeviceGetMemoryInfo": lambda number: SimpleNamespace(
-                total=self.memories[number], free=self.memories[number] // 2
-            ),
+            "nvmlDeviceGetMemoryInfo": lambda n: SimpleNamespace(total=self.memories[n], free=self.memories[n] // 2),
             "nvmlSystemGetCudaDriverVersion_v2": lambda: self.cuda,
         }
-        for name, value in functions.items():
-            setattr(module, name, value)
+        vars(module).update(functions)
         patch.setitem(sys.modules, "pynvml", module)
 
 
@@ -100,9 +97,7 @@ def test_a_cpu_bundle_runs_on_the_cpu(choice: DeviceChoice, wide_bundle: Bundle)
 
 
 @pytest.mark.parametrize(("choice", "variant"), [("cuda", "cpu"), ("cpu", "cuda")])
-def test_a_device_rejects_the_bundle_of_the_other(
-    choice: DeviceChoice, variant: GraphVariant, states_bundle: Bundle
-) -> None:
+def test_a_device_rejects_bundles_of_others(choice: DeviceChoice, variant: GraphVariant, states_bundle: Bundle) -> None:
     with pytest.raises(DeviceError, match=f"^--device: {choice}: expected {variant} "):
         choose_device(choice, of_variant(states_bundle, variant))
 
@@ -196,7 +191,7 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:
     )
 
 
-def test_each_gpu_gets_an_engine_and_configured_engines_share_the_gpus(
+def test_each_gpu_gets_an_engine_and_given_ones_share_gpus(
     states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_gpus(monkeypatch, 8 << 30, 8 << 30)
@@ -220,9 +215,7 @@ def test_the_slots_fit_into_memory(states_bundle: Bundle, monkeypatch: pytest.Mo
     assert place("cuda", bundle, engines=None, slots=64, memory_bytes=None).slots == 10
 
 
-def test_no_room_for_one_slot_is_an_error_with_the_bytes(
-    states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_for_a_slot_is_an_error_with_the_bytes(states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpus(monkeypatch, 8 << 30)
     with pytest.raises(DeviceError, match=r"^--device: cuda: .* \d+ bytes"):
         place("cuda", of_variant(states_bundle, "cuda"), engines=None, slots=4, memory_bytes=1000)
@@ -252,9 +245,8 @@ def test_the_plan_matches_the_memory_of_a_runtime(states_bundle: Bundle, monkeyp
 
 
 def test_the_command_prints_the_error_in_one_line(states_bundle: Bundle) -> None:
-    arguments = ["serve", str(states_bundle.folder), "--device", "cuda", "--http-port", "0", "--grpc-port", "0"]
-    result = subprocess.run(
-        [sys.executable, "-m", "dragoman", *arguments], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    ports = ["--http-port", "0", "--grpc-port", "0"]
+    command = [sys.executable, "-m", "dragoman", "serve", str(states_bundle.folder), "--device", "cuda", *ports]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith("dragoman serve: --device: cuda: ")

@@ -6,7 +6,7 @@ so that a different choice at one step cannot hide a difference at the next.
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dragoman.export.make_bundle import BundleOptions
 from dragoman.model.tokenizer.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from dragoman.serve.bundle.bundle import DECODER_FILE, ENCODER_FILE, Bundle, BundleError
 from dragoman.serve.native.library import FALLBACK, INSTRUCTIONS_VARIABLE
@@ -32,7 +31,7 @@ from dragoman.serve.runtime.sessions import load_sessions
 from tests.support.paths import ROOT
 from tests.support.recurrent_models import BAHDANAU, CONCAT, PREDICTIVE
 from tests.support.stepping import each, kept_tensors, logits_of_step
-from tests.support.toy import WIDE, export_model, random_model
+from tests.support.toy import WIDE, random_model
 
 COUNT = 33
 MAX_SOURCE, MAX_TARGET = 40, 24
@@ -99,26 +98,20 @@ def poison_source(runtime: Any, row: int, first: int, poison: float) -> None:
             values.reshape(*values.shape[:2], 16, -1)[:, :, lane] = poison
 
 
-@pytest.fixture(
-    scope="module", params=["native", "int8", "native-fallback", "int8-fallback", "concat", "local_predictive", "hard"]
-)
-def bundle(
-    request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bundle]:
+@pytest.fixture(scope="module", params=["native", "int8", "native-fallback", "int8-fallback", *RECURRENT])
+def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Iterator[Bundle]:
     """A bundle with both architectures, every kind of state, and the attentions that compute most.
 
     Native graphs run with the library and without it. `test_recurrent_graphs` tests the graphs of every attention.
     """
     kind, _, mode = request.param.partition("-")
-    out = tmp_path_factory.mktemp("bundles") / kind
     with pytest.MonkeyPatch.context() as patch:
         if mode:
             patch.setenv(INSTRUCTIONS_VARIABLE, FALLBACK)
         if kind == "native":
             yield request.getfixturevalue("wide_bundle")
         elif kind == "int8":
-            model = random_model(1, tokenizer.vocabulary_size, **WIDE)
-            yield export_model(model, tokenizer, out, options=BundleOptions("random", precision="int8"))
+            yield untrained("int8_wide", random_model(1, tokenizer.vocabulary_size, **WIDE), precision="int8")
         else:
             _, exported = request.getfixturevalue("recurrent_bundles")(RECURRENT[kind])
             yield exported

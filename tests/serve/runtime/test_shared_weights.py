@@ -73,12 +73,10 @@ def test_shared_weights_are_mapped_once(wide_bundle: Bundle, tmp_path: Path) -> 
 
 def test_a_shared_weight_outside_the_file_is_rejected(wide_bundle: Bundle, tmp_path: Path) -> None:
     folder = copytree(wide_bundle.folder, tmp_path / "changed")
-    offset_bytes = (folder / WEIGHTS_FILE).stat().st_size
-    weights = tuple(
-        weight.model_copy(update={"offset_bytes": offset_bytes}) for weight in wide_bundle.manifest.shared_weights
-    )
+    size = (folder / WEIGHTS_FILE).stat().st_size
+    weights = tuple(part.model_copy(update={"offset_bytes": size}) for part in wide_bundle.manifest.shared_weights)
     write_manifest(folder, wide_bundle.manifest.model_copy(update={"shared_weights": weights}))
-    with pytest.raises(BundleError, match=rf"shared_weights: .+: offset_bytes: {offset_bytes}: "):
+    with pytest.raises(BundleError, match=rf"shared_weights: .+: offset_bytes: {size}: "):
         load_sessions(Bundle.open(folder), threads=1)
 
 

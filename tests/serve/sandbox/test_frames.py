@@ -52,9 +52,7 @@ def test_many_small_items_are_sent_together_in_small_frames() -> None:
 
 @settings(max_examples=200)
 @given(ITEMS, st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4), st.binary(max_size=10))
-def test_damaged_frames_are_other_items_or_an_error(
-    items: list[Item], damages: list[tuple[int, int]], tail: bytes
-) -> None:
+def test_damage_gives_other_items_or_an_error(items: list[Item], damages: list[tuple[int, int]], tail: bytes) -> None:
     data = bytearray(b"".join(encode(items)) + tail)
     for place, value in damages:
         if place < len(data):

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -138,9 +139,7 @@ async def test_small_calls_share_a_process_until_it_has_had_its_number(sandbox: 
 
 
 @pytest.mark.parametrize("items", [("a" * (MAX_SMALL_INPUT_BYTES + 1),), ("a", 2 * MAX_KEPT_BYTES)])
-async def test_a_call_with_a_large_input_or_memory_has_the_last_use_of_its_process(
-    sandbox: Sandbox, items: tuple[Item, ...]
-) -> None:
+async def test_a_call_with_much_input_or_memory_has_the_last_use_of_its_process(sandbox: Sandbox, items: Any) -> None:
     first, second, third = await process_ids(sandbox, ("process", "a"), ("process", *items), ("process", "a"))
     assert first == second != third
 
@@ -243,9 +242,7 @@ async def test_a_closed_sandbox_leaves_no_process(sandbox: Sandbox) -> None:
     await until(lambda: not any(map(is_running, processes)))
 
 
-async def test_calls_fail_with_the_reason_if_no_template_starts(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_fail_with_a_reason_without_a_template(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/none")
         with pytest.raises(ParserUnavailableError, match="No such file"):
@@ -254,19 +251,16 @@ async def test_calls_fail_with_the_reason_if_no_template_starts(
     assert await call(sandbox, "echo", "a") == ["a"]
 
 
-async def test_calls_fail_with_the_status_of_a_template_that_ends(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_name_the_status_of_an_ended_template(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_OPTIONS", ("-c", "raise SystemExit(7)"))
     with pytest.raises(ParserUnavailableError, match="status 7"):
         await sandbox.check()
 
 
 async def test_a_call_ends_with_its_deadline(sandbox: Sandbox) -> None:
+    soon = time.monotonic() + 0.1
     with pytest.raises(DeadlineExceededError):
-        await sandbox.call(
-            "test.sleep", (), purpose="forms", limits=LIMITS, convert=_same, deadline_seconds=time.monotonic() + 0.1
-        )
+        await sandbox.call("test.sleep", (), purpose="forms", limits=LIMITS, convert=_same, deadline_seconds=soon)
 
 
 async def test_a_closed_sandbox_refuses_calls(sandbox: Sandbox) -> None:

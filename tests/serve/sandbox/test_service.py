@@ -78,9 +78,7 @@ def children_of_this_process() -> list[int]:
 
 
 def _template(processes: list[int]) -> int:
-    found = [
-        process for process in processes if b"dragoman.serve.sandbox" in Path(f"/proc/{process}/cmdline").read_bytes()
-    ]
+    found = [pid for pid in processes if b"dragoman.serve.sandbox" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(found) == 1
     return found[0]
 

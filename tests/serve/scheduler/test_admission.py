@@ -115,9 +115,7 @@ def test_what_is_refused_for_its_text_keeps_no_room(live: LiveService) -> None:
 
 
 @pytest.mark.promise("R15")
-def test_a_deadline_that_cannot_be_met_is_refused_before_the_encoder_runs(
-    live: LiveService, model: GatedModel, measured: Measured
-) -> None:
+def test_an_unmeetable_deadline_costs_no_encoding(live: LiveService, model: GatedModel, measured: Measured) -> None:
     model.gate.clear()
     model.stepping.clear()
     with ThreadPoolExecutor() as pool:

@@ -29,9 +29,7 @@ def test_the_rate_is_unknown_until_the_window_is_full_and_starts_with_its_first_
     more=st.integers(0, 20),
     ahead=st.integers(0, 300),
 )
-def test_a_steady_pace_is_what_a_row_takes(
-    rows: int, step_seconds: float, sequences: int, more: int, ahead: int
-) -> None:
+def test_a_steady_pace_is_what_rows_take(rows: int, step_seconds: float, sequences: int, more: int, ahead: int) -> None:
     ends = [number * step_seconds for number in range(sequences + more)]
     throughput = observed(sequences, *((seconds, rows) for seconds in ends))
     assert throughput.wait_seconds(ahead, ends[-1]) == pytest.approx(ahead * step_seconds / rows)

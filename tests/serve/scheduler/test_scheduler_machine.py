@@ -196,9 +196,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """The metrics counted every end."""
-        samples = next(
-            metric.samples for metric in self.registry.collect() if metric.name == "dragoman_sequences_finished"
-        )
+        samples = next(item.samples for item in self.registry.collect() if item.name == "dragoman_sequences_finished")
         assert sum(sample.value for sample in samples if sample.name.endswith("_total")) == len(self.ended)
 
 
@@ -253,9 +251,7 @@ def test_no_row_idles_that_something_fits(
     before=st.lists(st.integers(1, 4), max_size=2),
     rows=st.integers(1, 4),
     fairness_key=st.sampled_from(["busy", "own"]),
-    stream=st.lists(
-        st.tuples(st.integers(1, 4), st.sampled_from(["busy", "new"]), st.none() | st.just(0.5)), min_size=1
-    ),
+    load=st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["busy", "new"]), st.none() | st.just(0.5)), min_size=1),
 )
 def test_nothing_starves(
     make_scheduler: MakeScheduler,
@@ -264,7 +260,7 @@ def test_nothing_starves(
     before: list[int],
     rows: int,
     fairness_key: str,
-    stream: list[tuple[int, str, float | None]],
+    load: list[tuple[int, str, float | None]],
 ) -> None:
     """Under endless load, every sequence starts after a bounded number of others.
 
@@ -277,7 +273,7 @@ def test_nothing_starves(
     stepped = Stepped(scheduler, engine_rows, engines)
     watched = make_sequence(rows=rows, fairness_key=fairness_key)
     scheduler.submit([*(make_sequence(rows=width, fairness_key="busy") for width in before), watched])
-    endless = cycle(stream)
+    endless = cycle(load)
     started = 0
     while watched.state is SequenceState.WAITING:
         with suppress(QueueFullError):

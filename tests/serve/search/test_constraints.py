@@ -34,9 +34,7 @@ def repeats(target: list[int], token_id: int, size: int) -> bool:
 
 
 @given(target=targets, penalty=st.sampled_from([0.5, 1.0, 1.3]), seed=st.integers(0, 99))
-def test_tokens_of_the_hypothesis_are_penalized_once_and_no_others(
-    target: list[int], penalty: float, seed: int
-) -> None:
+def test_tokens_of_the_hypothesis_are_penalized_once_and_no_other(target: list[int], penalty: float, seed: int) -> None:
     logits, factor = random_logits(seed), np.float32(penalty)
     expected = [
         logit if token_id not in target else logit / factor if logit > 0 else logit * factor
@@ -54,9 +52,7 @@ def test_a_penalty_makes_positive_and_negative_logits_smaller_and_keeps_impossib
 
 
 @given(target=targets, size=st.integers(0, 4), seed=st.integers(0, 99))
-def test_a_token_is_forbidden_if_it_would_repeat_an_ngram_and_only_then(
-    target: list[int], size: int, seed: int
-) -> None:
+def test_a_token_is_forbidden_if_it_repeats_an_ngram_and_only_then(target: list[int], size: int, seed: int) -> None:
     logits = random_logits(seed)
     expected = [
         -np.inf if token_id != EOS_ID and repeats(target, token_id, size) else logit
@@ -66,9 +62,7 @@ def test_a_token_is_forbidden_if_it_would_repeat_an_ngram_and_only_then(
     assert logits.tolist() == np.array(expected, np.float32).tolist()
 
 
-@pytest.mark.parametrize(
-    ("size", "forbidden"), [(0, []), (1, [3, 4, 5]), (2, [3, 4, 5]), (3, [5]), (4, [5]), (5, [5]), (6, []), (10, [])]
-)
+@pytest.mark.parametrize(("size", "forbidden"), [*enumerate([[], [3, 4, 5], [3, 4, 5], [5], [5], [5], []]), (10, [])])
 def test_the_size_decides_which_tokens_repeat(size: int, forbidden: list[int]) -> None:
     logits = np.zeros(VOCABULARY, np.float32)
     forbid_repeated_ngrams(logits, [3, 4, 3, 3, 5, 3, 4, 3, 3], size, EOS_ID)
@@ -119,9 +113,7 @@ def test_all_constraints_of_the_options_are_applied() -> None:
 
 
 @pytest.mark.parametrize(("target", "forbidden"), [([4], []), ([4, 5], [1, 3]), ([4, 5, 0], [])])
-def test_tokens_that_continue_a_word_are_forbidden_only_after_the_prefix(
-    target: list[int], forbidden: list[int]
-) -> None:
+def test_tokens_that_continue_a_word_are_forbidden_only_after_a_prefix(target: list[int], forbidden: list[int]) -> None:
     logits = np.zeros(VOCABULARY, np.float32)
     options = SearchOptions(max_target_tokens=9, target_prefix=(4, 5), new_word=True)
     constrain(logits, target, options, EOS_ID, (1, 3))

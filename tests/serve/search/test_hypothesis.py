@@ -35,9 +35,7 @@ def test_hypotheses_compare_as_in_training(length_penalty: float) -> None:
         ([0.0] * 500, 500 * math.log(MIN_COVERAGE)),
     ],
 )
-def test_coverage_is_negative_for_source_tokens_with_too_little_attention(
-    attention: list[float], expected: float
-) -> None:
+def test_coverage_is_negative_for_source_tokens_with_little_attention(attention: list[float], expected: float) -> None:
     assert coverage(np.array(attention, np.float32)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -45,9 +43,7 @@ def test_coverage_is_negative_for_source_tokens_with_too_little_attention(
     sums=st.lists(st.floats(0, 2, width=32), min_size=1, max_size=40),
     padding=st.lists(st.floats(1, 3, width=32), max_size=40),
 )
-def test_covered_tokens_at_the_end_leave_the_coverage_bitwise_unchanged(
-    sums: list[float], padding: list[float]
-) -> None:
+def test_covered_tokens_at_the_end_change_no_bit_of_the_coverage(sums: list[float], padding: list[float]) -> None:
     assert coverage(np.array(sums + padding, np.float32)) == coverage(np.array(sums, np.float32))
 
 

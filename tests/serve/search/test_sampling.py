@@ -75,9 +75,7 @@ def test_the_reference_draws_the_same(temperature: float, top_k: int, top_p: flo
         (0.5, 0, 0.8, [0.0, 0.16, 0.0, 0.0625, 0.0]),
     ],
 )
-def test_tokens_are_drawn_by_their_probability(
-    temperature: float, top_k: int, top_p: float, expected: list[float]
-) -> None:
+def test_tokens_are_drawn_by_probability(temperature: float, top_k: int, top_p: float, expected: list[float]) -> None:
     count = 5_000
     logits = np.tile(np.log(np.array([0.1, 0.4, 0.05, 0.25, 0.2], np.float32)), (count, 1))
     numbers = uniforms(7, 0, count)

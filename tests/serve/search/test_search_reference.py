@@ -239,12 +239,10 @@ def test_a_sample_continues_unchanged_after_its_own_prefix() -> None:
         assert search_randomly(sentence, SAMPLED._replace(target_prefix=drawn.target_ids[:2])) == [drawn]
 
 
-@pytest.mark.parametrize(
-    "options", [SAMPLED._replace(top_k=1), SAMPLED._replace(top_p=0.0), SAMPLED._replace(temperature=1e-9)]
-)
-def test_a_sample_of_the_most_probable_tokens_is_what_greedy_search_finds(options: SearchOptions) -> None:
+@pytest.mark.parametrize("narrow", [{"top_k": 1}, {"top_p": 0.0}, {"temperature": 1e-9}])
+def test_a_sample_of_the_most_probable_tokens_is_what_greedy_search_finds(narrow: dict[str, Any]) -> None:
     for sentence in range(10):
-        assert search_randomly(sentence, options) == search_randomly(sentence, OPTIONS)
+        assert search_randomly(sentence, SAMPLED._replace(**narrow)) == search_randomly(sentence, OPTIONS)
 
 
 @pytest.mark.parametrize("options", KINDS)
@@ -258,9 +256,7 @@ def test_a_sample_of_the_most_probable_tokens_is_what_greedy_search_finds(option
     ],
     ids=["NaN", "infinity", "impossible forced token", "no token left"],
 )
-def test_a_step_without_probabilities_breaks_the_search(
-    options: SearchOptions, logit: float, rule: dict[str, Any]
-) -> None:
+def test_steps_without_probabilities_break_a_search(options: SearchOptions, logit: float, rule: dict[str, Any]) -> None:
     def next_logits(tokens: Tokens) -> NDArray[np.float64]:
         logits = random_logits(0, tokens)
         logits[A] = logit

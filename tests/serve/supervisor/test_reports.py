@@ -8,9 +8,8 @@ def test_a_model_that_failed_anywhere_has_failed() -> None:
     good = ReloadReport(loaded=["a"], replaced=["b"], unchanged=["c"])
     bad = ReloadReport(loaded=["a"], failed={"b": "damaged"}, unchanged=["c"])
     assert join_reports({0: good, 1: good}) == good
-    assert join_reports({0: good, 1: bad}) == ReloadReport(
-        loaded=["a"], unchanged=["c"], failed={"b": "process 1: damaged"}
-    )
+    joined = ReloadReport(loaded=["a"], unchanged=["c"], failed={"b": "process 1: damaged"})
+    assert join_reports({0: good, 1: bad}) == joined
     assert join_reports({0: bad, 1: good}).failed == {"b": "damaged"}
 
 

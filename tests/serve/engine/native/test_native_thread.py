@@ -25,6 +25,7 @@ from tests.support.native_loop import NativeBench, library
 
 pytestmark = [needs_compiler, pytest.mark.anyio]
 GREEDY = SearchOptions(max_target_tokens=MAX_TARGET_TOKENS)
+ENDLESS = SequenceSpec((7, ENDLESS_ID), GREEDY)
 
 
 @asynccontextmanager
@@ -78,17 +79,14 @@ async def test_requests_get_their_translations_in_the_event_loop() -> None:
 
 async def test_a_stream_yields_every_token_and_the_rest_with_its_end() -> None:
     bench = running_native()
-    source_ids = (7, ENDLESS_ID)
     async with running(bench):
         seen = []
-        with Submission(
-            bench.scheduler, [SequenceSpec(source_ids, GREEDY)], deadline_seconds=None, notifier=LoopNotifier()
-        ) as submission:
+        with Submission(bench.scheduler, [ENDLESS], deadline_seconds=None, notifier=LoopNotifier()) as submission:
             while not submission.done:
                 await submission.change()
                 for place, ended in submission.updates():
                     seen.append((len(submission.tokens[place]), ended))
-        target_ids = alone(source_ids)[0]
+        target_ids = alone(ENDLESS.source_ids)[0]
         assert answer(submission.sequences[0])[0] == target_ids
         assert tuple(submission.tokens[0]) == target_ids[:-1]
         assert seen == sorted(seen)
@@ -107,10 +105,9 @@ async def test_a_token_wakes_the_event_loop_though_no_other_result_follows() -> 
 
     bench.model.on_step = wait_at_third_step
     async with running(bench):
+        end_seconds = time.monotonic() + WAIT_SECONDS
         with Submission(
-            *(bench.scheduler, [SequenceSpec((7, ENDLESS_ID), GREEDY)]),
-            deadline_seconds=time.monotonic() + WAIT_SECONDS,
-            notifier=LoopNotifier(),
+            bench.scheduler, [ENDLESS], deadline_seconds=end_seconds, notifier=LoopNotifier()
         ) as submission:
             while len(submission.tokens[0]) < 2:
                 await submission.change()
@@ -157,9 +154,7 @@ async def test_a_request_that_is_cancelled_frees_its_rows() -> None:
     gate = threading.Event()
     bench.model.on_step = lambda: gate.wait(WAIT_SECONDS)
     async with running(bench):
-        task = asyncio.create_task(
-            run_sequences(bench.scheduler, [SequenceSpec((7, ENDLESS_ID), GREEDY)], deadline_seconds=None)
-        )
+        task = asyncio.create_task(run_sequences(bench.scheduler, [ENDLESS], deadline_seconds=None))
         await asyncio.to_thread(eventually, lambda: bench.scheduler.running == 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -174,11 +169,10 @@ async def test_a_deadline_ends_a_request_and_a_broken_row_fails_alone() -> None:
     async with running(bench):
         soon = time.monotonic() + 0.05
         bench.model.on_step = lambda: time.sleep(0.01)
-        late = [SequenceSpec((7, ENDLESS_ID), GREEDY)]
         poisoned = [SequenceSpec((POISON_ID, ENDLESS_ID), GREEDY)]
         with capture_logs():
             outcomes = await asyncio.gather(
-                run_sequences(bench.scheduler, late, deadline_seconds=soon),
+                run_sequences(bench.scheduler, [ENDLESS], deadline_seconds=soon),
                 run_sequences(bench.scheduler, poisoned, deadline_seconds=None),
                 return_exceptions=True,
             )

@@ -94,9 +94,7 @@ def test_a_service_on_a_device_becomes_ready_and_answers(states_bundle: Bundle, 
     with run_service(folder, models, slots=4) as live:
         answer = live.post({"text": [sentence.source for sentence in golden]})
     assert answer.status_code == 200
-    assert [translation["text"] for translation in answer.json()["translations"]] == [
-        sentence.target for sentence in golden
-    ]
+    assert [item["text"] for item in answer.json()["translations"]] == [sentence.target for sentence in golden]
 
 
 def test_the_graph_decoder_translates_as_with_native_graphs(host: NativeSessions, device: DeviceSessions) -> None:
