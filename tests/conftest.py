@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -75,6 +76,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+HEADS = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
 WORDS = ("alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river")
 LINES = [f"{first} {second} {third}." for first in WORDS for second in WORDS for third in WORDS[:4]]
 
@@ -133,8 +135,7 @@ def letters() -> Tokenizer:
 @pytest.fixture(scope="session")
 def letters_bundle(letters: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle for this tokenizer and one alignment head."""
-    heads = (AttentionHead(layer=0, head=0),)
-    return write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=heads)
+    return write_bundle(tmp_path_factory.mktemp("letters"), letters, alignment_heads=HEADS[1:])
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +174,7 @@ def state_url(request: pytest.FixtureRequest) -> str | None:
     """The setting `state_url` for each kind of database, which is empty."""
     if request.param == "sqlite":
         return None
-    from tests.support.postgresql import new_database  # noqa: PLC0415 - see above
+    from tests.support.postgresql import new_database  # noqa: PLC0415 - as above
 
     return new_database(request.getfixturevalue("postgresql"), f"test_{uuid4().hex}")
 
@@ -202,38 +203,36 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 
 @pytest.fixture(scope="session")
-def toy_run(once: Once) -> "RunFolder":
+def toy() -> Any:
+    """The module that trains and exports models; serving tests start without it and torch."""
+    return import_module("tests.support.toy")
+
+
+@pytest.fixture(scope="session")
+def toy_run(once: Once, toy: Any) -> "RunFolder":
     """A trained tiny model, next to its data."""
-    from dragoman.model.run import RunFolder  # noqa: PLC0415 - serving tests start without torch
-    from tests.support.toy import train_toy  # noqa: PLC0415 - see above
 
     def train(folder: Path) -> None:
         folder.mkdir()
-        train_toy(folder)
+        toy.train_toy(folder)
 
-    return RunFolder(once("toy_run", train) / "run")
+    run: RunFolder = toy.RunFolder(once("toy_run", train) / "run")
+    return run
 
 
 @pytest.fixture(scope="session")
-def toy_data(tmp_path_factory: pytest.TempPathFactory) -> str:
+def toy_data(tmp_path_factory: pytest.TempPathFactory, toy: Any) -> str:
     """A few pairs of the toy language outside the training data, as a data specification."""
-    from tests.support.toy import toy_test_sentences, write_pairs  # noqa: PLC0415 - see above
-
-    return write_pairs(tmp_path_factory.mktemp("data"), "few", toy_test_sentences()[:50])
+    return str(toy.write_pairs(tmp_path_factory.mktemp("data"), "few", toy.toy_test_sentences()[:50]))
 
 
 @pytest.fixture(scope="session")
-def toy_bundles(toy_run: "RunFolder", once: Once) -> "ToyBundles":
+def toy_bundles(toy_run: "RunFolder", once: Once, toy: Any) -> "ToyBundles":
     """The toy model in a precision."""
-    from dragoman.export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415 - see above
-    from dragoman.export.source_model import Exportable  # noqa: PLC0415 - see above
-    from tests.support.toy import samples_of, toy_test_sentences  # noqa: PLC0415 - see above
 
     def make(precision: Precision) -> Path:
-        samples, options = samples_of(toy_test_sentences()[:20]), BundleOptions("toy", precision=precision)
-        return once(
-            f"toy-{precision}", lambda out: write_bundle(Exportable.of_run(toy_run.load()), samples, out, options)
-        )
+        samples, options = toy.samples_of(toy.toy_test_sentences()[:20]), toy.BundleOptions("toy", precision=precision)
+        return once(f"toy-{precision}", lambda out: toy.export_run(toy_run.load(), samples, out, options))
 
     return make
 
@@ -245,24 +244,17 @@ def toy_bundle(toy_bundles: "ToyBundles") -> Path:
 
 
 @pytest.fixture(scope="session")
-def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
+def two_way_run(two_way_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory, toy: Any) -> "RunFolder":
     """The run of an untrained model between English and German."""
-    from tests.support.toy import write_two_way_run  # noqa: PLC0415 - see above
-
-    return write_two_way_run(tmp_path_factory.mktemp("two_way"), two_way_tokenizer)
+    run: RunFolder = toy.write_two_way_run(tmp_path_factory.mktemp("two_way"), two_way_tokenizer)
+    return run
 
 
 @pytest.fixture(scope="session")
-def two_way_bundle(two_way_run: "RunFolder", once: Once) -> Path:
+def two_way_bundle(two_way_run: "RunFolder", once: Once, toy: Any) -> Path:
     """The same model, exported for serving."""
-    from dragoman.export.make_bundle import BundleOptions, write_bundle  # noqa: PLC0415 - see above
-    from dragoman.export.source_model import Exportable  # noqa: PLC0415 - see above
-    from dragoman.model.samples import read_samples  # noqa: PLC0415 - see above
-
-    trained = two_way_run.load()
-    samples = read_samples(two_way_run.samples, trained.config.directions)
-    exportable, options = Exportable.of_run(trained), BundleOptions("two_way")
-    return once("two_way", lambda out: write_bundle(exportable, samples, out, options))
+    samples = toy.samples_of(toy.RANDOM_TEXTS, toy.TWO_WAYS)
+    return once("two_way", lambda out: toy.export_run(two_way_run.load(), samples, out, toy.BundleOptions("two_way")))
 
 
 @pytest.fixture(scope="module")
@@ -289,67 +281,54 @@ def restored_logs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def untrained(tokenizer: Tokenizer, once: Once) -> Callable[..., Bundle]:
+def untrained(tokenizer: Tokenizer, once: Once, toy: Any) -> Callable[..., Bundle]:
     """Exports a model under a name, with options of its bundle."""
-    from dragoman.export.make_bundle import BundleOptions  # noqa: PLC0415 - see above
-    from tests.support.toy import export_model  # noqa: PLC0415 - see above
 
     def export(name: str, model: "TranslationModel", **options: Any) -> Bundle:
-        given = BundleOptions(name, **options)
-        return Bundle.open(once(name, lambda out: export_model(model, tokenizer, out, options=given)))
+        given = toy.BundleOptions(name, **options)
+        return Bundle.open(once(name, lambda out: toy.export_model(model, tokenizer, out, options=given)))
 
     return export
 
 
 @pytest.fixture(scope="session")
-def wide_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+def wide_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle], toy: Any) -> Bundle:
     """An untrained model that is wide enough to compute rows differently by their number."""
-    from tests.support.toy import WIDE, random_model  # noqa: PLC0415 - see above
-
-    return untrained("wide", random_model(1, tokenizer.vocabulary_size, **WIDE))
+    return untrained("wide", toy.random_model(1, tokenizer.vocabulary_size, **toy.WIDE))
 
 
 @pytest.fixture(scope="session")
-def aligned_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+def aligned_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle], toy: Any) -> Bundle:
     """A model as wide, which returns the attention of two heads."""
-    from tests.support.toy import WIDE, random_model  # noqa: PLC0415 - see above
-
-    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
-    return untrained("aligned", random_model(3, tokenizer.vocabulary_size, **WIDE), alignment_heads=heads)
+    return untrained("aligned", toy.random_model(3, tokenizer.vocabulary_size, **toy.WIDE), alignment_heads=HEADS)
 
 
 @pytest.fixture(scope="session")
-def int8_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
+def int8_bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle], toy: Any) -> Bundle:
     """A model as wide, with a layer more, in int8."""
-    from tests.support.toy import DEEP, random_model  # noqa: PLC0415 - see above
-
-    return untrained("int8", random_model(1, tokenizer.vocabulary_size, **DEEP), precision="int8")
+    return untrained("int8", toy.random_model(1, tokenizer.vocabulary_size, **toy.DEEP), precision="int8")
 
 
 @pytest.fixture(scope="session")
-def modern_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
+def modern_bundle(tokenizer: Tokenizer, once: Once, toy: Any) -> Bundle:
     """A Transformer with pre-norm as graphs for GPUs in fp32."""
-    from tests.support.graph_models import MODELS  # noqa: PLC0415 - see above
-    from tests.support.toy import export_for_cuda, random_model  # noqa: PLC0415 - see above
+    from tests.support.graph_models import MODELS  # noqa: PLC0415 - as for `toy`
 
-    model = random_model(7, tokenizer.vocabulary_size, **MODELS["modern"])
-    return Bundle.open(once("modern", lambda out: export_for_cuda(model, tokenizer, out)))
+    model = toy.random_model(7, tokenizer.vocabulary_size, **MODELS["modern"])
+    return Bundle.open(once("modern", lambda out: toy.export_for_cuda(model, tokenizer, out)))
 
 
 @pytest.fixture(scope="session")
-def states_bundle(tokenizer: Tokenizer, once: Once) -> Bundle:
+def states_bundle(tokenizer: Tokenizer, once: Once, toy: Any) -> Bundle:
     """The wide model as graphs for GPUs in fp32; its aligned decoder returns the attention of two heads."""
-    from tests.support.toy import WIDE, export_for_cuda, random_model  # noqa: PLC0415 - see above
-
-    model = random_model(1, tokenizer.vocabulary_size, **WIDE)
-    heads = (AttentionHead(layer=0, head=1), AttentionHead(layer=0, head=0))
-    return Bundle.open(once("states", lambda out: export_for_cuda(model, tokenizer, out, heads)))
+    model = toy.random_model(1, tokenizer.vocabulary_size, **toy.WIDE)
+    return Bundle.open(once("states", lambda out: toy.export_for_cuda(model, tokenizer, out, HEADS)))
 
 
 @pytest.fixture(scope="session")
 def recurrent_bundles(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> "RecurrentBundles":
     """An untrained recurrent model of any kind, and its bundle; by default as long as the wide Transformer."""
-    from tests.support.recurrent_models import name_kind, random_recurrent  # noqa: PLC0415 - see above
+    from tests.support.recurrent_models import name_kind, random_recurrent  # noqa: PLC0415 - as for `toy`
 
     def make(kind: "Kind") -> "tuple[Recurrent, Bundle]":
         limits = {"max_source_tokens": 40, "max_target_tokens": 24}
@@ -362,6 +341,6 @@ def recurrent_bundles(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) ->
 @pytest.fixture(scope="session")
 def recurrent_bundle(recurrent_bundles: "RecurrentBundles") -> Bundle:
     """A model with three decoder layers and the attention of Luong."""
-    from tests.support.recurrent_models import LUONG  # noqa: PLC0415 - see above
+    from tests.support.recurrent_models import LUONG  # noqa: PLC0415 - as for `toy`
 
     return recurrent_bundles(LUONG)[1]

@@ -27,19 +27,12 @@ PLAIN: list[Flood] = [(name, "plain", None) for name in FAMILIES]
 
 
 @pytest.mark.promise("R38")
-@pytest.mark.parametrize(("name", "transport", "descriptors"), [*PLAIN, *SCARCE, *ENCRYPTED])
+@pytest.mark.parametrize("flood", [*PLAIN, *SCARCE, *ENCRYPTED], ids=lambda flood: "-".join(map(str, flood)))
 def test_a_flood_harms_nobody(
-    bundle_path: Path,
-    tmp_path: Path,
-    add_row: AddRow,
-    flood_seconds: float,
-    *,
-    thorough: bool,
-    name: str,
-    transport: Transport,
-    descriptors: int | None,
+    bundle_path: Path, tmp_path: Path, add_row: AddRow, flood_seconds: float, *, thorough: bool, flood: Flood
 ) -> None:
     """Quick runs compare no latencies."""
+    name, transport, descriptors = flood
     if not thorough and (name not in QUICK or transport != "plain" or descriptors is not None):
         pytest.skip("a flood of a minute: run with --thorough")
     command = fake_command(bundle_path, "open", "--state-dir", str(tmp_path / "state"))

@@ -194,7 +194,11 @@ def export_model(
 ) -> Bundle:
     """Exports a random model with the vocabulary of a tokenizer; its golden sentences are its own translations."""
     trained = TrainedModel(RunConfig(directions=directions, model=model.limits), tokenizer, model, steps=0)
-    return write_bundle(Exportable.of_run(trained), samples_of(RANDOM_TEXTS, directions), out, options)
+    return export_run(trained, samples_of(RANDOM_TEXTS, directions), out, options)
+
+
+def export_run(trained: TrainedModel, samples: list[Sample], out: Path, options: BundleOptions) -> Bundle:
+    return write_bundle(Exportable.of_run(trained), samples, out, options)
 
 
 def export_for_cuda(

@@ -1,6 +1,8 @@
 """A bundle's tokenizer, of either kind, is read as it was written, and equal files are stored once."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.tokenizer import load_tokenizer, write_tokenizer
 from dragoman.serve.bundle.tokenizer_spec import TokenizerSpec
 
+SPECIAL: dict[str, Any] = {"unknown_piece": "<unk>", "special_pieces": ("</s>",)}
+
 
 def reopen(bundle_path: Path, folder: Path, spec: TokenizerSpec) -> Bundle:
     """Writes another tokenizer into a copy of the bundle; returns the opened copy."""
@@ -18,48 +22,36 @@ def reopen(bundle_path: Path, folder: Path, spec: TokenizerSpec) -> Bundle:
     return Bundle(folder, bundle.manifest.model_copy(update={"tokenizer": spec}), bundle.golden)
 
 
-def test_a_tokenizer_is_read_as_written(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    spec = write_tokenizer(tokenizer, tmp_path)
-    loaded = load_tokenizer(reopen(bundle_path, tmp_path, spec))
-    assert isinstance(loaded, Tokenizer)
-    assert loaded.model == tokenizer.model
-    assert spec.files == ("tokenizer.model",)
-
-
-def test_a_word_tokenizer_is_read_as_written(bundle_path: Path, tmp_path: Path) -> None:
+def with_words(_: Tokenizer) -> WordTokenizer:
     pieces = ("<unk>", "</s>", "a@@", "b")
-    written = WordTokenizer(
-        b"#version: 0.2\na b</w>\n",
-        ("en", "de"),
-        pieces,
-        (*pieces, "ab"),
-        unknown_piece="<unk>",
-        special_pieces=("</s>",),
-    )
-    spec = write_tokenizer(written, tmp_path)
-    loaded = load_tokenizer(reopen(bundle_path, tmp_path, spec))
-    assert isinstance(loaded, WordTokenizer)
-    for name in ("merges", "languages", "source_pieces", "target_pieces", "unknown_piece", "special_pieces"):
-        assert getattr(loaded, name) == getattr(written, name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(spec.files)
+    return WordTokenizer(b"#version: 0.2\na b</w>\n", ("en", "de"), pieces, (*pieces, "ab"), **SPECIAL)
 
 
-def test_a_piece_tokenizer_is_read_as_written(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def with_pieces(tokenizer: Tokenizer) -> PieceTokenizer:
     other = train_tokenizer(["vogel baum mond", "weg licht"] * 9, vocabulary_size=60)
-    written = PieceTokenizer(
-        tokenizer.model,
-        other.model,
-        tokenizer.source_pieces,
-        (*other.source_pieces, "▁日本", '"\\'),
-        unknown_piece="<unk>",
-        special_pieces=("</s>",),
-    )
+    pieces = tokenizer.source_pieces, (*other.source_pieces, "▁日本", '"\\')
+    return PieceTokenizer(tokenizer.model, other.model, *pieces, **SPECIAL)
+
+
+@pytest.mark.parametrize(
+    ("make", "fields"),
+    [
+        (lambda tokenizer: tokenizer, ("model",)),
+        (with_words, ("merges", "languages", "source_pieces", "target_pieces", *SPECIAL)),
+        (with_pieces, ("source_model", "target_model", "source_pieces", "target_pieces", *SPECIAL)),
+    ],
+    ids=["one model", "words", "pieces"],
+)
+def test_a_tokenizer_is_read_as_written(
+    bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path, make: Callable[[Tokenizer], Any], fields: tuple[str, ...]
+) -> None:
+    written = make(tokenizer)
     spec = write_tokenizer(written, tmp_path)
     loaded = load_tokenizer(reopen(bundle_path, tmp_path, spec))
-    assert isinstance(loaded, PieceTokenizer)
-    for name in ("source_model", "target_model", "source_pieces", "target_pieces", "unknown_piece", "special_pieces"):
-        assert getattr(loaded, name) == getattr(written, name)
+    assert type(loaded) is type(written)
+    assert [getattr(loaded, name) for name in fields] == [getattr(written, name) for name in fields]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(spec.files)
+    assert written is not tokenizer or spec.files == ("tokenizer.model",)
 
 
 def test_files_shared_by_both_sides_are_stored_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -69,13 +61,11 @@ def test_files_shared_by_both_sides_are_stored_once(tokenizer: Tokenizer, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.model", "vocabulary.json"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]"])
-def test_an_invalid_vocabulary_is_rejected(
-    bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path, content: bytes
-) -> None:
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1]"])
+def test_an_invalid_vocabulary_is_refused(bundle_path: Path, tokenizer: Tokenizer, tmp_path: Path, data: bytes) -> None:
     pieces = tokenizer.source_pieces
     written = PieceTokenizer(tokenizer.model, tokenizer.model, pieces, pieces, unknown_piece="<unk>", special_pieces=())
     spec = write_tokenizer(written, tmp_path)
-    (tmp_path / "vocabulary.json").write_bytes(content)
+    (tmp_path / "vocabulary.json").write_bytes(data)
     with pytest.raises(TokenizerError, match=r"vocabulary\.json: "):
         load_tokenizer(reopen(bundle_path, tmp_path, spec))

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.serve.host.server_process import (
-    HOST,
-    ServerProcess,
-    ServerProcessError,
-    is_ready,
-    reserve_ports,
-    server_command,
-)
+from dragoman.serve.host import server_process
+from dragoman.serve.host.server_process import HOST, ServerProcess, ServerProcessError, is_ready, reserve_ports
 from dragoman.serve.http.server import open_port, reserve_shared_port
 from dragoman.serve.settings import ServeSettings
 from tests.support.live import GatedModel, run_service
@@ -56,7 +50,7 @@ def test_only_a_server_that_names_a_reserved_port_gets_it(host: str, *, shared: 
 
 
 def test_the_command_line_has_only_settings_of_the_server() -> None:
-    command = server_command(Path("my bundle"), 8000, 8001)
+    command = server_process.server_command(Path("my bundle"), 8000, 8001)
     assert command[3:5] == ["serve", "my bundle"]
     flags = {name.removeprefix("--").replace("-", "_") for name in command[5::2]}
     assert flags <= set(ServeSettings.model_fields)

@@ -15,26 +15,26 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 # A word of the current translation. While somebody types, the page may still show words of an earlier one.
 TRANSLATED = "#target[aria-busy=false] .word"
 WAIT_MILLISECONDS = 1000 * WAIT_SECONDS
+PAIR = {"source_language": "en", "target_language": "de"}
 SENTENCES = "A man in a blue shirt is standing on a ladder. Two dogs run over the green grass."
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service of the included model that takes documents and glossaries."""
-    settings: dict[str, Any] = {"slots": 8, "engines": 1, "queue_limit": 256}
-    settings["state_dir"] = tmp_path_factory.mktemp("state")
-    with run_service(ROOT / "bundles" / "multi30k", [], **settings) as service:
+    limits: dict[str, Any] = {"slots": 8, "engines": 1, "queue_limit": 256}
+    with run_service(ROOT / "bundles" / "multi30k", [], state_dir=tmp_path_factory.mktemp("s"), **limits) as service:
         yield service
 
 
 @pytest.fixture(scope="module")
 def address(live: LiveService) -> str:
     """The address of its page."""
-    return f"http://127.0.0.1:{live.service.http_port}"
+    return live.http_url
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def chromium() -> Iterator[Browser]:
     """A browser without a window."""
     if shutil.which(CHROMIUM) is None:
         pytest.skip(f"needs {CHROMIUM}, which tests/install_chromium.sh installs")
@@ -43,6 +43,20 @@ def browser() -> Iterator[Browser]:
         running = playwright.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
         yield running
         running.close()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    """The same; its pages close after the test."""
+    yield chromium
+    for context in chromium.contexts:
+        context.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, address: str) -> Page:
+    """The page, ready to type from English to German; the browser may report problems."""
+    return opened_at(browser, address)
 
 
 @pytest.fixture
@@ -76,9 +90,8 @@ def opened_at(browser: Browser, address: str, **options: Any) -> Page:
 
 def cells_of_the_map(page: Page) -> list[float]:
     """Returns how opaque the cells of the attention drawer are, row by row."""
-    cells: list[float] = page.eval_on_selector_all(
-        "#attention rect", "all => all.map(each => Number(each.getAttribute('fill-opacity')))"
-    )
+    opacity = "all => all.map(each => Number(each.getAttribute('fill-opacity')))"
+    cells: list[float] = page.eval_on_selector_all("#attention rect", opacity)
     return cells
 
 

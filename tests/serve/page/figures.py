@@ -124,7 +124,7 @@ def main(edits: int) -> None:
     """Prints the table."""
     with run_service(ROOT / "bundles" / "multi30k", []) as live, sync_playwright() as run:
         browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
-        address = f"http://127.0.0.1:{live.service.http_port}"
+        address = live.http_url
         figures = loads(browser, address) | first_tokens(browser, address) | typing(browser, address, edits)
         print(f"Chromium {browser.version}\n\n| | |\n| --- | ---: |")
         print("\n".join(f"| {name} | {value} |" for name, value in figures.items()))

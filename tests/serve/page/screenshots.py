@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
@@ -139,9 +140,7 @@ SHOWN = {
     "page-alternatives": Picture("alternatives", 1280, "light", 400),
     "page-engine": Picture("engine", 390, "dark", 1280),
 }
-EVERY = {
-    f"{scene}-{width}-{theme}": Picture(scene, width, theme) for scene in SCENES for width in WIDTHS for theme in THEMES
-}
+EVERY = {"-".join(map(str, kind)): Picture(*kind) for kind in product(SCENES, WIDTHS, THEMES)}
 
 
 @contextmanager
@@ -184,7 +183,7 @@ def main(pictures: dict[str, Picture], folder: Path) -> None:
     ):
         browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
         for name, picture in pictures.items():
-            take(browser, f"http://127.0.0.1:{live.service.http_port}", picture, folder / f"{name}.png")
+            take(browser, live.http_url, picture, folder / f"{name}.png")
         browser.close()
 
 

@@ -27,7 +27,6 @@ def test_it_detects_the_language_and_proposes_another(browser: Browser, address:
     opened = first_visit(browser, address, locale)
     assert opened.input_value("#source-language") == "auto"
     assert opened.input_value("#target-language") == target
-    opened.close()
 
 
 @pytest.mark.parametrize("locale", ["en-US", "de-DE", "it-IT"])
@@ -36,7 +35,6 @@ def test_a_newcomer_does_not_get_his_own_sentence_back(browser: Browser, address
     opened = first_visit(browser, address, locale)
     translate(opened, text)
     assert opened.inner_text("#target") != text
-    opened.close()
 
 
 def test_a_chosen_target_stays(browser: Browser, address: str) -> None:
@@ -45,7 +43,6 @@ def test_a_chosen_target_stays(browser: Browser, address: str) -> None:
     opened.fill("#source", ENGLISH)
     expect(opened.locator("#detected")).to_have_text("Englisch, zu 100 % sicher: bitte eine andere Zielsprache wählen")
     assert opened.input_value("#target-language") == "en"
-    opened.close()
 
 
 def test_swapped_languages_before_a_text_are_those_of_the_reader(browser: Browser, address: str) -> None:
@@ -53,7 +50,6 @@ def test_swapped_languages_before_a_text_are_those_of_the_reader(browser: Browse
     opened.click("#swap")
     expect(opened.locator("#source-language")).to_have_value("en")
     expect(opened.locator("#target-language")).to_have_value("de")
-    opened.close()
 
 
 def with_models(address: str, change: Callable[[dict[str, object]], object]) -> Callable[[Route], None]:
@@ -71,7 +67,6 @@ def test_a_model_of_one_direction_keeps_its_target(browser: Browser, address: st
     opened.goto(address)
     expect(opened.locator("#target-language")).to_have_value("de")
     assert opened.input_value("#source-language") == "auto"
-    opened.close()
 
 
 def test_the_page_says_what_the_model_is_for(browser: Browser, address: str) -> None:
@@ -82,4 +77,3 @@ def test_the_page_says_what_the_model_is_for(browser: Browser, address: str) -> 
     opened.reload()
     expect(opened.locator("#target-language")).not_to_have_value("")
     expect(opened.locator("#purpose")).to_have_text("")
-    opened.close()

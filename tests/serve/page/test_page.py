@@ -14,10 +14,10 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
-from tests.serve.page.conftest import SENTENCES, cells_of_the_map, new_page, opened_at, translate
+from tests.serve.page.conftest import PAIR, SENTENCES, cells_of_the_map, new_page, opened_at, translate
 from tests.serve.page.shown_code import data_of, forms_of_the_request, posted, printed_by
 from tests.support.fake_bundles import direction, load_fakes, put_bundle
-from tests.support.live import WAIT_SECONDS, LiveService, eventually, run_service
+from tests.support.live import LiveService, eventually, run_service
 
 # Its translation takes several times as long as a keystroke.
 LONG = " ".join([SENTENCES] * 100)
@@ -30,10 +30,9 @@ def lit(page: Page, side: str) -> list[str]:
     return page.locator(f"#{side} .lit").all_inner_texts()
 
 
-def test_typing_translates_like_the_interface(page: Page, address: str) -> None:
+def test_typing_translates_like_the_interface(page: Page, live: LiveService) -> None:
     translate(page)
-    body = {"text": SENTENCES, "source_language": "en", "target_language": "de"}
-    answer = httpx.post(f"{address}/v1/translate", json=body, timeout=WAIT_SECONDS).json()
+    answer = live.post({"text": SENTENCES, **PAIR}).json()
     assert page.inner_text("#target") == answer["translations"][0]["text"]
     assert page.inner_text("#route") == f"Model {answer['model']}"
 
@@ -115,13 +114,10 @@ def test_an_alternative_in_one_sentence_keeps_the_links_of_all(page: Page) -> No
     expect(page.locator("#code .note")).to_contain_text("sentence 2 alone")
 
 
-def test_the_lines_below_words_are_their_probabilities(page: Page, address: str) -> None:
+def test_the_lines_below_words_are_their_probabilities(page: Page, live: LiveService) -> None:
     translate(page, DOUBTFUL)
-    options = {"token_scores": True}
-    body = {"text": DOUBTFUL, "source_language": "en", "target_language": "de", "options": options}
-    translation = httpx.post(f"{address}/v1/translate", json=body, timeout=WAIT_SECONDS).json()["translations"][0]
-    tokens = translation["target_tokens"] + 1
-    percent_per_token = round(100 * exp(translation["score"] / tokens))
+    answer = live.post({"text": DOUBTFUL, **PAIR, "options": {"token_scores": True}}).json()["translations"][0]
+    percent_per_token = round(100 * exp(answer["score"] / (answer["target_tokens"] + 1)))
     assert page.inner_text("#certainty") == f"Low confidence: {percent_per_token} % per token"
     for word in page.locator("#target .word").all():
         percent = re.search(r"(\d+) %", word.get_attribute("title") or "")
@@ -153,9 +149,7 @@ def test_screen_readers_hear_each_sentence_by_itself(page: Page) -> None:
         (["One dog.", None, "One dog. Three dogs.", None], ["Three dogs."]),
     ],
 )
-def test_a_sentence_is_spoken_once_when_it_is_complete(
-    page: Page, texts: list[str | None], expected: list[str]
-) -> None:
+def test_a_sentence_is_spoken_once_when_complete(page: Page, texts: list[str | None], expected: list[str]) -> None:
     """None ends a translation; the next text belongs to another one."""
     page.evaluate(
         """async (texts) => {
@@ -180,8 +174,7 @@ def test_a_text_from_right_to_left_is_set_so(page: Page) -> None:
     assert pane is not None
     assert hebrew is not None
     assert english is not None
-    middle = pane["x"] + pane["width"] / 2
-    assert english["x"] < middle < hebrew["x"]
+    assert english["x"] < pane["x"] + pane["width"] / 2 < hebrew["x"]
 
 
 def test_nothing_moves_if_the_reader_wants_less_motion(page: Page) -> None:
@@ -213,9 +206,7 @@ def test_the_translation_is_copied_also_without_the_clipboard_of_secure_pages(pa
         ((400, "invalid"), "text[0]: of no use"),
     ],
 )
-def test_errors_are_said_in_words(browser: Browser, address: str, answer: tuple[int, str] | None, words: str) -> None:
-    opened = opened_at(browser, address)
-
+def test_errors_are_said_in_words(opened: Page, answer: tuple[int, str] | None, words: str) -> None:
     def respond(route: Route) -> None:
         if answer is None:
             route.abort()
@@ -225,17 +216,14 @@ def test_errors_are_said_in_words(browser: Browser, address: str, answer: tuple[
     opened.route("**/v1/translate/stream", respond)
     opened.fill("#source", "A dog.")
     expect(opened.locator("#error")).to_have_text(words)
-    opened.close()
 
 
-def test_a_failed_request_leaves_no_translation_of_another_text(browser: Browser, address: str) -> None:
-    opened = opened_at(browser, address)
+def test_a_failed_request_leaves_no_translation_of_another_text(opened: Page) -> None:
     translate(opened)
     opened.route("**/v1/translate/stream", lambda route: route.fulfill(status=429, json={"reason": "queue_full"}))
     opened.fill("#source", "A dog.")
     expect(opened.locator("#error")).to_contain_text("busy")
     assert opened.inner_text("#target") == ""
-    opened.close()
 
 
 def test_a_page_opened_while_the_server_starts_waits_for_it(browser: Browser, address: str) -> None:
@@ -248,7 +236,6 @@ def test_a_page_opened_while_the_server_starts_waits_for_it(browser: Browser, ad
     opened.clock.fast_forward(2000)
     expect(opened.locator("#target")).to_contain_text("Hunde")
     assert opened.inner_text("#error") == ""
-    opened.close()
 
 
 def test_a_pivot_is_named(browser: Browser, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -257,25 +244,23 @@ def test_a_pivot_is_named(browser: Browser, tokenizer: Tokenizer, tmp_path_facto
         put_bundle(folder / name, tokenizer, direction(name, prefix), aligned=True)
     with run_service(folder, load=load_fakes) as live:
         opened = new_page(browser)
-        opened.goto(f"http://127.0.0.1:{live.service.http_port}/#fr/de/house")
+        opened.goto(f"{live.http_url}/#fr/de/house")
         expect(opened.locator("#route")).to_have_text("Via English: fr-en, then en-de")
         opened.click("#attention summary")
         expect(opened.locator("#attention .note")).to_contain_text("Through a third language")
         opened.locator("#target .word").first.click()
-        expect(opened.locator("#alternatives")).to_have_text(
-            "Through a third language there is no other way to choose."
-        )
+        words = "Through a third language there is no other way to choose."
+        expect(opened.locator("#alternatives")).to_have_text(words)
         opened.keyboard.press("Escape")
         opened.click("#best summary")
         expect(opened.locator("#best .note")).to_contain_text("Through a third language")
         opened.close()
 
 
-def test_every_cell_of_the_attention_map_is_a_weight_of_the_answer(page: Page, address: str) -> None:
+def test_every_cell_of_the_attention_map_is_a_weight_of_the_answer(page: Page, live: LiveService) -> None:
     translate(page)
     page.click("#attention summary")
-    body = {"text": SENTENCES, "source_language": "en", "target_language": "de", "options": {"alignments": "words"}}
-    answer = httpx.post(f"{address}/v1/translate", json=body, timeout=WAIT_SECONDS).json()
+    answer = live.post({"text": SENTENCES, **PAIR, "options": {"alignments": "words"}}).json()
     expected = opacities(answer["translations"][0]["alignments"][0]["weights"])
     eventually(lambda: cells_of_the_map(page) == pytest.approx(expected, abs=1e-3))
 
@@ -285,7 +270,7 @@ def opacities(weights: list[list[float]]) -> list[float]:
     return [max(0, min(1, item)) ** 0.5 for row in weights for item in row]
 
 
-def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, address: str, tmp_path: Path) -> None:
+def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, live: LiveService, tmp_path: Path) -> None:
     translate(page)
     page.click("#attention summary")
     page.select_option("#map-sentence", index=1)
@@ -295,8 +280,7 @@ def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, addres
         expect(page.locator("#attention .note")).to_contain_text(f"Layer: {layer}. Head: {head}")
         pairs = [{"text": SECOND, "translation": page.inner_text("#target").split(". ")[1]}]
         place = {"layer": int(layer)} | ({} if head == "all" else {"head": int(head)})
-        body = {"pairs": pairs, "source_language": "en", "target_language": "de", **place}
-        answer = httpx.post(f"{address}/v1/attention", json=body, timeout=WAIT_SECONDS).json()
+        answer = live.post({"pairs": pairs, **PAIR, **place}, path="/v1/attention").json()
         expected = pytest.approx(opacities(answer["attentions"][0]["alignment"]["weights"]), abs=1e-3)
         eventually(lambda expected=expected: cells_of_the_map(page) == expected)  # type: ignore[misc]
     with page.expect_download() as download:
@@ -306,15 +290,13 @@ def test_the_map_of_a_layer_and_head_is_that_of_the_interface(page: Page, addres
     assert "Layer: 2. Head: all" in (tmp_path / "map").read_text()
 
 
-def test_a_model_without_attention_per_head_says_so(browser: Browser, address: str) -> None:
-    opened = opened_at(browser, address)
+def test_a_model_without_attention_per_head_says_so(opened: Page) -> None:
     problem = {"reason": "invalid", "detail": "model: expected another"}
     opened.route("**/v1/attention", lambda route: route.fulfill(status=400, json=problem))
     translate(opened)
     opened.click("#attention summary")
     expect(opened.locator("#attention .note")).to_contain_text("this mean only")
     assert opened.locator("#map-layer").count() == 0
-    opened.close()
 
 
 def test_the_map_is_saved_as_svg_and_png(page: Page, tmp_path: Path) -> None:
@@ -368,7 +350,6 @@ def test_the_address_holds_languages_and_text(page: Page, browser: Browser) -> N
     opened.goto(page.url)
     expect(opened.locator("#source")).to_have_value(SENTENCES)
     expect(opened.locator("#target")).to_have_text(page.inner_text("#target"))
-    opened.close()
 
 
 def test_another_address_shows_its_text(page: Page) -> None:
@@ -380,25 +361,16 @@ def test_another_address_shows_its_text(page: Page) -> None:
 
 
 def test_the_page_speaks_the_language_of_its_reader(browser: Browser, address: str) -> None:
-    for locale, placeholder in (
-        ("de-DE", "Text eingeben"),
-        ("fr-FR", "Saisir"),
-        ("cs-CZ", "Napište"),
-        ("it-IT", "Type"),
-    ):
+    placeholders = {"de-DE": "Text eingeben", "fr-FR": "Saisir", "cs-CZ": "Napište", "it-IT": "Type"}
+    for locale, placeholder in placeholders.items():
         opened = new_page(browser, locale=locale)
         opened.goto(address)
         expect(opened.locator("#source")).to_have_attribute("placeholder", re.compile(placeholder))
-        opened.close()
 
 
-def test_terms_have_their_given_translations(page: Page, address: str) -> None:
-    dictionary = {
-        "source_language": "en",
-        "target_language": "de",
-        "entries": [{"source": "ladder", "targets": "Stiege"}],
-    }
-    stored = httpx.post(f"{address}/v1/glossaries", json={"name": "tools", "dictionaries": [dictionary]}).json()
+def test_terms_have_their_given_translations(page: Page, live: LiveService) -> None:
+    dictionary = {**PAIR, "entries": [{"source": "ladder", "targets": "Stiege"}]}
+    stored = live.post({"name": "tools", "dictionaries": [dictionary]}, path="/v1/glossaries").json()
     page.click("#terms summary")
     page.fill("#terms-text", "shirt = Kittel | Kittels\nblue =")
     page.get_by_label("tools").check()
@@ -408,10 +380,10 @@ def test_terms_have_their_given_translations(page: Page, address: str) -> None:
         assert term in page.inner_text("#target")
     page.get_by_label("tools").uncheck()
     expect(page.locator("#terms-applied tr")).to_have_count(2)
-    httpx.delete(f"{address}/v1/glossaries/{stored['id']}")
+    httpx.delete(f"{live.http_url}/v1/glossaries/{stored['id']}")
 
 
-def test_a_dropped_file_is_translated_saved_and_deleted(page: Page, address: str, tmp_path: Path) -> None:
+def test_a_dropped_file_is_translated_saved_and_deleted(page: Page, live: LiveService, tmp_path: Path) -> None:
     page.evaluate("""() => {
         const files = new DataTransfer();
         files.items.add(new File(["Two dogs run.\\n"], "dogs.txt", {type: "text/plain"}));
@@ -421,19 +393,16 @@ def test_a_dropped_file_is_translated_saved_and_deleted(page: Page, address: str
     with page.expect_download() as download:
         translated.get_by_role("button", name="Save").click()
     download.value.save_as(tmp_path / "saved")
-    body = {"text": "Two dogs run.", "source_language": "en", "target_language": "de"}
-    answer = httpx.post(f"{address}/v1/translate", json=body, timeout=WAIT_SECONDS).json()
+    answer = live.post({"text": "Two dogs run.", **PAIR}).json()
     assert (tmp_path / "saved").read_text() == answer["translations"][0]["text"] + "\n"
     translated.get_by_role("button", name="Delete").click()
     expect(page.locator("#file-list li")).to_have_count(0)
 
 
-def test_a_server_without_files_says_so(browser: Browser, address: str) -> None:
-    opened = opened_at(browser, address)
+def test_a_server_without_files_says_so(opened: Page) -> None:
     opened.route("**/v1/documents**", lambda route: route.fulfill(status=404, json={"reason": "not_found"}))
     opened.set_input_files("#file", {"name": "dogs.txt", "mimeType": "text/plain", "buffer": b"Two dogs run."})
     expect(opened.locator("#file-list li")).to_contain_text("takes no files")
-    opened.close()
 
 
 def test_the_engine_drawer_shows_the_work_of_the_engine(page: Page) -> None:
@@ -444,26 +413,20 @@ def test_the_engine_drawer_shows_the_work_of_the_engine(page: Page) -> None:
     expect(page.locator("#engine table")).to_contain_text("inference")
 
 
-def test_every_form_of_the_shown_code_works(page: Page, live: LiveService) -> None:
-    translate(page)
+@pytest.mark.parametrize("html", [False, True])
+def test_every_form_of_the_shown_code_works(page: Page, live: LiveService, *, html: bool) -> None:
+    """Also for HTML in a detected language."""
+    if html:
+        page.select_option("#source-language", "auto")
+        page.check("#html")
+        page.fill("#source", f"<p>{SENTENCES}</p>")
+        expect(page.locator("#target")).to_contain_text("<p>Ein Mann")
+    else:
+        translate(page)
     curl, python, grpc, deepl, libretranslate = forms_of_the_request(page)
     expected = page.inner_text("#target")
     assert posted(curl)["translations"][0]["text"] == expected
-    assert printed_by(python) == expected
-    message = json_format.ParseDict(json.loads(data_of(grpc)), TranslateRequest())
-    assert live.call(message).translations[0].text == expected
-    assert posted(deepl)["translations"][0]["text"] == expected
-    assert posted(libretranslate)["translatedText"] == expected
-
-
-def test_the_code_of_html_in_a_detected_language_works(page: Page, live: LiveService) -> None:
-    page.select_option("#source-language", "auto")
-    page.check("#html")
-    page.fill("#source", f"<p>{SENTENCES}</p>")
-    expect(page.locator("#target")).to_contain_text("<p>Ein Mann")
-    curl, _, grpc, deepl, libretranslate = forms_of_the_request(page)
-    expected = page.inner_text("#target")
-    assert posted(curl)["translations"][0]["text"] == expected
+    assert html or printed_by(python) == expected
     message = json_format.ParseDict(json.loads(data_of(grpc)), TranslateRequest())
     assert live.call(message).translations[0].text == expected
     assert posted(deepl)["translations"][0]["text"] == expected
@@ -506,4 +469,3 @@ def test_no_state_breaks_a_rule_of_accessibility(
     expect(opened.locator("#error")).not_to_be_empty()
     opened.evaluate("document.querySelector('#key-dialog').showModal()")
     assert violations() == []
-    opened.close()

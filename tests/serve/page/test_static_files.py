@@ -48,17 +48,15 @@ def test_the_documentation_loads_nothing_from_elsewhere(browser: Browser, addres
     opened.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     opened.goto(f"{address}/docs")
     expect(opened.locator(".opblock-summary-path", has_text="/v1/translate").first).to_be_visible()
-    opened.close()
     assert hosts == {"127.0.0.1"}
     assert problems == []
 
 
 def test_the_page_needs_no_key_and_asks_for_one(bundle_path: Path, browser: Browser) -> None:
     with run_service(bundle_path, api_keys="secret") as live:
-        address = f"http://127.0.0.1:{live.service.http_port}"
-        assert httpx.get(f"{address}/docs", timeout=WAIT_SECONDS).status_code == 401
+        assert live.get("/docs").status_code == 401
         opened = browser.new_page()
-        opened.goto(address)
+        opened.goto(live.http_url)
         expect(opened.locator("#key-dialog")).to_be_visible()
         opened.fill("#key", "wrong")
         opened.keyboard.press("Enter")
@@ -73,10 +71,8 @@ def test_the_page_needs_no_key_and_asks_for_one(bundle_path: Path, browser: Brow
 
 def test_a_setting_turns_the_page_off(bundle_path: Path) -> None:
     with run_service(bundle_path, page=False) as live:
-        address = f"http://127.0.0.1:{live.service.http_port}"
-        assert httpx.get(address, timeout=WAIT_SECONDS).status_code == 404
-        assert httpx.get(f"{address}/page/style.css", timeout=WAIT_SECONDS).status_code == 404
-        assert httpx.get(f"{address}/docs", timeout=WAIT_SECONDS).status_code == 200
+        statuses = [live.get(path).status_code for path in ("/", "/page/style.css", "/docs")]
+    assert statuses == [404, 404, 200]
 
 
 def test_the_documentation_groups_its_routes_by_interface(browser: Browser, address: str) -> None:
@@ -87,4 +83,3 @@ def test_the_documentation_groups_its_routes_by_interface(browser: Browser, addr
     opened = browser.new_page()
     opened.goto(f"{address}/docs")
     expect(opened.locator(".opblock-tag > a")).to_have_text(list(described))
-    opened.close()

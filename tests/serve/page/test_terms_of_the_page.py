@@ -1,9 +1,9 @@
 """The lines of terms: what is wrong is said with its line, counted from 1, and is not used."""
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.serve.page.conftest import opened_at, translate
+from tests.serve.page.conftest import translate
 
 TEXT = "A man in a blue shirt is standing on a ladder."
 FORM = "expected “term = translation”, or “term =” if it stays as it is, got"
@@ -30,11 +30,9 @@ def test_a_line_that_is_no_term_is_named_and_not_used(page: Page, lines: str, pr
     assert page.inner_text("#error") == ""
 
 
-def test_a_problem_that_the_server_finds_names_line_and_term(browser: Browser, address: str) -> None:
-    opened = opened_at(browser, address)
+def test_a_problem_that_the_server_finds_names_line_and_term(opened: Page) -> None:
     opened.click("#terms summary")
     opened.fill("#terms-text", f"\nladder = Stiege\nshirt = {'x' * 300}")
     opened.fill("#source", TEXT)
     expect(opened.locator("#error")).to_contain_text("Terms, line 3, “shirt”: ")
     assert "terms[" not in opened.inner_text("#error")
-    opened.close()

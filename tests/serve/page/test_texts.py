@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.serve.page.conftest import SENTENCES, opened_at, translate
+from tests.serve.page.conftest import SENTENCES, translate
 from tests.support.paths import ROOT
 
 LANGUAGES = ("de", "fr", "cs")
@@ -66,8 +66,7 @@ def test_the_document_itself_holds_no_text() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_chosen_language_is_that_of_everything_on_the_page(browser: Browser, address: str, language: str) -> None:
-    opened = opened_at(browser, address)
+def test_a_chosen_language_is_that_of_everything_on_the_page(opened: Page, language: str) -> None:
     opened.select_option("#source-language", "auto")
     translate(opened, f"{SENTENCES} Quantum tax law abolishes seven melancholy carburetors.")
     for drawer in ("terms", "files", "attention", "best", "engine", "code"):
@@ -90,15 +89,12 @@ def test_a_chosen_language_is_that_of_everything_on_the_page(browser: Browser, a
     expect(opened.locator("#best th").first).to_have_text(texts[language]["rank"])
     expect(opened.locator("#attention .note").last).not_to_contain_text("The more a cell")
     assert in_english(opened, texts, language) == []
-    opened.close()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_an_error_on_the_screen_changes_its_language(browser: Browser, address: str, language: str) -> None:
-    opened = opened_at(browser, address)
+def test_an_error_on_the_screen_changes_its_language(opened: Page, language: str) -> None:
     opened.route("**/v1/translate/stream", lambda route: route.abort())
     opened.fill("#source", "A dog.")
     expect(opened.locator("#error")).to_have_text("The server cannot be reached. Is it running?")
     opened.select_option("#ui-language", language)
     assert in_english(opened, tables(opened), language) == []
-    opened.close()

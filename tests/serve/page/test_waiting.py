@@ -32,11 +32,9 @@ def test_an_old_translation_is_dimmed_and_the_page_says_that_the_server_hangs(br
     expect(opened.locator("#target")).to_have_text("Ein Hund.")
     expect(opened.locator("#waiting")).to_have_text("")
     assert opened.evaluate(SHADE, "#target") == shade
-    opened.close()
 
 
-def test_the_wait_ends_with_the_next_keystroke_and_with_an_empty_text(browser: Browser, address: str) -> None:
-    opened = opened_at(browser, address)
+def test_the_wait_ends_with_the_next_keystroke_and_with_an_empty_text(opened: Page) -> None:
     opened.clock.install()
     hang(opened, "**/v1/translate/stream")
     opened.fill("#source", "A dog.")
@@ -46,7 +44,6 @@ def test_the_wait_ends_with_the_next_keystroke_and_with_an_empty_text(browser: B
     expect(opened.locator("#waiting")).to_have_text("")
     opened.clock.run_for(PAUSE + SILENT)
     assert opened.inner_text("#waiting") == ""
-    opened.close()
 
 
 def test_a_page_that_opens_while_the_server_hangs_says_so(browser: Browser, address: str) -> None:
@@ -60,11 +57,9 @@ def test_a_page_that_opens_while_the_server_hangs_says_so(browser: Browser, addr
     held[0].continue_()
     expect(opened.locator("#target")).to_contain_text("Hunde")
     expect(opened.locator("#waiting")).to_have_text("")
-    opened.close()
 
 
-def test_the_engine_drawer_stays_open_without_the_server_and_goes_on_with_it(browser: Browser, address: str) -> None:
-    opened = opened_at(browser, address)
+def test_the_engine_drawer_stays_open_without_the_server_and_goes_on_with_it(opened: Page) -> None:
     translate(opened)
     opened.click("#engine summary")
     expect(opened.locator("#engine .meter")).to_have_count(6)
@@ -76,11 +71,9 @@ def test_the_engine_drawer_stays_open_without_the_server_and_goes_on_with_it(bro
     opened.unroute("**/metrics")
     expect(opened.locator("#engine [role=status]")).to_have_count(0)
     expect(opened.locator("#engine")).to_have_attribute("open", "")
-    opened.close()
 
 
-def test_the_best_translations_of_an_earlier_text_are_dimmed(browser: Browser, address: str) -> None:
-    opened = opened_at(browser, address)
+def test_the_best_translations_of_an_earlier_text_are_dimmed(opened: Page) -> None:
     translate(opened)
     opened.click("#best summary")
     opened.locator("#best tbody tr").first.wait_for()
@@ -90,7 +83,6 @@ def test_the_best_translations_of_an_earlier_text_are_dimmed(browser: Browser, a
     assert opened.evaluate(SHADE, "#best .body") == opened.evaluate(SHADE, "#count")
     held[0].continue_()
     expect(opened.locator("#best .body")).to_have_attribute("aria-busy", "false")
-    opened.close()
 
 
 def test_the_panes_grow_so_that_only_the_page_scrolls(page: Page) -> None:

@@ -17,19 +17,7 @@ from google.rpc.status_pb2 import Status
 from starlette.types import Message
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
-from dragoman.protos.translation_pb2 import (
-    DetectRequest,
-    DetectResponse,
-    GetModelRequest,
-    ListModelsRequest,
-    ListModelsResponse,
-    Model,
-    ScoreRequest,
-    ScoreResponse,
-    TextPair,
-    TranslateRequest,
-    TranslateResponse,
-)
+from dragoman.protos import translation_pb2 as messages
 from dragoman.serve.app import open_service
 from dragoman.serve.ray_serve.proxy_methods import METHODS, SERVICE, add_translation_service
 from dragoman.serve.ray_serve.replica import CallEndedError, Replica, ReplicaApp
@@ -40,9 +28,10 @@ from tests.support.fakes import FakeModel, FiniteModel
 from tests.support.live import WAIT_SECONDS, GatedModel
 
 pytestmark = pytest.mark.anyio
-GOOD = TranslateRequest(text=["alpha beta."]).SerializeToString()
-LONG = TranslateRequest(text=[LONG_TEXT]).SerializeToString()
-BLANK = TranslateRequest(text=[" "]).SerializeToString()
+REPLICA = "dragoman.serve.ray_serve.replica"
+GOOD = messages.TranslateRequest(text=["alpha beta."]).SerializeToString()
+LONG = messages.TranslateRequest(text=[LONG_TEXT]).SerializeToString()
+BLANK = messages.TranslateRequest(text=[" "]).SerializeToString()
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -100,15 +89,10 @@ class Started:
         await eventually(lambda: scheduler.running_rows == rows)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def own_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps the logs of the tests."""
-    monkeypatch.setattr("dragoman.serve.ray_serve.replica.configure_logs_and_traces", lambda _: None)
+    monkeypatch.setattr(f"{REPLICA}.configure_logs_and_traces", lambda _: None)
 
 
 @pytest.fixture
@@ -118,12 +102,9 @@ def run(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     @asynccontextmanager
     async def running(model: FakeModel | None = None, **settings: Any) -> AsyncIterator[Started]:
         served = model or FakeModel(4)
-        monkeypatch.setattr(
-            "dragoman.serve.ray_serve.replica.open_service", partial(open_service, load=lambda *_: [served])
-        )
-        replica = Replica(
-            RaySettings(**{"bundle": bundle_path, "slots": served.slots, "drain_seconds": 10, **settings})
-        )
+        monkeypatch.setattr(f"{REPLICA}.open_service", partial(open_service, load=lambda *_: [served]))
+        chosen = {"bundle": bundle_path, "slots": served.slots, "drain_seconds": 10, **settings}
+        replica = Replica(RaySettings(**chosen))
         started = Started(replica, await replica.__serve_build_asgi_app__())
         await started.send("startup")
         try:
@@ -136,13 +117,13 @@ def run(bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def test_every_method_of_the_proxy_gets_a_response(run: Any, tmp_path: Path, letters: Tokenizer) -> None:
     """The model has only letters, so that any translation can be scored."""
-    pair = TextPair(text="ab ba", translation="ba")
+    pair = messages.TextPair(text="ab ba", translation="ba")
     requested: dict[str, tuple[ProtoMessage, type]] = {
-        "Translate": (TranslateRequest(text=["ab"]), TranslateResponse),
-        "Score": (ScoreRequest(pairs=[pair]), ScoreResponse),
-        "Detect": (DetectRequest(text=["ab"]), DetectResponse),
-        "ListModels": (ListModelsRequest(), ListModelsResponse),
-        "GetModel": (GetModelRequest(name="letters"), Model),
+        "Translate": (messages.TranslateRequest(text=["ab"]), messages.TranslateResponse),
+        "Score": (messages.ScoreRequest(pairs=[pair]), messages.ScoreResponse),
+        "Detect": (messages.DetectRequest(text=["ab"]), messages.DetectResponse),
+        "ListModels": (messages.ListModelsRequest(), messages.ListModelsResponse),
+        "GetModel": (messages.GetModelRequest(name="letters"), messages.Model),
     }
     bundle = put_bundle(tmp_path / "letters", letters, direction("en-de", 7))
     async with run(FiniteModel(4), bundle=bundle.parent) as started:
@@ -172,8 +153,7 @@ async def test_an_error_has_status_details_and_an_empty_message(run: Any, data: 
         assert await started.replica.Translate(data, context) == Empty()
     assert context.code is grpc.StatusCode.INVALID_ARGUMENT
     assert context.details.startswith(f"{field}: ")
-    status = Status.FromString(context.trailers["grpc-status-details-bin"])
-    failure = failure_of(status)
+    failure = failure_of(Status.FromString(context.trailers["grpc-status-details-bin"]))
     assert (failure.reason, failure.field, failure.request_id) == ("invalid", field, "mine")
     assert context.trailers["x-request-id"] == "mine"
 
@@ -266,7 +246,7 @@ async def test_a_system_exit_becomes_an_error_that_ray_reports(monkeypatch: pyte
     def refuse(_: object) -> None:
         raise SystemExit("dragoman serve: --trace-endpoint: missing library")
 
-    monkeypatch.setattr("dragoman.serve.ray_serve.replica.configure_logs_and_traces", refuse)
+    monkeypatch.setattr(f"{REPLICA}.configure_logs_and_traces", refuse)
     with pytest.raises(RuntimeError, match="--trace-endpoint"):
         await Replica(RaySettings()).__serve_build_asgi_app__()
 

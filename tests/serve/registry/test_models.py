@@ -10,13 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from pydantic import TypeAdapter
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
-from dragoman.protos.translation_pb2 import (
-    GetModelRequest,
-    ListModelsRequest,
-    ListModelsResponse,
-    Model,
-    TranslateRequest,
-)
+from dragoman.protos import translation_pb2 as messages
 from dragoman.serve.bundle.bundle import BundleError
 from dragoman.serve.protect.alignment import Alignment, compose
 from tests.support.fake_bundles import LONG_TEXT, MAX_TARGET_TOKENS, direction, load_fakes, put_bundle
@@ -68,7 +62,7 @@ def ask(live: LiveService, **fields: Any) -> Answer:
     """Sends a request over both interfaces; returns the response, which is equal except for times."""
     rest = live.post(fields)
     assert rest.status_code == 200, rest.text
-    message = live.call(TranslateRequest(**{**fields, "text": [fields["text"]]}))
+    message = live.call(messages.TranslateRequest(**{**fields, "text": [fields["text"]]}))
     answer: Answer = rest.json()
     assert message.model == answer["model"]
     pivot = answer.get("pivot")
@@ -81,7 +75,7 @@ def ask(live: LiveService, **fields: Any) -> Answer:
 def rejected(live: LiveService, **fields: Any) -> tuple[int, str]:
     """Sends an invalid request over both interfaces; returns status and field."""
     rest = live.post(fields)
-    error: Any = live.call_error(TranslateRequest(**{**fields, "text": [fields["text"]]}))
+    error: Any = live.call_error(messages.TranslateRequest(**{**fields, "text": [fields["text"]]}))
     problem = rest.json()
     assert error.details() == problem["detail"]
     return rest.status_code, problem["field"]
@@ -113,8 +107,7 @@ def test_the_models_answer_differently(tokenizer: Tokenizer) -> None:
 
 def test_a_text_is_translated_through_a_pivot_if_the_client_allows_it(many: LiveService, tokenizer: Tokenizer) -> None:
     answer = ask(many, text=LONG_TEXT, **PIVOT)
-    between = expected(tokenizer, LONG_TEXT, "fr-en")
-    assert answer["text"] == expected(tokenizer, between, "en-de")
+    assert answer["text"] == expected(tokenizer, expected(tokenizer, LONG_TEXT, "fr-en"), "en-de")
     assert (answer["model"], answer["pivot"]) == ("en-de", {"language": "en", "model": "fr-en"})
     assert answer["source_tokens"] == len(tokenizer.encode(LONG_TEXT)) + 2
 
@@ -197,7 +190,7 @@ def test_scores_come_from_the_chosen_model(letters: Tokenizer, tmp_path: Path) -
         assert len({score_over_both(live, item)[0]["score"] for item in chosen}) == 2
 
 
-def as_json(model: Model) -> Answer:
+def as_json(model: messages.Model) -> Answer:
     """Returns a model as REST writes it."""
     written = MessageToDict(model, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     return {**written, "state": written["state"].removeprefix("MODEL_STATE_").lower()}
@@ -222,16 +215,16 @@ def test_models_are_listed_with_their_limits_in_the_order_in_which_requests_choo
         "engine_slots": 2,
         "queue_limit": 16,
     }
-    message = many.stub("ListModels", ListModelsRequest(), ListModelsResponse)
+    message = many.stub("ListModels", messages.ListModelsRequest(), messages.ListModelsResponse)
     assert [as_json(model) for model in message.models] == listed
     assert many.get("/v1/models/all").json() == listed[3]
-    assert as_json(many.stub("GetModel", GetModelRequest(name="all"), Model)) == listed[3]
+    assert as_json(many.stub("GetModel", messages.GetModelRequest(name="all"), messages.Model)) == listed[3]
 
 
 def test_the_description_of_an_unknown_model_is_not_found(many: LiveService) -> None:
     assert (many.get("/v1/models/none").status_code, many.get("/v1/models/").status_code) == (404, 404)
     with pytest.raises(grpc.RpcError) as raised:
-        many.stub("GetModel", GetModelRequest(name="none"), Model)
+        many.stub("GetModel", messages.GetModelRequest(name="none"), messages.Model)
     error: Any = raised.value
     assert error.code() is grpc.StatusCode.NOT_FOUND
 

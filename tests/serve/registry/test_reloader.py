@@ -324,7 +324,7 @@ def test_an_endless_load_fails_and_the_next_one_works(limited: LiveService, fold
     assert text_of(limited, "a") == expected(tokenizer, 9)
 
 
-def test_endless_verification_fails_and_the_next_load_works(
+def test_endless_verification_fails_and_the_next_one_works(
     folder: Path, tokenizer: Tokenizer, slow: GatedModel
 ) -> None:
     given: list[Model] = [slow, FakeModel(2)]

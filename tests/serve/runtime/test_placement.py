@@ -16,22 +16,12 @@ from prometheus_client import CollectorRegistry
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.bundle.manifest import GraphVariant
 from dragoman.serve.host.system import DeviceChoice
-from dragoman.serve.runtime import onnx_runtime
+from dragoman.serve.runtime import onnx_runtime, placement
 from dragoman.serve.runtime.cuda import driver as cuda
 from dragoman.serve.runtime.cuda.device import Device, DeviceTools, Memory
 from dragoman.serve.runtime.cuda.driver import Gpu, GpuCollector, GpuError
 from dragoman.serve.runtime.cuda.runtime import DeviceSessions
-from dragoman.serve.runtime.placement import (
-    ENCODER_ACTIVATIONS,
-    MATRICES,
-    RESERVE_BYTES,
-    USED_SHARE,
-    WEIGHT_COPIES,
-    DeviceError,
-    choose_device,
-    place,
-    plan_memory,
-)
+from dragoman.serve.runtime.placement import DeviceError, choose_device, place, plan_memory
 from tests.support.paths import ROOT
 
 CUDA_13 = "13.0"
@@ -106,7 +96,7 @@ def test_a_device_rejects_bundles_of_others(choice: DeviceChoice, variant: Graph
 def test_a_missing_gpu_is_an_error_of_one_line_with_the_cause(
     choice: DeviceChoice, states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.serve.runtime.placement.why_no_cuda", lambda: "the cause")
+    monkeypatch.setattr(placement, "why_no_cuda", lambda: "the cause")
     with pytest.raises(DeviceError, match=rf"^--device: {choice}: .*: the cause$") as caught:
         choose_device(choice, of_variant(states_bundle, "cuda"))
     assert "\n" not in str(caught.value)
@@ -185,23 +175,19 @@ def test_the_memory_of_gpus_is_a_metric_while_the_driver_answers(monkeypatch: py
 
 def on_gpus(monkeypatch: pytest.MonkeyPatch, *free_bytes: int) -> None:
     """Pretends that there are GPUs with this much free memory."""
-    monkeypatch.setattr("dragoman.serve.runtime.placement.why_no_cuda", lambda: None)
-    monkeypatch.setattr(
-        "dragoman.serve.runtime.placement.gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes]
-    )
+    monkeypatch.setattr(placement, "why_no_cuda", lambda: None)
+    monkeypatch.setattr(placement, "gpus", lambda: [Gpu("fake", 2 * free, free) for free in free_bytes])
 
 
-def test_each_gpu_gets_an_engine_and_given_ones_share_gpus(
-    states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_gpu_gets_an_engine_and_given_ones_share(states_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpus(monkeypatch, 8 << 30, 8 << 30)
     bundle = of_variant(states_bundle, "cuda")
-    placement = place("auto", bundle, engines=None, slots=64, memory_bytes=None)
-    assert (placement.kind, placement.engines, placement.slots) == ("cuda", 2, 64)
+    placed = place("auto", bundle, engines=None, slots=64, memory_bytes=None)
+    assert (placed.kind, placed.engines, placed.slots) == ("cuda", 2, 64)
     plan = plan_memory(bundle, 64, 8 << 30)
     memory_bytes = 2 * plan.total_bytes + plan.fixed_bytes
-    placement = place("cuda", bundle, engines=3, slots=64, memory_bytes=memory_bytes)
-    assert (placement.engines, placement.slots) == (3, 64)
+    placed = place("cuda", bundle, engines=3, slots=64, memory_bytes=memory_bytes)
+    assert (placed.engines, placed.slots) == (3, 64)
     assert place("cuda", bundle, engines=5, slots=64, memory_bytes=memory_bytes).slots < 64
 
 
@@ -211,7 +197,7 @@ def test_the_slots_fit_into_memory(states_bundle: Bundle, monkeypatch: pytest.Mo
     on_gpus(monkeypatch, 8 << 30)
     bound = plan.fixed_bytes + 10 * plan.slot_bytes
     assert place("cuda", bundle, engines=None, slots=64, memory_bytes=bound).slots == 10
-    on_gpus(monkeypatch, int(bound / USED_SHARE) + 1)
+    on_gpus(monkeypatch, int(bound / placement.USED_SHARE) + 1)
     assert place("cuda", bundle, engines=None, slots=64, memory_bytes=None).slots == 10
 
 
@@ -234,14 +220,14 @@ def test_the_plan_matches_the_memory_of_a_runtime(states_bundle: Bundle, monkeyp
     DeviceSessions.load(states_bundle, Device("cpu"), aligned=True).runtime(slots)
     plan = plan_memory(states_bundle, slots, 8 << 30)
     manifest = states_bundle.manifest
-    weights = WEIGHT_COPIES * (states_bundle.folder / "weights.bin").stat().st_size
+    weights = placement.WEIGHT_COPIES * (states_bundle.folder / "weights.bin").stat().st_size
     heads, _, size = manifest.states[0].shape
     assert isinstance(heads, int)
     assert isinstance(size, int)
-    source_bytes = 4 * manifest.max_source_tokens * heads * size
-    activations = 32 * ENCODER_ACTIVATIONS * source_bytes
-    scores = (MATRICES - 2) * slots * manifest.vocabulary_size * 4
-    assert plan.total_bytes - weights - activations - scores - RESERVE_BYTES == pytest.approx(sum(taken), abs=1000)
+    activations = 32 * placement.ENCODER_ACTIVATIONS * 4 * manifest.max_source_tokens * heads * size
+    scores = (placement.MATRICES - 2) * slots * manifest.vocabulary_size * 4
+    others = weights + activations + scores + placement.RESERVE_BYTES
+    assert plan.total_bytes - others == pytest.approx(sum(taken), abs=1000)
 
 
 def test_the_command_prints_the_error_in_one_line(states_bundle: Bundle) -> None:

@@ -7,15 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dragoman.serve.errors import (
-    CancelledError,
-    DeadlineExceededError,
-    DeadlineUnmeetableError,
-    DrainingError,
-    InternalError,
-    QueueFullError,
-    QueueTimeoutError,
-)
+from dragoman.serve import errors
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.scheduler import Scheduler
 from dragoman.serve.scheduler.sequence import DecodingSequence
@@ -37,7 +29,7 @@ def test_one_row_over_the_bound_of_running_and_waiting_rows_is_refused(make_sche
     scheduler = make_scheduler(slots=3, queue_limit=3)
     scheduler.submit([make_sequence(rows=3), make_sequence()])
     scheduler.schedule(3, 0)
-    with pytest.raises(QueueFullError) as refused:
+    with pytest.raises(errors.QueueFullError) as refused:
         scheduler.submit([make_sequence(), make_sequence(rows=2)])
     assert {"3", "1", "6"} <= set(str(refused.value).split()), "new and running rows, waiting rows, and the bound"
     assert (scheduler.waiting, scheduler.running) == (1, 1)
@@ -50,13 +42,13 @@ def test_reserved_rows_are_there_however_full_the_queue_is(make_scheduler: MakeS
     with scheduler.reserve(3) as reservation:
         scheduler.submit([make_sequence()])
         for refused in (lambda: scheduler.reserve(1), lambda: scheduler.submit([make_sequence()])):
-            with pytest.raises(QueueFullError):
+            with pytest.raises(errors.QueueFullError):
                 refused()
         scheduler.submit([make_sequence(rows=2), make_sequence()], reservation)
         assert reservation.rows == 0
-        with pytest.raises(QueueFullError):
+        with pytest.raises(errors.QueueFullError):
             scheduler.reserve(1)
-    scheduler.fail_all(InternalError("broken"))
+    scheduler.fail_all(errors.InternalError("broken"))
     scheduler.reserve(4)
 
 
@@ -64,7 +56,7 @@ def test_reserved_rows_are_there_however_full_the_queue_is(make_scheduler: MakeS
 def test_a_submission_may_exceed_its_reservation_if_there_is_room(make_scheduler: MakeScheduler) -> None:
     scheduler = make_scheduler(slots=2, queue_limit=2)
     with scheduler.reserve(1) as reservation:
-        with pytest.raises(QueueFullError):
+        with pytest.raises(errors.QueueFullError):
             scheduler.submit([make_sequence() for _ in range(5)], reservation)
         scheduler.submit([make_sequence() for _ in range(4)], reservation)
 
@@ -74,10 +66,10 @@ def test_a_reservation_grows_if_there_is_room_with_spare_rows_and_shrinks_always
     scheduler = make_scheduler(slots=2, queue_limit=2)
     with scheduler.reserve(1) as first, scheduler.reserve(1) as second:
         first.resize(3)
-        with pytest.raises(QueueFullError):
+        with pytest.raises(errors.QueueFullError):
             second.resize(2)
         first.resize(1)
-        with pytest.raises(QueueFullError):
+        with pytest.raises(errors.QueueFullError):
             second.resize(2, spare_rows=2)
         second.resize(2, spare_rows=1)
         second.resize(2, spare_rows=4)
@@ -89,10 +81,10 @@ def test_a_reservation_grows_if_there_is_room_with_spare_rows_and_shrinks_always
 def test_nothing_is_reserved_after_draining_nor_for_a_deadline_that_has_passed(make_scheduler: MakeScheduler) -> None:
     clock = FakeClock()
     scheduler = make_scheduler(clock=clock)
-    with pytest.raises(DeadlineExceededError):
+    with pytest.raises(errors.DeadlineExceededError):
         scheduler.reserve(1, clock())
     scheduler.drain()
-    with pytest.raises(DrainingError):
+    with pytest.raises(errors.DrainingError):
         scheduler.reserve(1)
 
 
@@ -106,7 +98,7 @@ def busy_scheduler(
     for _ in range(2):
         for sequence in scheduler.schedule(2, 0):
             clock.seconds += 0.5
-            scheduler.finish(sequence, InternalError("broken"))
+            scheduler.finish(sequence, errors.InternalError("broken"))
     assert scheduler.waiting == 6
     return scheduler
 
@@ -116,7 +108,7 @@ def test_a_deadline_is_unmeetable_if_the_queue_ahead_and_a_run_take_longer(make_
     """A new request behind all others starts in 3 s and runs for 1 s."""
     clock = FakeClock()
     scheduler = busy_scheduler(make_scheduler, clock)
-    with pytest.raises(DeadlineUnmeetableError):
+    with pytest.raises(errors.DeadlineUnmeetableError):
         scheduler.reserve(1, clock() + 3.9)
     scheduler.reserve(1, clock() + 4.1)
     scheduler.reserve(1, clock() + 3.9, priority=1)
@@ -126,7 +118,7 @@ def test_a_deadline_is_unmeetable_if_the_queue_ahead_and_a_run_take_longer(make_
 def test_a_request_with_the_earliest_deadline_of_its_round_waits_for_none(make_scheduler: MakeScheduler) -> None:
     clock = FakeClock()
     scheduler = busy_scheduler(make_scheduler, clock, requests=1)
-    with pytest.raises(DeadlineUnmeetableError):
+    with pytest.raises(errors.DeadlineUnmeetableError):
         scheduler.reserve(1, clock() + 1.4)
     scheduler.reserve(1, clock() + 0.4)
 
@@ -134,7 +126,7 @@ def test_a_request_with_the_earliest_deadline_of_its_round_waits_for_none(make_s
 @each_scheduler
 def test_a_wait_beyond_the_queue_timeout_is_refused_at_once_unless_patient(make_scheduler: MakeScheduler) -> None:
     scheduler = busy_scheduler(make_scheduler, FakeClock(), queue_timeout_seconds=2.5)
-    with pytest.raises(QueueTimeoutError):
+    with pytest.raises(errors.QueueTimeoutError):
         scheduler.reserve(1)
     scheduler.reserve(1, patient=True)
 
@@ -151,7 +143,7 @@ def test_the_queue_timeout_ends_what_waits_but_neither_what_runs_nor_is_patient(
     clock.seconds += 1.0
     assert scheduler.schedule(0, 1) == []
     assert running.abandonment(clock()) is None
-    assert isinstance(impatient.error, QueueTimeoutError)
+    assert isinstance(impatient.error, errors.QueueTimeoutError)
     assert scheduler.schedule(1, 0) == [patient]
 
 
@@ -188,7 +180,7 @@ def test_concurrent_submissions_never_exceed_the_bound(make_scheduler: MakeSched
             barrier.wait()
         try:
             scheduler.submit([make_sequence(), make_sequence()])
-        except QueueFullError:
+        except errors.QueueFullError:
             return False
         return True
 
@@ -213,8 +205,8 @@ def test_a_sequence_is_dropped_at_its_deadline_or_cancellation_while_every_slot_
     scheduler.cancel(cancelled)
     clock.seconds = 5.0
     assert scheduler.schedule(0, 4 * running) == []
-    assert isinstance(expired.error, DeadlineExceededError)
-    assert isinstance(cancelled.error, CancelledError)
+    assert isinstance(expired.error, errors.DeadlineExceededError)
+    assert isinstance(cancelled.error, errors.CancelledError)
 
 
 def test_times_and_ends_of_sequences_are_measured() -> None:

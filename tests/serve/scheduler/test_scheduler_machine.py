@@ -1,9 +1,9 @@
 """The scheduler under any order of calls: compared with a simple reference, without idle rows, starvation or losses."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import cycle
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +32,8 @@ from tests.support.schedulers import (
 
 # Minimum of accepted sequences per run of the state machine; a shorter run shows too little.
 ENOUGH = 20
+# Rows, fairness key and deadline.
+Arrival = tuple[int, str, float | None]
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -42,10 +44,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     SLOTS = ENGINES * ENGINE_ROWS
     QUEUE_LIMIT = 12
 
-    @staticmethod
-    def make(*arguments: Any, **options: Any) -> AnyScheduler:
-        """Returns the scheduler to test."""
-        return make_python_scheduler(*arguments, **options)
+    # Returns the scheduler to test.
+    make: Callable[..., AnyScheduler] = staticmethod(make_python_scheduler)
 
     @initialize(prefill_token_budget=st.integers(1, 30), running_token_budget=st.none() | st.integers(20, 90))
     def start(self, prefill_token_budget: int, running_token_budget: int | None) -> None:
@@ -88,14 +88,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         now = self.clock.seconds
         new = [
             make_sequence(
-                tokens,
-                None if patience is None else now + patience,
-                self.ended.append,
-                rows=rows,
-                priority=priority,
-                fairness_key=fairness_key,
+                tokens, patience and now + patience, self.ended.append, rows=rows, priority=priority, fairness_key=key
             )
-            for tokens, patience, rows, priority, fairness_key in specs
+            for tokens, patience, rows, priority, key in specs
         ]
         if self.reference.fits(new) and not self.draining:
             self.scheduler.submit(new)
@@ -203,10 +198,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 class NativeSchedulerMachine(SchedulerMachine):
     """The same for the native scheduler."""
 
-    @staticmethod
-    def make(*arguments: Any, **options: Any) -> AnyScheduler:
-        """Returns the scheduler to test."""
-        return make_native_scheduler(*arguments, **options)
+    make = staticmethod(make_native_scheduler)
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
@@ -254,13 +246,7 @@ def test_no_row_idles_that_something_fits(
     load=st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["busy", "new"]), st.none() | st.just(0.5)), min_size=1),
 )
 def test_nothing_starves(
-    make_scheduler: MakeScheduler,
-    *,
-    engines: int,
-    before: list[int],
-    rows: int,
-    fairness_key: str,
-    load: list[tuple[int, str, float | None]],
+    make_scheduler: MakeScheduler, *, engines: int, before: list[int], rows: int, fairness_key: str, load: list[Arrival]
 ) -> None:
     """Under endless load, every sequence starts after a bounded number of others.
 
@@ -292,13 +278,11 @@ def test_two_engines_and_many_callers_lose_nothing(make_scheduler: MakeScheduler
     """Threads submit, cancel, schedule and finish in any order: each accepted sequence is finished once."""
     scheduler = make_scheduler(slots=8, queue_limit=1000, engines=2, running_token_budget=60)
     finished: list[DecodingSequence] = []
-    requests = [
-        [
-            make_sequence(1 + number % 5, None, finished.append, rows=1 + number % 4, fairness_key=number)
-            for _ in range(5)
-        ]
-        for number in range(60)
-    ]
+
+    def make(number: int) -> DecodingSequence:
+        return make_sequence(1 + number % 5, None, finished.append, rows=1 + number % 4, fairness_key=number)
+
+    requests = [[make(number) for _ in range(5)] for number in range(60)]
 
     def submit(first: int) -> None:
         for request in requests[first::3]:

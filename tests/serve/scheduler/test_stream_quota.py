@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dragoman.serve.errors import (
-    DeadlineExceededError,
-    DeadlineUnmeetableError,
-    DrainingError,
-    QueueFullError,
-    QueueTimeoutError,
-    ServiceError,
-)
+from dragoman.serve import errors
 from dragoman.serve.observability.metrics import Metrics
 from dragoman.serve.scheduler.admission import Reservation
 from dragoman.serve.scheduler.scheduler import Scheduler
@@ -48,7 +41,7 @@ def reserve(
 
 
 async def test_the_first_request_of_a_stream_may_take_all_the_room(scheduler: Scheduler, quota: StreamQuota) -> None:
-    with await reserve(quota, ROOM, FairnessKey()), pytest.raises(QueueFullError):
+    with await reserve(quota, ROOM, FairnessKey()), pytest.raises(errors.QueueFullError):
         scheduler.reserve(1)
     scheduler.reserve(ROOM)
 
@@ -58,7 +51,7 @@ async def test_a_further_request_of_a_stream_leaves_rows_free(quota: StreamQuota
     with await reserve(quota, 1, stream):
         with await reserve(quota, ROOM - SPARE_ROWS - 1, stream):
             pass
-        with pytest.raises(DeadlineExceededError):
+        with pytest.raises(errors.DeadlineExceededError):
             await reserve(quota, ROOM - SPARE_ROWS, stream, SOON_SECONDS)
         with await reserve(quota, ROOM - 1, FairnessKey()):
             pass
@@ -79,7 +72,7 @@ async def test_requests_that_are_over_no_longer_count_for_their_stream(quota: St
     for _ in range(2):
         with await reserve(quota, 1, stream) as first, await reserve(quota, 1, stream):
             await quota.widen(first, 2, stream, time.monotonic() + WAIT_SECONDS)
-            with pytest.raises(DeadlineExceededError):
+            with pytest.raises(errors.DeadlineExceededError):
                 await reserve(quota, ROOM - SPARE_ROWS - 2, stream, SOON_SECONDS)
         with await reserve(quota, ROOM, stream):
             pass
@@ -102,7 +95,7 @@ async def test_widening_ends_at_the_deadline(scheduler: Scheduler, quota: Stream
     stream = FairnessKey()
     with await reserve(quota, 1, stream) as reservation:
         scheduler.reserve(1)
-        with pytest.raises(DeadlineExceededError):
+        with pytest.raises(errors.DeadlineExceededError):
             await quota.widen(reservation, ROOM, stream, time.monotonic() + SOON_SECONDS)
 
 
@@ -113,17 +106,17 @@ async def test_a_refusal_that_waiting_does_not_mend_comes_at_once(scheduler: Sch
     for ago_seconds in (20.0, 0.0):
         scheduler._throughput.free(now_seconds - ago_seconds, 1)
 
-    async def refused(error: type[ServiceError]) -> None:
+    async def refused(error: type[errors.ServiceError]) -> None:
         with pytest.raises(error):
             await reserve(quota, 1, FairnessKey())
 
-    with pytest.raises(QueueTimeoutError):
+    with pytest.raises(errors.QueueTimeoutError):
         scheduler.reserve(1)
-    await refused(DeadlineUnmeetableError)
+    await refused(errors.DeadlineUnmeetableError)
     with (
         await reserve(quota, 1, FairnessKey(), wait_seconds=1000.0),
         await reserve(quota, 1, FairnessKey(), priority=1),
     ):
         pass
     scheduler.drain()
-    await refused(DrainingError)
+    await refused(errors.DrainingError)

@@ -6,13 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dragoman.serve.search.constraints import (
-    constrain,
-    forbid,
-    forbid_repeated_ngrams,
-    penalize_repetition,
-    postpone_end,
-)
+from dragoman.serve.search import constraints
 from dragoman.serve.search.options import SearchOptions
 
 EOS_ID = 2
@@ -40,14 +34,14 @@ def test_tokens_of_the_hypothesis_are_penalized_once_and_no_other(target: list[i
         logit if token_id not in target else logit / factor if logit > 0 else logit * factor
         for token_id, logit in enumerate(logits)
     ]
-    penalize_repetition(logits, target, penalty)
+    constraints.penalize_repetition(logits, target, penalty)
     assert logits.tolist() == np.array(expected, np.float32).tolist()
 
 
 def test_a_penalty_makes_positive_and_negative_logits_smaller_and_keeps_impossible_ones() -> None:
     lowest = np.finfo(np.float32).min
     logits = np.array([3.0, -3.0, 0.0, -np.inf, lowest, 1.0], np.float32)
-    penalize_repetition(logits, range(5), 2.0)
+    constraints.penalize_repetition(logits, range(5), 2.0)
     assert logits.tolist() == [1.5, -6.0, 0.0, -np.inf, -np.inf, 1.0]
 
 
@@ -58,20 +52,20 @@ def test_a_token_is_forbidden_if_it_repeats_an_ngram_and_only_then(target: list[
         -np.inf if token_id != EOS_ID and repeats(target, token_id, size) else logit
         for token_id, logit in enumerate(logits)
     ]
-    forbid_repeated_ngrams(logits, target, size, EOS_ID)
+    constraints.forbid_repeated_ngrams(logits, target, size, EOS_ID)
     assert logits.tolist() == np.array(expected, np.float32).tolist()
 
 
 @pytest.mark.parametrize(("size", "forbidden"), [*enumerate([[], [3, 4, 5], [3, 4, 5], [5], [5], [5], []]), (10, [])])
 def test_the_size_decides_which_tokens_repeat(size: int, forbidden: list[int]) -> None:
     logits = np.zeros(VOCABULARY, np.float32)
-    forbid_repeated_ngrams(logits, [3, 4, 3, 3, 5, 3, 4, 3, 3], size, EOS_ID)
+    constraints.forbid_repeated_ngrams(logits, [3, 4, 3, 3, 5, 3, 4, 3, 3], size, EOS_ID)
     assert np.flatnonzero(logits == -np.inf).tolist() == forbidden
 
 
 def test_only_the_given_tokens_are_forbidden() -> None:
     logits = np.zeros(4, np.float32)
-    forbid(logits, [1, 3, 1])
+    constraints.forbid(logits, [1, 3, 1])
     assert logits.tolist() == [0.0, -np.inf, 0.0, -np.inf]
 
 
@@ -79,24 +73,24 @@ def test_only_the_given_tokens_are_forbidden() -> None:
 def test_the_end_is_postponed_while_any_other_token_is_left(token_id: int) -> None:
     logits = np.full(VOCABULARY, -np.inf, np.float32)
     logits[EOS_ID] = 1.0
-    postpone_end(logits, EOS_ID)
+    constraints.postpone_end(logits, EOS_ID)
     assert logits[EOS_ID] == 1.0
     logits[token_id] = -7.0
-    postpone_end(logits, EOS_ID)
+    constraints.postpone_end(logits, EOS_ID)
     assert logits[EOS_ID] == -np.inf
 
 
 def test_broken_logits_keep_no_end_token() -> None:
     logits = np.full(VOCABULARY, -np.inf, np.float32)
     logits[[EOS_ID, 5]] = 1.0, np.nan
-    postpone_end(logits, EOS_ID)
+    constraints.postpone_end(logits, EOS_ID)
     assert logits[EOS_ID] == -np.inf
 
 
 @pytest.mark.parametrize("logit", [np.nan, np.inf])
 def test_forbidding_nan_keeps_it_visible(logit: float) -> None:
     logits = np.array([logit, 0.0], np.float32)
-    forbid(logits, [0])
+    constraints.forbid(logits, [0])
     assert np.isnan(logits[0])
 
 
@@ -105,10 +99,10 @@ def test_all_constraints_of_the_options_are_applied() -> None:
         max_target_tokens=9, min_target_tokens=3, repetition_penalty=2.0, no_repeat_ngram_tokens=2, suppressed_ids=(0,)
     )
     logits = np.full(VOCABULARY, 4.0, np.float32)
-    constrain(logits, [4, 4], options, EOS_ID)
+    constraints.constrain(logits, [4, 4], options, EOS_ID)
     assert logits.tolist() == [-np.inf, 4.0, -np.inf, 4.0, -np.inf, 4.0]
     logits = np.full(VOCABULARY, 4.0, np.float32)
-    constrain(logits, [4, 4, 5], options, EOS_ID)
+    constraints.constrain(logits, [4, 4, 5], options, EOS_ID)
     assert logits.tolist() == [-np.inf, 4.0, 4.0, 4.0, 2.0, 2.0]
 
 
@@ -116,5 +110,5 @@ def test_all_constraints_of_the_options_are_applied() -> None:
 def test_tokens_that_continue_a_word_are_forbidden_only_after_a_prefix(target: list[int], forbidden: list[int]) -> None:
     logits = np.zeros(VOCABULARY, np.float32)
     options = SearchOptions(max_target_tokens=9, target_prefix=(4, 5), new_word=True)
-    constrain(logits, target, options, EOS_ID, (1, 3))
+    constraints.constrain(logits, target, options, EOS_ID, (1, 3))
     assert np.flatnonzero(logits == -np.inf).tolist() == forbidden

@@ -18,17 +18,10 @@ ALMOST_ONE = 1 - 2.0**-53
 CHI_SQUARE_LIMITS = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47}
 
 
-def draw_rows(
-    logits: NDArray[np.float32],
-    numbers: NDArray[np.float64],
-    *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-) -> NDArray[np.int64]:
+def draw_rows(logits: NDArray[np.float32], numbers: NDArray[np.float64], **options: Any) -> NDArray[np.int64]:
     """Draws with the same settings for all rows."""
-    drawn = [draw(row, temperature, top_k, top_p, number) for row, number in zip(logits, numbers.tolist(), strict=True)]
-    return np.array(drawn)
+    chosen: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, **options}
+    return np.array([draw(row, *chosen.values(), number) for row, number in zip(logits, numbers.tolist(), strict=True)])
 
 
 @given(seed=st.integers(0, 2**64 - 1), hypothesis=st.integers(0, 100), count=st.integers(0, 20))
@@ -45,8 +38,7 @@ def test_every_seed_and_hypothesis_has_different_numbers() -> None:
 
 def test_the_numbers_of_a_seed_never_change() -> None:
     """A recorded seed draws the same translation with a later version."""
-    expected = [0.443746921343274, 0.8163920951010332, 0.5090261862073765]
-    assert uniforms(42, 1, 3).tolist() == expected
+    assert uniforms(42, 1, 3).tolist() == [0.443746921343274, 0.8163920951010332, 0.5090261862073765]
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
@@ -92,12 +84,9 @@ def test_tokens_are_drawn_by_probability(temperature: float, top_k: int, top_p: 
     ("probabilities", "options", "expected"),
     [
         # Top-p keeps the token that crosses the threshold.
-        ([0.2, 0.5, 0.3], {"top_p": 0.0}, [1]),
-        ([0.2, 0.5, 0.3], {"top_p": 0.49}, [1]),
-        ([0.2, 0.5, 0.3], {"top_p": 0.51}, [1, 2]),
-        ([0.2, 0.5, 0.3], {"top_p": 0.79}, [1, 2]),
-        ([0.2, 0.5, 0.3], {"top_p": 0.81}, [0, 1, 2]),
-        ([0.2, 0.5, 0.3], {"top_p": 1.0}, [0, 1, 2]),
+        *[([0.2, 0.5, 0.3], {"top_p": top_p}, [1]) for top_p in (0.0, 0.49)],
+        *[([0.2, 0.5, 0.3], {"top_p": top_p}, [1, 2]) for top_p in (0.51, 0.79)],
+        *[([0.2, 0.5, 0.3], {"top_p": top_p}, [0, 1, 2]) for top_p in (0.81, 1.0)],
         # Tokens that reach the threshold exactly are enough.
         ([0.25] * 4, {"top_p": 0.5}, [0, 1]),
         # Ties keep the lower ids, below tokens that are more probable and without any.
@@ -127,8 +116,7 @@ def test_top_k_and_top_p_keep_the_most_probable_tokens(
 def test_an_impossible_token_is_never_drawn(number: float) -> None:
     logits = np.array([[-np.inf, 0.0, -np.inf, 1.0, -np.inf]], np.float32)
     for top_k, top_p in product([0, 1, 4, 5], [0.0, 0.5, 1.0]):
-        token_ids = draw_rows(logits, np.array([number]), top_k=top_k, top_p=top_p)
-        assert token_ids[0] in (1, 3)
+        assert draw_rows(logits, np.array([number]), top_k=top_k, top_p=top_p)[0] in (1, 3)
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-40, 1e-3])
@@ -140,8 +128,7 @@ def test_at_low_temperatures_the_most_probable_token_is_drawn(temperature: float
 
 def test_at_high_temperatures_all_tokens_are_equal() -> None:
     logits = np.tile(np.array([30.0, 0.0, -30.0, 10.0], np.float32), (4, 1))
-    token_ids = draw_rows(logits, np.array([0.1, 0.3, 0.6, 0.9]), temperature=1e300)
-    assert token_ids.tolist() == [0, 1, 2, 3]
+    assert draw_rows(logits, np.array([0.1, 0.3, 0.6, 0.9]), temperature=1e300).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("logits", [[np.nan] * 9, [0.0, np.nan, 1.0], [0.0, np.inf, 1.0], [-np.inf] * 9])

@@ -105,10 +105,8 @@ async def test_a_token_wakes_the_event_loop_though_no_other_result_follows() -> 
 
     bench.model.on_step = wait_at_third_step
     async with running(bench):
-        end_seconds = time.monotonic() + WAIT_SECONDS
-        with Submission(
-            bench.scheduler, [ENDLESS], deadline_seconds=end_seconds, notifier=LoopNotifier()
-        ) as submission:
+        late = time.monotonic() + WAIT_SECONDS
+        with Submission(bench.scheduler, [ENDLESS], deadline_seconds=late, notifier=LoopNotifier()) as submission:
             while len(submission.tokens[0]) < 2:
                 await submission.change()
             gate.set()
