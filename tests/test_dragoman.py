@@ -36,10 +36,7 @@ def option_names(settings: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def flatten(annotation: object) -> Iterator[object]:
-    """Yields an annotation and all its parts: a section may be one of several models.
-
-    A mapping of sections by name is one option, because the names are unknown.
-    """
+    """Yields an annotation and its parts: a section may be one of several models. A mapping by name is one option."""
     yield annotation
     for argument in () if get_origin(annotation) is dict else get_args(annotation):
         yield from flatten(argument)

@@ -97,8 +97,7 @@ def test_a_retrying_grpc_client_waits_as_told(full: LiveService, model: GatedMod
     full.service.metrics.finish_request = finish_and_open  # type: ignore[method-assign]
     with grpc.insecure_channel(full.grpc_target, options=[("grpc.service_config", config)]) as channel:
         method: Any = channel.unary_unary(TRANSLATE_METHOD)
-        call = method.future(LONG.SerializeToString(), timeout=WAIT_SECONDS)
-        assert call.code() is grpc.StatusCode.OK
+        assert method.future(LONG.SerializeToString(), timeout=WAIT_SECONDS).code() is grpc.StatusCode.OK
         times_seconds.append(time.monotonic())
     full.settle()
     # gRPC varies its own backoff by a fifth (gRFC A6), but obeys the server's time exactly.
@@ -114,13 +113,9 @@ def sequence_of(bench: Bench, tokens: int, key: object, deadline_seconds: float 
 
 
 def steps_of_short_requests(texts: int, *, fair: bool = True) -> list[int]:
-    """Returns the steps of each request of one text, next to a client with requests of many texts.
+    """Returns the steps of each request of one text, next to a client with requests of `texts`, or of none if 0.
 
     Requests of one text arrive at random moments and use 80 % of four slots; the other client uses the rest.
-
-    Args:
-        texts: per request of the other client; 0: no other client.
-        fair: whether the scheduler gets the fairness keys.
     """
     bench, chance = Bench(slots=4), np.random.default_rng(1)
 
@@ -162,10 +157,8 @@ def test_a_large_request_does_not_block_small_ones(measured: Measured) -> None:
 def goodput(load: float, steps: int) -> tuple[float, float]:
     """Returns the tokens per step that are completed in time, and the 99th percentile of the latency in seconds.
 
-    Requests of 1 to 20 tokens arrive at random moments; each has a deadline of 0.5 s, and a step takes 0.01 s.
-
-    Args:
-        load: as a share of the capacity of eight slots.
+    Requests of 1 to 20 tokens arrive at random moments, a share `load` of the capacity of eight slots; each has a
+    deadline of 0.5 s, and a step takes 0.01 s.
     """
     bench, chance = Bench(slots=8, queue_limit=64), np.random.default_rng(1)
     useful_tokens, asked_seconds, took_seconds = 0, dict[DecodingSequence, float](), list[float]()

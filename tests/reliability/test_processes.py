@@ -41,8 +41,7 @@ def service(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A service of two processes; to its clients it is one server."""
 
     def command(ports: tuple[int, int]) -> list[str]:
-        served = server_command(bundle, *ports)
-        return [*served, "--processes", str(WORKERS), "--admin-key", ADMIN_KEY]
+        return [*server_command(bundle, *ports), "--processes", str(WORKERS), "--admin-key", ADMIN_KEY]
 
     with start_replicas(command, tmp_path_factory.mktemp("service"), count=1) as (served,):
         service = alone(served)

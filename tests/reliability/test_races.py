@@ -39,12 +39,7 @@ MOMENT_SECONDS = 0.004
 
 @dataclass
 class Trouble:
-    """Faults at a point.
-
-    Attributes:
-        connections: of clients that wait for a response or just got one.
-        model_fails: whether the next step fails; a permanent failure would allow no further fault.
-    """
+    """Faults at a point: of clients that wait for a response or just got one, and of the next step of the model."""
 
     point: str
     chance: random.Random = field(default_factory=lambda: random.Random(1))

@@ -23,11 +23,7 @@ def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.serve.settings.available_cpus", lambda: 2)
 
 
-def translate(settings: ServeSettings) -> list[Found]:
-    return asyncio.run(_translate(settings))
-
-
-async def _translate(settings: ServeSettings) -> list[Found]:
+async def translate(settings: ServeSettings) -> list[Found]:
     finished: SimpleQueue[DecodingSequence] = SimpleQueue()
     sequences = [
         DecodingSequence(source_ids, SearchOptions(max_target_tokens=24, beam_size=1 + number % 3), None, finished.put)
@@ -56,6 +52,6 @@ def test_modes_differ_in_engines_and_threads_but_not_in_translations(kind: str, 
         (2, 2): settings(engines=2, threads_per_engine=2),
     }
     assert [(choice.engine_count, choice.engine_threads) for choice in choices.values()] == list(choices)
-    throughput, *others = (translate(choice) for choice in choices.values())
+    throughput, *others = (asyncio.run(translate(choice)) for choice in choices.values())
     assert len(set(throughput)) > len(throughput) / 2
     assert others == [throughput] * 3

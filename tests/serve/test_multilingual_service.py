@@ -42,10 +42,7 @@ def translated(live: LiveService, source: str, target: str, **options: Any) -> A
     body = {"text": TEXTS, "source_language": source, "target_language": target, "options": options}
     answer = live.post(body)
     assert answer.status_code == 200, answer.text
-    return [
-        (translation["text"], translation["target_tokens"], translation["score"])
-        for translation in answer.json()["translations"]
-    ]
+    return [(item["text"], item["target_tokens"], item["score"]) for item in answer.json()["translations"]]
 
 
 def test_codes_of_flores_and_of_iso_639_name_the_same_language(served: LiveService) -> None:
@@ -81,13 +78,8 @@ def test_every_interface_lists_the_languages(served: LiveService) -> None:
     everything = set(flores_codes().values())
     (model,) = served.get("/v1/models").json()["models"]
     assert (model["directions"], set(model["languages"])) == ([], everything)
-    with served.grpc_channel() as channel:
-        ask = channel.unary_unary(
-            "/dragoman.v1.TranslationService/ListModels",
-            ListModelsRequest.SerializeToString,
-            ListModelsResponse.FromString,
-        )
-        assert set(ask(ListModelsRequest()).models[0].languages) == everything
+    listed = served.stub("ListModels", ListModelsRequest(), ListModelsResponse).models
+    assert set(listed[0].languages) == everything
     libretranslate = {item["code"]: item["targets"] for item in served.get("/languages").json()}
     assert len(libretranslate) == len(everything)
     assert {len(targets) for targets in libretranslate.values()} == {len(everything)}

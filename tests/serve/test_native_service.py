@@ -1,7 +1,7 @@
 """A whole service with native engines, over real connections: answers, streams, cancellation, reloads and its end."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import pytest
 
-from dragoman.export.make_bundle import BundleOptions
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.bundle.bundle import Bundle
@@ -19,7 +18,7 @@ from dragoman.serve.engine.native.engine import NativeEngine
 from dragoman.serve.registry.engine_models import load_models
 from dragoman.serve.runtime.onnx_runtime import why_no_kernels
 from tests.support.live import LiveService, eventually, run_service
-from tests.support.toy import export_model, random_model
+from tests.support.toy import random_model
 
 pytestmark = pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
 TEXTS = ["alpha beta.", "gamma house.", "one two three.", "river garden.", "delta."]
@@ -35,11 +34,10 @@ LIMITS: dict[str, Any] = {"engines": 2, "slots": 8, "queue_limit": 200, "alignme
 
 
 @pytest.fixture(scope="module")
-def bundle(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Path:
     """A random model whose translations take some steps."""
     model = random_model(3, tokenizer.vocabulary_size, max_source_tokens=60, max_target_tokens=60)
-    options = BundleOptions("random", alignment_heads=(AttentionHead(layer=0, head=0),))
-    return export_model(model, tokenizer, tmp_path_factory.mktemp("native") / "bundle", options=options).folder
+    return untrained("some_steps", model, alignment_heads=(AttentionHead(layer=0, head=0),)).folder
 
 
 @pytest.fixture(scope="module")

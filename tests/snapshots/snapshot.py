@@ -17,12 +17,7 @@ def updating() -> bool:
 
 
 def check(name: str, text: str) -> None:
-    """Fails with a unified diff if a text differs from its snapshot.
-
-    Args:
-        name: path of the snapshot in the folder `data`.
-        text: the current text, independent of the machine.
-    """
+    """Fails with a unified diff if a text differs from its snapshot; `name` is its path in the folder `data`."""
     path = DATA / name
     text = text.rstrip("\n") + "\n"
     if updating():
@@ -36,12 +31,7 @@ def check(name: str, text: str) -> None:
 
 
 def check_names(folder: str, names: set[str]) -> None:
-    """Fails if a folder of snapshots holds a file that no test writes; deletes the file if snapshots are updated.
-
-    Args:
-        folder: path in the folder `data`.
-        names: every file that the folder may hold.
-    """
+    """Fails if a folder of snapshots holds a file without one of the names, or deletes it if snapshots are updated."""
     unused = {path.name for path in (DATA / folder).iterdir()} - names
     if updating():
         for name in unused:

@@ -27,10 +27,7 @@ def shape_of(document: Any) -> Any:
 
 
 def normalize(line: str) -> str:
-    """Returns a line without ports, translations, scores and durations.
-
-    The columns of the table get one separator, because translations and durations decide their widths.
-    """
+    """Returns a line without ports, translations, scores, durations, and widths of columns, which depend on these."""
     if line.startswith("{"):
         return json.dumps(shape_of(json.loads(line)))
     cells = COLUMNS.split(line)

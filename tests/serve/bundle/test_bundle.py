@@ -349,8 +349,7 @@ def test_invalid_golden_sentences_are_rejected(folder: Path, content: bytes, fie
 
 
 def test_more_golden_sentences_than_a_load_translates_in_seconds_are_rejected(folder: Path) -> None:
-    sentences = json.loads(golden_json()) * (layout.MAX_GOLDEN_SENTENCES + 1)
-    (folder / GOLDEN_FILE).write_text(json.dumps(sentences))
+    (folder / GOLDEN_FILE).write_text(json.dumps(json.loads(golden_json()) * (layout.MAX_GOLDEN_SENTENCES + 1)))
     reseal(folder)
     assert f"at most {layout.MAX_GOLDEN_SENTENCES} items" in refusal(folder, GOLDEN_FILE)
 

@@ -24,16 +24,12 @@ def test_keys_are_managed_without_a_server(
     run(monkeypatch, "create", "web", "--characters", "5000", "--models", "a,b")
     text = capsys.readouterr().out.strip()
     state = State(tmp_path, state_url)
-    key = KeyStore(state).get("web")
-    assert key.matches(digest_of(text.encode()))
+    assert KeyStore(state).get("web").matches(digest_of(text.encode()))
     run(monkeypatch, "change", "web", "--priority", "2", "--characters", "None")
     limits = KeyStore(state).get("web").limits
     assert (limits.characters, limits.priority, limits.models) == (None, 2, ("a", "b"))
-    run(monkeypatch, "show", "web")
-    run(monkeypatch, "list")
-    run(monkeypatch, "usage", "web")
-    run(monkeypatch, "revoke", "web")
-    run(monkeypatch, "list")
+    for command in ("show web", "list", "usage web", "revoke web", "list"):
+        run(monkeypatch, *command.split())
     shown = capsys.readouterr().out
     assert "models: a, b" in shown
     assert "characters: 0" in shown

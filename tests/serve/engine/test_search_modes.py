@@ -89,13 +89,8 @@ def test_any_mixture_of_searches_finds_what_each_finds_alone(
 @pytest.mark.parametrize("kind", ["greedy", "beam of 2", "samples"])
 def test_a_translation_without_another_token_ends_below_its_minimum_length(make_bench: MakeBench, kind: str) -> None:
     """Five of ten possible tokens never occur, the others once each: no translation can have six tokens."""
-    chosen = SearchOptions(
-        max_target_tokens=LIMIT,
-        min_target_tokens=7,
-        no_repeat_ngram_tokens=1,
-        suppressed_ids=(3, 4, 5, 6, 7),
-        **GRID[kind],
-    )
+    rules: dict[str, Any] = {"min_target_tokens": 7, "no_repeat_ngram_tokens": 1, "suppressed_ids": (3, 4, 5, 6, 7)}
+    chosen = SearchOptions(max_target_tokens=LIMIT, **rules, **GRID[kind])
     (sequence,) = run(make_bench, [((5, 8), chosen)])
     assert_found(sequence)
     for hypothesis in sequence.hypotheses:

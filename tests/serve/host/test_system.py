@@ -20,6 +20,11 @@ PIECES, PIECE_BYTES = 200_000, 400
 V1_MEMBERSHIP = "12:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n"
 
 
+def version_2(quotas: dict[str, str]) -> dict[str, str]:
+    """Returns the files of groups of version 2."""
+    return {f"{group}/cpu.max": f"{quota} 100000\n" for group, quota in quotas.items()}
+
+
 def version_1(quota: str, group: str = "cpu") -> dict[str, str]:
     """Returns the files of a group of version 1."""
     return {f"{group}/cpu.cfs_quota_us": f"{quota}\n", f"{group}/cpu.cfs_period_us": "100000\n"}
@@ -34,34 +39,14 @@ def version_1(quota: str, group: str = "cpu") -> dict[str, str]:
         pytest.param("0::/\n", {"cpu.max": "150000 100000\n"}, 2, id="rounded up"),
         pytest.param("0::/\n", {"cpu.max": "25000 50000\n"}, 1, id="at least 1"),
         pytest.param("0::/\n", {"cpu.max": "1600000 100000\n"}, 8, id="the affinity is smaller"),
-        pytest.param(
-            "0::/system.slice/dragoman.service\n",
-            {"system.slice/cpu.max": "max 100000\n", "system.slice/dragoman.service/cpu.max": "300000 100000\n"},
-            3,
-            id="CPUQuota of systemd",
-        ),
-        pytest.param(
-            "0::/pod/container\n",
-            {"pod/cpu.max": "200000 100000\n", "pod/container/cpu.max": "400000 100000\n"},
-            2,
-            id="the smallest of nested groups",
-        ),
-        pytest.param(
-            "0::/mine\n",
-            {"mine/cpu.max": "max 100000\n", "other/cpu.max": "100000 100000\n"},
-            8,
-            id="not the group of another process",
-        ),
+        pytest.param("0::/slice/a\n", version_2({"slice": "max", "slice/a": "300000"}), 3, id="CPUQuota of systemd"),
+        pytest.param("0::/pod/a\n", version_2({"pod": "200000", "pod/a": "400000"}), 2, id="smallest of nested groups"),
+        pytest.param("0::/mine\n", version_2({"mine": "max", "other": "100000"}), 8, id="no group of another process"),
         # A container sees the path of its group on the host, but its files are at the mounted root.
         pytest.param(V1_MEMBERSHIP, version_1("-1"), 8, id="version 1: no quota"),
         pytest.param(V1_MEMBERSHIP, version_1("300000"), 3, id="version 1: a quota"),
         pytest.param(V1_MEMBERSHIP, version_1("10000"), 1, id="version 1: at least 1"),
-        pytest.param(
-            "4:cpuset,cpu:/docker/abc\n",
-            {**version_1("-1"), **version_1("200000", "cpu/docker/abc")},
-            2,
-            id="version 1: below the root",
-        ),
+        pytest.param("4:cpuset,cpu:/a\n", version_1("-1") | version_1("200000", "cpu/a"), 2, id="version 1: nested"),
     ],
 )
 def test_affinity_and_quotas_of_all_ancestor_cgroups_bound_the_cpus(
@@ -77,13 +62,12 @@ def test_affinity_and_quotas_of_all_ancestor_cgroups_bound_the_cpus(
     assert available_cpus(tmp_path / "cgroup", tmp_path / "membership") == expected
 
 
-def test_the_result_or_exception_of_a_function_is_propagated() -> None:
-    async def work() -> str:
-        with pytest.raises(ZeroDivisionError):
-            await run_in_daemon_thread(lambda: 1 // 0)
-        return await run_in_daemon_thread(lambda: threading.current_thread().name)
-
-    assert asyncio.run(work()) != threading.current_thread().name
+@pytest.mark.anyio
+async def test_the_result_or_exception_of_a_function_is_propagated() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await run_in_daemon_thread(lambda: 1 // 0)
+    name = await run_in_daemon_thread(lambda: threading.current_thread().name)
+    assert name != threading.current_thread().name
 
 
 def test_an_event_loop_ends_while_a_function_runs() -> None:

@@ -258,11 +258,9 @@ def test_a_wrong_vocabulary_is_an_error(vocabulary: int) -> None:
 
 
 def test_a_weight_that_is_no_constant_is_an_error() -> None:
-    graph = step_graph(MODELS["fp32"])
-    model = onnx.load_from_string(graph)
+    model = onnx.load_from_string(step_graph(MODELS["fp32"]))
     weight = model.graph.initializer.pop()
-    kind = onnx.helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims))
-    model.graph.input.append(kind)
+    model.graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims)))
     assert refused(model.SerializeToString(), "expected a constant")
 
 

@@ -77,10 +77,7 @@ def build_program(
     sanitizers: Sequence[str] = (),
     cache: Path | None = None,
 ) -> Program:
-    """Compiles the kernels of a family of processors with the test program.
-
-    Sanitizers see the kernels only. A cache has objects of earlier builds with the same options.
-    """
+    """Compiles the kernels of a family, which sanitizers see, with the test program; a cache has earlier objects."""
     replaced = family == machine() and vnni_substitute()
     test = ["-I", str(HERE), *(["-DDRAGOMAN_TEST_AVX_VNNI"] if replaced else [])]
     jobs: dict[str, tuple[Path, list[str], Path | None]]

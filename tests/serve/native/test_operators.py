@@ -15,14 +15,8 @@ from tests.support.native_sessions import NativeModel, StepResult, choose_sessio
 # Results differ where a value lies at the edge of rounding to 8 bits.
 TOLERANCE = {"fp32": 2e-5, "int8": 0.05}
 PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
-ODD: dict[str, Any] = {
-    "heads": 3,
-    "d_model": 21,
-    "d_ff": 35,
-    "vocabulary": 300,
-    "tied": False,
-    "alignment_heads": ((1, 2), (0, 0)),
-}
+ODD: dict[str, Any] = {"heads": 3, "d_model": 21, "d_ff": 35, "vocabulary": 300, "tied": False}
+ODD |= {"alignment_heads": ((1, 2), (0, 0))}
 SIZES: list[dict[str, Any]] = [
     {},
     ODD,
@@ -133,8 +127,7 @@ def test_a_row_has_the_same_bits_in_any_company_at_any_place(precision: Any) -> 
 def translate(model: Transformer, *, rows: int = 20, steps: int = 10, **options: Any) -> list[list[bytes]]:
     """Returns the bits of greedy steps of some rows that share two sources."""
     native = NativeModel(model, slots=rows, **options)
-    sources = draw_sources(model.shape, (30, 11))
-    native.encode(sources, [1, 4])
+    native.encode(draw_sources(model.shape, (30, 11)), [1, 4])
     tokens, bits = [1] * rows, []
     slots, lengths = [(1, 4)[row % 2] for row in range(rows)], [(30, 11)[row % 2] for row in range(rows)]
     for position in range(steps):
@@ -203,8 +196,7 @@ def test_nan_stays_in_its_row_and_its_slot_can_be_used_again(precision: Any) -> 
 
 
 def test_a_step_without_rows_has_empty_results() -> None:
-    native = NativeModel(Transformer(Shape(precision="int8")))
-    result = native.step([], [], [], [], [], aligned=True)
+    result = NativeModel(Transformer(Shape(precision="int8"))).step([], [], [], [], [], aligned=True)
     assert (result.logits.shape, result.log_sums.shape, result.best_ids.shape) == ((0, 37), (0,), (0, 3))
 
 

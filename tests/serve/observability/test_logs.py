@@ -16,12 +16,8 @@ from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.usage import RequestUsage, Timings
 
 CLIENT_TEXT = "the text of a client"
-USAGE = RequestUsage(
-    texts=1,
-    source_tokens=3,
-    target_tokens=2,
-    timings=Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
-)
+TIMINGS = Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7)
+USAGE = RequestUsage(texts=1, source_tokens=3, target_tokens=2, timings=TIMINGS)
 
 
 @pytest.fixture

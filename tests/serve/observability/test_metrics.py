@@ -15,12 +15,8 @@ from dragoman.serve.observability.metrics import ServiceMetrics
 from dragoman.serve.observability.request_metrics import NO_MODEL
 from dragoman.serve.observability.usage import RequestUsage, Timings
 
-USAGE = RequestUsage(
-    texts=2,
-    source_tokens=7,
-    target_tokens=9,
-    timings=Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7),
-)
+TIMINGS = Timings(tokenize_seconds=0.1, queue_seconds=0.2, inference_seconds=0.3, total_seconds=0.7)
+USAGE = RequestUsage(texts=2, source_tokens=7, target_tokens=9, timings=TIMINGS)
 
 
 class Bench:

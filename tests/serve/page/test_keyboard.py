@@ -36,9 +36,10 @@ def type_text(page: Page, text: str = SENTENCE) -> None:
     page.wait_for_selector(TRANSLATED)
 
 
-def open_drawer(page: Page, name: str) -> None:
-    tab_to(page, f"#{name} summary")
-    page.keyboard.press("Enter")
+def press(page: Page, selector: str, key: str = "Enter") -> None:
+    """Tabs to an element and presses a key."""
+    tab_to(page, selector)
+    page.keyboard.press(key)
 
 
 def open_alternatives(page: Page) -> str:
@@ -114,9 +115,8 @@ def test_tab_leaves_the_alternatives_and_closes_them(page: Page) -> None:
 
 def test_the_map_of_another_sentence_is_saved(page: Page, tmp_path: Path) -> None:
     type_text(page, SENTENCES)
-    open_drawer(page, "attention")
-    tab_to(page, "#attention select")
-    page.keyboard.press("ArrowDown")
+    press(page, "#attention summary")
+    press(page, "#attention select", "ArrowDown")
     expect(page.locator("#attention .map")).to_contain_text("Hunde")
     tab_to(page, "#attention button")
     with page.expect_download() as download:
@@ -127,7 +127,7 @@ def test_the_map_of_another_sentence_is_saved(page: Page, tmp_path: Path) -> Non
 
 def test_the_map_of_a_layer_and_a_head_is_shown(page: Page) -> None:
     type_text(page)
-    open_drawer(page, "attention")
+    press(page, "#attention summary")
     page.wait_for_selector("#map-layer")
     mean = cells_of_the_map(page)
     tab_to(page, "#map-layer")
@@ -141,33 +141,30 @@ def test_the_map_of_a_layer_and_a_head_is_shown(page: Page) -> None:
 
 def test_another_of_the_best_translations_is_shown(page: Page) -> None:
     type_text(page)
-    open_drawer(page, "best")
+    press(page, "#best summary")
     page.wait_for_selector("#best tbody tr")
     chosen = page.locator("#best tbody tr").nth(1).locator("td").nth(1).inner_text()
-    tab_to(page, "#best tr:nth-child(2) button")
-    page.keyboard.press("Enter")
+    press(page, "#best tr:nth-child(2) button")
     expect(page.locator("#target")).to_have_text(chosen)
 
 
 def test_the_request_is_copied_as_code(page: Page) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     type_text(page)
-    open_drawer(page, "code")
-    tab_to(page, "#code button")
-    page.keyboard.press("Enter")
+    press(page, "#code summary")
+    press(page, "#code button")
     eventually(lambda: page.evaluate("navigator.clipboard.readText()").startswith("curl "))
 
 
 def test_html_is_translated(page: Page) -> None:
-    tab_to(page, "#html")
-    page.keyboard.press("Space")
+    press(page, "#html", "Space")
     tab_to(page, "#source", "Shift+Tab")
     page.keyboard.type("A <b>man</b> sleeps.")
     expect(page.locator("#target")).to_have_text(re.compile("<b>.*</b>"))
 
 
 def test_terms_are_given(page: Page) -> None:
-    open_drawer(page, "terms")
+    press(page, "#terms summary")
     tab_to(page, "#terms-text")
     page.keyboard.type("ladder = Stiege")
     tab_to(page, "#source", "Shift+Tab")
@@ -177,7 +174,7 @@ def test_terms_are_given(page: Page) -> None:
 
 def test_the_work_of_the_engine_is_watched(page: Page) -> None:
     type_text(page)
-    open_drawer(page, "engine")
+    press(page, "#engine summary")
     expect(page.locator("#engine .meter")).to_have_count(6)
     page.keyboard.press("Enter")
     expect(page.locator("#engine .meter").first).to_be_hidden()
@@ -187,14 +184,12 @@ def test_theme_and_language_of_the_page_are_chosen(page: Page) -> None:
     tab_to(page, "#ui-language")
     page.keyboard.type("de")
     expect(page.locator("#source")).to_have_attribute("placeholder", re.compile("Text eingeben"))
-    tab_to(page, "#theme")
-    page.keyboard.press("Enter")
+    press(page, "#theme")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
 
 
 def test_a_text_is_cleared(page: Page) -> None:
     type_text(page)
-    tab_to(page, "#clear")
-    page.keyboard.press("Enter")
+    press(page, "#clear")
     expect(page.locator("#source")).to_be_focused()
     expect(page.locator("#target")).to_have_text("")

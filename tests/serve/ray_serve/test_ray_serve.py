@@ -168,10 +168,7 @@ def call(server: Server, data: bytes) -> tuple[Any, ...]:
 
 
 def call_stream(server: Server, data: bytes) -> tuple[Any, ...]:
-    """Calls TranslateStream, and returns the joined deltas and the result without times, or the status.
-
-    The size of the deltas depends on the speed of the reader.
-    """
+    """Calls TranslateStream; returns the joined deltas, whose sizes vary, and the result without times, or status."""
     pieces = ""
     with grpc.insecure_channel(f"127.0.0.1:{server.ready['grpc_port']}") as channel:
         method: Any = channel.unary_stream(STREAM_METHOD, response_deserializer=TranslateStreamResponse.FromString)

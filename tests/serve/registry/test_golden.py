@@ -7,7 +7,6 @@ import pytest
 
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import BundleError
-from dragoman.serve.bundle.manifest import GoldenSentence
 from tests.support.fake_bundles import GOLDEN, direction, make_golden, write_bundle
 from tests.support.fakes import FakeModel
 from tests.support.live import run_service
@@ -28,12 +27,8 @@ def test_one_wrong_token_of_one_sentence_is_enough(
     """The error names the sentence and the side."""
     golden = list(make_golden(tokenizer))
     golden[1] = golden[1].model_copy(update={f"{side}_ids": change(getattr(golden[1], f"{side}_ids"))})
-    with pytest.raises(BundleError, match=f"sentence 1: {side} "):
-        serve_golden(tmp_path, tokenizer, tuple(golden))
-
-
-def serve_golden(folder: Path, tokenizer: Tokenizer, golden: tuple[GoldenSentence, ...]) -> None:
-    with run_service(write_bundle(folder, tokenizer, golden)):
+    bundle_path = write_bundle(tmp_path, tokenizer, tuple(golden))
+    with pytest.raises(BundleError, match=f"sentence 1: {side} "), run_service(bundle_path):
         pass
 
 
@@ -51,8 +46,8 @@ def test_a_sentence_has_the_prefix_of_its_direction(tmp_path: Path, tokenizer: T
 
 
 def test_a_bundle_without_golden_sentences_is_not_served(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    with pytest.raises(BundleError):
-        serve_golden(tmp_path, tokenizer, ())
+    with pytest.raises(BundleError), run_service(write_bundle(tmp_path, tokenizer, ())):
+        pass
 
 
 def test_the_sentences_run_together_and_more_than_the_server_holds_in_groups(bundle_path: Path) -> None:

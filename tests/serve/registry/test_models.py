@@ -200,21 +200,11 @@ def test_models_are_listed_with_their_limits_in_the_order_in_which_requests_choo
     """Both interfaces list and describe them equally."""
     listed = many.get("/v1/models").json()["models"]
     assert [entry["name"] for entry in listed] == ["de-en", "en-de", "fr-en", "all"]
-    assert listed[3]["directions"] == [
-        {"source_language": "en", "target_language": "de"},
-        {"source_language": "en", "target_language": "cs"},
-    ]
+    assert listed[3]["directions"] == [{"source_language": "en", "target_language": name} for name in ("de", "cs")]
     assert {entry["state"] for entry in listed} == {"ready"}
     assert {entry["description"] for entry in listed} == {DESCRIPTION}
-    assert listed[0]["limits"] == {
-        "max_source_tokens": 60,
-        "max_target_tokens": 20,
-        "max_texts": 3,
-        "max_text_characters": 10_000,
-        "slots": 4,
-        "engine_slots": 2,
-        "queue_limit": 16,
-    }
+    sizes = {"max_source_tokens": 60, "max_target_tokens": 20, "max_texts": 3, "max_text_characters": 10_000}
+    assert listed[0]["limits"] == {**sizes, "slots": 4, "engine_slots": 2, "queue_limit": 16}
     message = many.stub("ListModels", messages.ListModelsRequest(), messages.ListModelsResponse)
     assert [as_json(model) for model in message.models] == listed
     assert many.get("/v1/models/all").json() == listed[3]

@@ -15,11 +15,7 @@ ITEMS = st.lists(VALUES | st.binary(max_size=30), max_size=12)
 
 
 def read(data: bytes) -> Iterator[Item]:
-    """Yields the items of frames up to the end.
-
-    Raises:
-        FrameError: if they are malformed, or there is no end.
-    """
+    """Yields the items of frames up to the end, which is required."""
     decoder = Decoder()
     while True:
         if len(data) < HEADER_BYTES:

@@ -39,8 +39,7 @@ def test_tokens_of_the_hypothesis_are_penalized_once_and_no_other(target: list[i
 
 
 def test_a_penalty_makes_positive_and_negative_logits_smaller_and_keeps_impossible_ones() -> None:
-    lowest = np.finfo(np.float32).min
-    logits = np.array([3.0, -3.0, 0.0, -np.inf, lowest, 1.0], np.float32)
+    logits = np.array([3.0, -3.0, 0.0, -np.inf, np.finfo(np.float32).min, 1.0], np.float32)
     constraints.penalize_repetition(logits, range(5), 2.0)
     assert logits.tolist() == [1.5, -6.0, 0.0, -np.inf, -np.inf, 1.0]
 

@@ -18,10 +18,9 @@ def test_the_score_is_divided_by_a_power_of_the_length(length_penalty: float, ex
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.5, 0.6, 1.0, 1.7, 2.0])
 def test_hypotheses_compare_as_in_training(length_penalty: float) -> None:
-    scores = -np.random.default_rng(0).exponential(20.0, 600)
-    for length, score in enumerate(scores.tolist(), 1):
-        expected = normalize_in_training(score, length, length_penalty)
-        assert normalize(score, length, length_penalty) == pytest.approx(expected, rel=1e-14)
+    for length, cost in enumerate(np.random.default_rng(0).exponential(20.0, 600).tolist(), 1):
+        expected = normalize_in_training(-cost, length, length_penalty)
+        assert normalize(-cost, length, length_penalty) == pytest.approx(expected, rel=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,7 @@ def test_a_hypothesis_is_cut_at_the_limit_without_a_test_for_the_end(options: Se
         requested.append(len(tokens))
         return table_logits({(): {A: 1.0}, (A,): {B: 1.0}}, tokens)
 
-    cut = options._replace(max_target_tokens=2)
-    found = search_reference.search(next_logits, cut, eos_id=EOS_ID)[0]
+    found = search_reference.search(next_logits, options._replace(max_target_tokens=2), eos_id=EOS_ID)[0]
     assert (found.target_ids, found.finish_reason) == ((A, B), FinishReason.LENGTH)
     assert len(found.token_scores) == 2
     assert max(requested) == 1

@@ -4,6 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from dragoman.serve.supervisor.joined_metrics import JoinedMetrics
 from dragoman.serve.supervisor.worker_process import WorkerProcess
 from dragoman.serve.worker import WorkerState
@@ -20,18 +22,15 @@ class FakeLink:
         await asyncio.sleep(0.01)
 
 
-def test_scrapes_at_the_same_time_share_two_readings() -> None:
+@pytest.mark.anyio
+async def test_scrapes_at_the_same_time_share_two_readings() -> None:
     """The second one begins after all of them, so that each sees what was counted before it."""
     link = FakeLink()
     worker = SimpleNamespace(link=link, state=WorkerState(listening=True, ready=True), replaced=False)
-
-    async def scrape() -> set[str]:
-        metrics = JoinedMetrics([cast("WorkerProcess", worker)])
-        first = asyncio.create_task(metrics.read())
-        await asyncio.sleep(0.001)
-        texts = await asyncio.gather(*(metrics.read() for _ in range(100)))
-        assert "dragoman_processes 1.0" in await first
-        return set(texts)
-
-    assert len(asyncio.run(scrape())) == 1
+    metrics = JoinedMetrics([cast("WorkerProcess", worker)])
+    first = asyncio.create_task(metrics.read())
+    await asyncio.sleep(0.001)
+    texts = await asyncio.gather(*(metrics.read() for _ in range(100)))
+    assert "dragoman_processes 1.0" in await first
+    assert len(set(texts)) == 1
     assert link.requested == 2

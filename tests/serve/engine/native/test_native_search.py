@@ -112,13 +112,8 @@ def test_constraints_change_the_bits_that_they_change_in_numpy(data: st.DataObje
     target_ids, suppressed = data.draw(st.lists(ids, max_size=9)), data.draw(st.lists(ids, max_size=3))
     size, minimum = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 9))
     penalty, end_id = data.draw(st.sampled_from([1.0, 1.3, 0.7])), 2
-    options = SearchOptions(
-        max_target_tokens=9,
-        min_target_tokens=minimum,
-        repetition_penalty=penalty,
-        no_repeat_ngram_tokens=size,
-        suppressed_ids=tuple(suppressed),
-    )
+    rules: dict[str, Any] = {"min_target_tokens": minimum, "no_repeat_ngram_tokens": size}
+    options = SearchOptions(max_target_tokens=9, repetition_penalty=penalty, suppressed_ids=tuple(suppressed), **rules)
     expected = logits.copy()
     constrain(expected, target_ids, options, end_id)
     arguments = (ctypes.c_int64 * len(target_ids))(*target_ids), ctypes.c_int64(len(target_ids))

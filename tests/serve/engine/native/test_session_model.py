@@ -9,10 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from dragoman.export.make_bundle import BundleOptions
 from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.serve.bundle.bundle import WEIGHTS_FILE, Bundle, BundleError
-from dragoman.serve.bundle.manifest import AttentionHead, Precision
+from dragoman.serve.bundle.manifest import AttentionHead
 from dragoman.serve.engine.engine import Engine
 from dragoman.serve.engine.native.engine import NativeEngine
 from dragoman.serve.engine.native.model import loop_config, loop_library, open_model
@@ -26,7 +25,7 @@ from dragoman.serve.search.options import SearchOptions
 from dragoman.serve.settings import ServeSettings
 from tests.support.live import eventually
 from tests.support.searches import GRID, bits
-from tests.support.toy import export_model, random_model
+from tests.support.toy import random_model
 
 pytestmark = pytest.mark.skipif(bool(why_no_kernels()), reason=why_no_kernels())
 SLOTS = 12
@@ -36,15 +35,12 @@ Results = list[tuple[type, list[tuple[object, ...]]]]
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])
-def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(request: pytest.FixtureRequest, tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Bundle:
     """A random model with two layers and two alignment heads."""
-    precision: Precision = request.param
-    model = random_model(
-        3, tokenizer.vocabulary_size, encoder_layers=2, decoder_layers=2, max_source_tokens=30, max_target_tokens=40
-    )
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 30, "max_target_tokens": 40}
+    model = random_model(3, tokenizer.vocabulary_size, **sizes)
     heads = AttentionHead(layer=0, head=1), AttentionHead(layer=1, head=0)
-    options = BundleOptions("random", precision=precision, alignment_heads=heads)
-    return export_model(model, tokenizer, tmp_path_factory.mktemp(precision) / "bundle", options=options)
+    return untrained(f"two_layers_{request.param}", model, precision=request.param, alignment_heads=heads)
 
 
 def settings_of(bundle: Bundle, **changes: Any) -> ServeSettings:
