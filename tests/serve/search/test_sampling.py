@@ -21,7 +21,7 @@ CHI_SQUARE_LIMITS = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47}
 def draw_rows(logits: NDArray[np.float32], numbers: NDArray[np.float64], **options: Any) -> NDArray[np.int64]:
     """Draws with the same settings for all rows."""
     chosen: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, **options}
-    return np.array([draw(row, *chosen.values(), number) for row, number in zip(logits, numbers.tolist(), strict=True)])
+    return np.array([draw(row, number=number, **chosen) for row, number in zip(logits, numbers.tolist(), strict=True)])
 
 
 @given(seed=st.integers(0, 2**64 - 1), hypothesis=st.integers(0, 100), count=st.integers(0, 20))
