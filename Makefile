@@ -64,27 +64,42 @@ $(DEMO)/attention/%/done: | $(DEMO)/corpus/train.en
 	  --training.subword-sampling 0 --training.averaging none --training.validation-every-steps 400 \
 	  --training.selection loss
 
-# Trains the included model from free text, which takes days on two cores, and goes on after an interruption.
-# Each of two processes has a core of its own: they wait for each other once a step, and not in each operator.
+# Trains the included model from free text, about eight hours on two cores, and goes on after an interruption: all text
+# first, then everyday sentences with word links. Each process of a training has a core of its own.
 INCLUDED ?= build/included
-EVERYDAY_COPIES ?= 5
-REPEATED := $(foreach copy,$(shell seq $(EVERYDAY_COPIES)),everyday)
-pair = files:$(INCLUDED)/text/$(1).en-$(2).$(3),$(INCLUDED)/text/$(1).en-$(2).$(4)
-directions = $(call pair,$(1),$(2),en,$(2)) $(call pair,$(1),$(2),$(2),en)
-text_of = $(foreach role,$(2),$(foreach language,de fr cs,$(call directions,$(1).$(role),$(language))))
+LICENSES := Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND MIT AND MPL-2.0 AND PostgreSQL
+LANGUAGES := de fr cs
+TEXT := $(INCLUDED)/text
+sides = $(TEXT)/$(1).en-$(filter-out en,$(2) $(3)).$(2),$(TEXT)/$(1).en-$(filter-out en,$(2) $(3)).$(3)
+directions = $(foreach language,$(LANGUAGES),files:$(call sides,$(1),en,$(language)) files:$(call sides,$(1),$(language),en))
+linked = $(foreach language,$(LANGUAGES),\
+  files:$(call sides,train.everyday,en,$(language)),$(TEXT)/links.en-$(language) \
+  files:$(call sides,train.everyday,$(language),en),$(TEXT)/links.$(language)-en)
+data_of = $(addprefix --data ,$(foreach role,$(1),$(call directions,train.$(role))))
+LINKS := $(foreach language,$(LANGUAGES),$(TEXT)/links.en-$(language) $(TEXT)/links.$(language)-en)
+TRAIN_INCLUDED = OMP_NUM_THREADS=1 nice -n 19 $(BIN)/dragoman train \
+  $(addprefix --validation ,$(call directions,validation.everyday)) \
+  --hardware.accelerator cpu --hardware.devices $(shell nproc) --hardware.strategy ddp
 included: $(INCLUDED)/bundle/manifest.json
 
-$(INCLUDED)/text/sources.yaml: | .venv/trains
-	$(BIN)/dragoman corpus included --out $(INCLUDED)/text
+$(TEXT)/sources.yaml: | .venv/trains
+	$(BIN)/dragoman corpus included --out $(TEXT)
 
-$(INCLUDED)/run/done: | $(INCLUDED)/text/sources.yaml
-	OMP_NUM_THREADS=1 nice -n 19 $(BIN)/dragoman train --recipe included --out $(INCLUDED)/run \
-	  $(addprefix --data ,$(call text_of,train,messages help words $(REPEATED))) \
-	  $(addprefix --validation ,$(call text_of,validation,everyday)) \
-	  --hardware.accelerator cpu --hardware.devices $(shell nproc) --hardware.strategy ddp
+$(INCLUDED)/run/done: | $(TEXT)/sources.yaml
+	$(TRAIN_INCLUDED) --recipe included --out $(INCLUDED)/run \
+	  $(call data_of,messages help words everyday everyday everyday)
 
-$(INCLUDED)/bundle/manifest.json: | $(INCLUDED)/run/done
-	$(BIN)/dragoman export $(INCLUDED)/run --out $(INCLUDED)/bundle --name included --precision int8
+$(LINKS): $(TEXT)/links.%: | $(INCLUDED)/run/done
+	nice -n 19 $(BIN)/dragoman align $(INCLUDED)/run --both-ways --output $@ \
+	  --data files:$(call sides,train.everyday,$(firstword $(subst -, ,$*)),$(lastword $(subst -, ,$*)))
+
+$(INCLUDED)/guided/done: | $(LINKS)
+	$(TRAIN_INCLUDED) --recipe included-guided --initial $(INCLUDED)/run --out $(INCLUDED)/guided \
+	  $(addprefix --data ,$(linked) $(linked) $(linked)) $(call data_of,messages words)
+
+$(INCLUDED)/bundle/manifest.json: | $(INCLUDED)/guided/done
+	$(BIN)/dragoman export $(INCLUDED)/guided --out $(INCLUDED)/bundle --name included --precision int8 --align 1:0 \
+	  --description "everyday sentences and messages of programs" --license "$(LICENSES)"
 
 # Serves a tiny model for the test suites of clients of DeepL and LibreTranslate; trains it once.
 CONFORMANCE ?= build/conformance
