@@ -1,0 +1,116 @@
+"""Measures a bundle on the held-out text of `dragoman corpus included`: everyday sentences, words and messages.
+
+Run `python -m benchmarks.held_out BUNDLE TEXT`. `--everyday FILE` writes the translations of the everyday sentences for
+judges: direction, source, reference, translation, and 1 if the answer has low confidence. Judges write a line of 1
+(right) or 0 per row; `--judgments FILE FILE` counts what both call right, and how often low confidence is wrong.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.harness.feature import open_service, show, translate_all
+from dragoman.model.data.corpus import read_lines
+from dragoman.serve.protect.placeholders.patterns import KINDS, Finder
+from dragoman.serve.registry.dispatcher import Dispatcher
+from dragoman.serve.translation.response import Translation
+
+TARGETS = ("de", "fr", "cs")
+DIRECTIONS = (*(("en", target) for target in TARGETS), *((target, "en") for target in TARGETS))
+FREQUENT_WORDS = 500
+_FINDER = Finder(KINDS)
+
+
+def read_pairs(folder: Path, part: str, direction: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """Returns sources and references of a part, as `test.everyday`, in a direction."""
+    (other,) = set(direction) - {"en"}
+    source, target = (read_lines(folder / f"{part}.en-{other}.{language}") for language in direction)
+    return source, target
+
+
+async def translate_part(
+    dispatcher: Dispatcher, folder: Path, part: str, count: int | None = None
+) -> list[tuple[tuple[str, str], str, str, Translation]]:
+    """Returns direction, source, reference and translation of the first pairs of a part, in all directions."""
+    rows = list[tuple[tuple[str, str], str, str, Translation]]()
+    for direction in DIRECTIONS:
+        sources, references = read_pairs(folder, part, direction)
+        translations = await translate_all(dispatcher, sources[:count], direction)
+        rows += [(direction, *row) for row in zip(sources, references, translations, strict=False)]
+    return rows
+
+
+def form_of(rows: Sequence[tuple[tuple[str, str], str, str, Translation]]) -> Iterator[dict[str, object]]:
+    """Yields per direction the shares of messages that have placeholders, case and final mark as expected."""
+    for direction in DIRECTIONS:
+        mine = [row for row in rows if row[0] == direction]
+        held = [row for row in mine if _FINDER.texts(row[1])]
+        kept = [sorted(_FINDER.texts(source)) == sorted(_FINDER.texts(found.text)) for _, source, _, found in held]
+        case = [reference[0].isupper() == found.text[:1].isupper() for _, _, reference, found in mine]
+        mark = [reference[-1:].isalnum() == found.text[-1:].isalnum() for _, _, reference, found in mine]
+        shares = {"placeholders": kept, "case": case, "final mark": mark}
+        yield {"messages": "-".join(direction), "texts": len(mine), "with placeholders": len(held)} | {
+            name: sum(values) / len(values) for name, values in shares.items()
+        }
+
+
+def words_of(rows: Sequence[tuple[tuple[str, str], str, str, Translation]]) -> Iterator[dict[str, object]]:
+    """Yields per direction the share of words whose translation is that of the table, in any case."""
+    for direction in DIRECTIONS:
+        mine = [row for row in rows if row[0] == direction]
+        same = sum(reference.casefold() == found.text.casefold() for _, _, reference, found in mine)
+        yield {"words": "-".join(direction), "texts": len(mine), "as in the table": same / len(mine)}
+
+
+def judged(rows: Path, judgments: Sequence[Path]) -> Iterator[dict[str, object]]:
+    """Yields per direction how many translations all judges call right, and that by confidence."""
+    verdicts = zip(*(read_lines(path) for path in judgments), strict=True)
+    right = [set(each) == {"1"} for each in verdicts]
+    cells = [line.split("\t") for line in read_lines(rows)]
+    for direction in dict.fromkeys(row[0] for row in cells):
+        mine = [(row[4] == "1", good) for row, good in zip(cells, right, strict=True) if row[0] == direction]
+        low, usual = ([good for flag, good in mine if flag is wanted] for wanted in (True, False))
+        yield {
+            "everyday": direction,
+            "texts": len(mine),
+            "right": sum(good for _, good in mine),
+            "low confidence": len(low),
+            "of them wrong": len(low) - sum(low),
+            "usual confidence": len(usual),
+            "of them right": sum(usual),
+        }
+
+
+async def measure(options: argparse.Namespace) -> None:
+    """Prints the tables of words and messages, and writes the everyday sentences."""
+    async with open_service(options.bundle) as dispatcher:
+        if options.everyday is not None:
+            everyday = await translate_part(dispatcher, options.text, "test.everyday")
+            lines = [
+                "\t".join(("-".join(direction), source, reference, found.text, str(int(bool(found.low_confidence)))))
+                for direction, source, reference, found in everyday
+            ]
+            options.everyday.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        words = await translate_part(dispatcher, options.text, "train.words", FREQUENT_WORDS)
+        show(list(words_of(words)), {"as in the table": "{:.1%}"})
+        messages = await translate_part(dispatcher, options.text, "test.messages")
+        show(list(form_of(messages)), dict.fromkeys(("placeholders", "case", "final mark"), "{:.1%}"))
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("text", type=Path, help="folder that `dragoman corpus included` wrote")
+    parser.add_argument("--everyday", type=Path, help="file of the translated everyday sentences")
+    parser.add_argument("--judgments", type=Path, nargs="+", help="with --everyday: only counts these verdicts")
+    options = parser.parse_args()
+    if options.judgments:
+        show(list(judged(options.everyday, options.judgments)), {})
+    else:
+        asyncio.run(measure(options))
+
+
+if __name__ == "__main__":
+    main()
