@@ -94,7 +94,9 @@ def test_a_key_is_created_listed_changed_and_revoked(served: LiveService) -> Non
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        *(("POST", "", body, 400) for body in ({"name": "two words"}, {"characters": 5}, [])),
+        ("POST", "", {"name": "two words"}, 400),
+        ("POST", "", {"characters": 5}, 400),
+        ("POST", "", [], 400),
         *(("POST", "", {"name": "x", **limit}, 400) for limit in ({"colour": "red"}, {"characters": -1})),
         *(
             (method, path, None, 404)
