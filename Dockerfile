@@ -58,15 +58,15 @@ RUN mkdir /pulled && echo "$MODELS" > /tmp/names \
 
 # The base of both serving images; bundles change least often and are the lowest layer.
 FROM base AS serving
-# LICENSES: of the code and the included models, as an SPDX expression.
-ARG LICENSES="Apache-2.0 AND LicenseRef-Multi30k-non-commercial"
+# LICENSES: of the code and the included model, as an SPDX expression.
+ARG LICENSES="Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND MIT AND MPL-2.0 AND PostgreSQL"
 LABEL org.opencontainers.image.title="Dragoman" \
   org.opencontainers.image.description="Neural machine translation with continuous batching, over gRPC and REST" \
   org.opencontainers.image.licenses="${LICENSES}" \
-  org.opencontainers.image.documentation="Models have terms of their own. The shipped ones are for non-commercial research and education only: see /bundles/README.md. Those of MODELS: see /models/LICENSES.txt"
+  org.opencontainers.image.documentation="Models have terms of their own. Those of the included one: see /bundles/included/README.md. Those of MODELS: see /models/LICENSES.txt"
 # BUNDLES: folder of the build context to include. BUNDLE: its bundle to serve by default.
 ARG BUNDLES=bundles
-ARG BUNDLE=multi30k
+ARG BUNDLE=included
 # Readable by the user of the image, whatever the permissions in the build context.
 COPY --chmod=755 ${BUNDLES}/ /bundles/
 ENV PATH=/opt/dragoman/bin:$PATH DRAGOMAN_BUNDLE=/bundles/${BUNDLE}

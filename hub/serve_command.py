@@ -10,7 +10,7 @@ from pydantic_settings import CliPositionalArg
 from dragoman.serve.commands.serve import ServeCommand
 from dragoman.serve.settings import SHIPPED_BUNDLE
 
-DEMO_NOTE = """The included model translates captions of photographs only. For a real one, give its name or languages:
+DEMO_NOTE = """The included model is small and often wrong. For a real one, give its name or languages:
     dragoman serve en-de        (`dragoman models --remote` lists names)"""
 
 

@@ -59,7 +59,7 @@ class ConnectionSettings(BaseModel):
 # Waiting rows per slot: a few times the work in progress admits bursts and sheds overload early.
 QUEUE_PER_SLOT = 4
 # Next to the packages, in a checkout and in an installed wheel.
-SHIPPED_BUNDLE = Path(__file__).resolve().parent.parent / "bundles" / "multi30k"
+SHIPPED_BUNDLE = Path(__file__).resolve().parent.parent / "bundles" / "included"
 # Enough that one stream keeps every slot busy while responses and further requests are in transit.
 STREAM_PER_SLOT = 2
 

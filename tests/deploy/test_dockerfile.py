@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.settings import ServeSettings
 from tests.support.paths import ROOT
 
@@ -193,11 +194,12 @@ def test_the_health_check_runs_a_module_of_the_image() -> None:
     assert f'exec "$container" {" ".join(command)} ' in (ROOT / "deploy" / "container_test.sh").read_text()
 
 
-def test_the_license_label_is_an_argument_with_the_terms_of_the_shipped_models_by_default() -> None:
+def test_the_license_label_is_an_argument_with_the_terms_of_the_included_model_by_default() -> None:
     (label,) = arguments_of(STAGES["serving"], "LABEL")
     assert 'org.opencontainers.image.licenses="${LICENSES}"' in label
     licenses = [value for value in arguments_of(STAGES["serving"], "ARG") if value.startswith("LICENSES=")]
-    assert licenses == ['LICENSES="Apache-2.0 AND LicenseRef-Multi30k-non-commercial"']
+    included = Bundle.open(ROOT / "bundles" / "included").manifest.license
+    assert licenses == [f'LICENSES="{included}"']
 
 
 def test_the_terms_of_pulled_models_are_in_the_label_and_in_a_file() -> None:

@@ -50,6 +50,11 @@ def test_the_wheel_holds_no_tests_and_no_caches(wheel: ZipFile) -> None:
     assert not [name for name in wheel.namelist() if "__pycache__" in name]
 
 
+def test_the_included_model_is_the_only_bundle_of_the_wheel(wheel: ZipFile) -> None:
+    bundles = {name.split("/")[2] for name in wheel.namelist() if name.startswith("dragoman/bundles/")}
+    assert bundles == {"README.md", "included"}
+
+
 def test_the_wheel_holds_the_license(wheel: ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
     assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
@@ -108,8 +113,8 @@ print(dragoman.__file__, TranslationClient.__module__)
 
 
 def test_the_command_of_the_wheel_translates_in_the_folder_of_such_a_project(installed: Path, project: Path) -> None:
-    (project / "page.html").write_text("<p>A man is <b>riding</b> a bike.</p>")
-    bundle = installed / "dragoman" / "bundles" / "multi30k-en-de"
+    (project / "page.html").write_text("<p>Please <b>close</b> the door.</p>")
+    bundle = installed / "dragoman" / "bundles" / "included"
     run(installed, project, "-m", "dragoman", "translate", "--bundle", str(bundle), "--target-language=de", "page.html")
     translated = (project / "page.de.html").read_text()
     assert translated.startswith("<p>")
