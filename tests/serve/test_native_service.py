@@ -42,7 +42,6 @@ def bundle(tokenizer: Tokenizer, untrained: Callable[..., Bundle]) -> Path:
 
 @pytest.fixture(scope="module")
 def native(bundle: Path) -> Iterator[LiveService]:
-    """A service with native engines."""
     with run_service(bundle, [], **LIMITS) as live:
         assert all(isinstance(engine, NativeEngine) for engine in live.pipeline.engines.running)
         yield live

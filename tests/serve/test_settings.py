@@ -25,7 +25,6 @@ def run(*arguments: str) -> None:
 
 
 def run_file(path: Path, content: str | bytes) -> None:
-    """Runs the command with a configuration file of this content."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     run("--config", str(path))
 

@@ -69,7 +69,6 @@ def student_pieces() -> bytes:
 
 
 def encode(text: str) -> list[int]:
-    """Returns the ids of a text, with EOS."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=student_pieces())
     return [*processor.encode(text), EOS_ID]
 

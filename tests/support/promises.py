@@ -187,11 +187,9 @@ def thorough(pytestconfig: pytest.Config) -> bool:
 
 @pytest.fixture
 def soak_seconds(pytestconfig: pytest.Config) -> float:
-    """Duration of a mixed load in seconds."""
     return float(pytestconfig.getoption("soak_seconds"))
 
 
 @pytest.fixture
 def flood_seconds(pytestconfig: pytest.Config) -> float:
-    """Duration of a flood of hostile traffic in seconds."""
     return float(pytestconfig.getoption("flood_seconds"))

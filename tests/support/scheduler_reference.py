@@ -64,7 +64,6 @@ class ReferenceScheduler:
         return [sequence for engine in self.running for sequence in engine]
 
     def fits(self, new: list[DecodingSequence]) -> bool:
-        """Returns whether admission accepts all of the sequences."""
         rows = rows_of(self.waiting) + rows_of(self.all_running) + rows_of(new)
         return rows <= self.engines * self.engine_rows + self.queue_limit
 

@@ -25,7 +25,6 @@ def evaluate(**options: Any) -> ConnectionOptions:
 
 @pytest.fixture(params=[TranslateCommand, LoadCommand, evaluate], ids=["translate", "load", "evaluate"])
 def make(request: pytest.FixtureRequest) -> Make:
-    """Makes a command."""
     command: Make = request.param
     return command
 

@@ -63,7 +63,6 @@ NODE = shutil.which("node")
 
 @pytest.fixture(scope="module")
 def expected(lettered: LiveService) -> str:
-    """The translation by the own interface."""
     return str(lettered.post({"text": TEXT}).json()["translations"][0]["text"])
 
 

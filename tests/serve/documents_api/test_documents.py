@@ -25,7 +25,6 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(state_dir: Path) -> Path:
-    """The folder of the server's documents."""
     return state_dir / FOLDER
 
 
@@ -37,7 +36,6 @@ def served(bundle_path: Path, state_dir: Path) -> Iterator[LiveService]:
 
 @pytest.fixture(scope="module")
 def expected(served: LiveService) -> str:
-    """The translation of the text."""
     return str(served.post({"text": TEXT}).json()["translations"][0]["text"])
 
 

@@ -25,7 +25,6 @@ def served(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def expected(served: LiveService) -> bytes:
-    """The translated document."""
     text: str = served.post({"text": TEXT}).json()["translations"][0]["text"]
     return text.encode()
 

@@ -48,7 +48,6 @@ def _secured(bundle_path: Path, authority: Authority, ca_file: Path) -> Iterator
 
 @pytest.fixture(scope="module", name="trusting")
 def _trusting(ca_file: Path) -> list[str]:
-    """The client option with the server's CA."""
     return ["--tls-ca-file", str(ca_file)]
 
 

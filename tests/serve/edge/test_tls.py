@@ -27,14 +27,12 @@ def _authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture(name="secured")
 def _secured(bundle_path: Path, authority: Authority) -> Iterator[LiveService]:
-    """A service with TLS."""
     with run_service(bundle_path, **authority.settings()) as live:
         yield live
 
 
 @pytest.fixture(name="mutual")
 def _mutual(bundle_path: Path, authority: Authority) -> Iterator[LiveService]:
-    """A service with mutual TLS."""
     with run_service(bundle_path, **authority.settings(), tls_client_ca_file=authority.file) as live:
         yield live
 

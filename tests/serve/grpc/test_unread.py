@@ -28,7 +28,6 @@ class FakeContext:
     callbacks: list[Callable[[object], object]] = field(default_factory=list)
 
     def add_done_callback(self, callback: Callable[[object], object]) -> None:
-        """Keeps the callback until `read`."""
         self.callbacks.append(callback)
 
     async def abort(self, *_: object) -> None:

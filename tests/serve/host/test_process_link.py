@@ -17,7 +17,6 @@ async def never(_: str, __: Any) -> Any:
 
 
 async def echo(name: str, value: Any) -> Any:
-    """Answers with the question."""
     return [name, value]
 
 

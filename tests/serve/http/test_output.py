@@ -21,25 +21,20 @@ class FakeTransport:
         self.log = list[str]()
 
     def write(self, data: bytes | memoryview) -> None:
-        """Buffers data, or sends it."""
         self.buffered += data
         if self.quick:
             self.send()
 
     def send(self) -> None:
-        """Sends everything."""
         self.sent, self.buffered = self.sent + self.buffered, b""
 
     def get_write_buffer_size(self) -> int:
-        """Returns the size of what is not sent."""
         return len(self.buffered)
 
     def is_closing(self) -> bool:
-        """Returns whether it was closed."""
         return self.closed
 
     def close(self) -> None:
-        """Notes the end."""
         self.closed = True
         self.log.append("close")
 
@@ -48,7 +43,6 @@ class FakeTransport:
         return True
 
     def write_eof(self) -> None:
-        """Notes the end."""
         self.log.append("eof")
 
 

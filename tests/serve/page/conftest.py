@@ -29,7 +29,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 
 @pytest.fixture(scope="module")
 def address(live: LiveService) -> str:
-    """The address of its page."""
     return live.http_url
 
 

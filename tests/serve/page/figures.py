@@ -121,7 +121,6 @@ def typing(browser: Browser, address: str, edits: int) -> dict[str, str]:
 
 
 def main(edits: int) -> None:
-    """Prints the table."""
     with run_service(ROOT / "bundles" / "multi30k", []) as live, sync_playwright() as run:
         browser = run.chromium.launch(executable_path=shutil.which(CHROMIUM), args=FLAGS)
         address = live.http_url

@@ -14,7 +14,6 @@ MAX_TABS = 40
 
 
 def focused(page: Page) -> str:
-    """Returns the text of the element with the focus."""
     text: str = page.evaluate("document.activeElement.textContent")
     return text
 

@@ -29,7 +29,6 @@ VISIBLE = """() => {
 
 
 def tables(page: Page) -> dict[str, dict[str, str]]:
-    """Returns the texts by language."""
     texts: Any = page.evaluate("import('/page/js/texts.js')")
     return {"en": texts["english"], **texts["translated"]}
 

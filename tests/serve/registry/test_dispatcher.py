@@ -35,7 +35,6 @@ def models() -> Models:
 
 @pytest.fixture
 def folder(tokenizer: Tokenizer, tmp_path: Path) -> Path:
-    """The bundles of both models."""
     put_bundle(tmp_path / "first", tokenizer, direction("fr-en", 10))
     put_bundle(tmp_path / "second", tokenizer, direction("en-de", 16))
     return tmp_path

@@ -24,7 +24,6 @@ def make_queue(*sequences: DecodingSequence, pass_limit_rows: int = ROWS) -> Fai
 
 
 def always(_sequence: DecodingSequence) -> bool:
-    """Lets every sequence start."""
     return True
 
 

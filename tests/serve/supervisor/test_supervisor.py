@@ -19,14 +19,12 @@ TEXT = "A man is walking."
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """A service with two workers."""
     with serve(BUNDLE, "--processes", "2", "--slots", "4", "--admin-key", "key") as running:
         assert running.ready, running.lines
         yield running
 
 
 def workers(server: Server) -> set[int]:
-    """Returns the process ids of the workers."""
     return set(children(server.process.pid))
 
 

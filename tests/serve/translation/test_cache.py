@@ -37,7 +37,6 @@ class Bench:
         self.cache = ResultCache(max_bytes, Metrics(self.registry, "tiny"))
 
     def sample(self, name: str, **labels: str) -> float | None:
-        """Returns the value of a metric."""
         return self.registry.get_sample_value(f"dragoman_result_cache_{name}", {"model": "tiny", **labels})
 
 

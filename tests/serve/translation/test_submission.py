@@ -33,7 +33,6 @@ class FakeLoop:
         self.later.append(lambda: function(*arguments))
 
     def wake(self) -> None:
-        """Runs the scheduled callbacks."""
         calls, self.soon = self.soon, []
         for call in calls:
             call()

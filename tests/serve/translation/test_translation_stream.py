@@ -24,7 +24,6 @@ def is_delta(event: Event) -> TypeGuard[TranslationDelta]:
 
 
 def text_of(events: Iterable[Event]) -> str:
-    """Returns the joined deltas of one text."""
     return "".join(event.text for event in events if is_delta(event))
 
 

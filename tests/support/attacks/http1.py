@@ -35,7 +35,6 @@ ENDLESS_HEAD = b"GET /healthz HTTP/1.1\r\nhost: attacker\r\nx-a: "
 
 
 async def idle(link: Link) -> None:
-    """Sends nothing."""
     await link.hold()
 
 

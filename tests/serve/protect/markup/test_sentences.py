@@ -13,7 +13,6 @@ HTML = MarkupOptions("html")
 
 
 def sentences(text: str, options: MarkupOptions = HTML) -> list[str]:
-    """Returns the plain text of the sentences of a document."""
     return [sentence.text for sentence in read_document(text, options, split).sentences]
 
 

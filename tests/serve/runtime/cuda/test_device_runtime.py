@@ -87,7 +87,6 @@ class Pair:
         return expected
 
     def leave(self, *rows: int) -> None:
-        """Frees rows."""
         for row in rows:
             del self.lengths[row], self.positions[row]
 
