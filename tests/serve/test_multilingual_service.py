@@ -39,8 +39,7 @@ def served(bundle: Bundle) -> Iterator[LiveService]:
 
 
 def translated(live: LiveService, source: str, target: str, **options: Any) -> Any:
-    body = {"text": TEXTS, "source_language": source, "target_language": target, "options": options}
-    answer = live.post(body)
+    answer = live.post({"text": TEXTS, "source_language": source, "target_language": target, "options": options})
     assert answer.status_code == 200, answer.text
     return [(item["text"], item["target_tokens"], item["score"]) for item in answer.json()["translations"]]
 
@@ -60,8 +59,7 @@ def test_the_native_engine_translates_like_the_one_in_python(served: LiveService
 
 
 def test_a_stream_has_the_same_text_without_the_language_token(served: LiveService) -> None:
-    request = TranslateRequest(text=TEXTS[:1], source_language="en", target_language="de")
-    with served.call_stream(request) as events:
+    with served.call_stream(TranslateRequest(text=TEXTS[:1], source_language="en", target_language="de")) as events:
         *deltas, result = events
     text = translated(served, "en", "de")[0][0]
     assert "".join(delta.delta.text for delta in deltas) == result.result.translations[0].text == text
@@ -78,8 +76,7 @@ def test_every_interface_lists_the_languages(served: LiveService) -> None:
     everything = set(flores_codes().values())
     (model,) = served.get("/v1/models").json()["models"]
     assert (model["directions"], set(model["languages"])) == ([], everything)
-    listed = served.stub("ListModels", ListModelsRequest(), ListModelsResponse).models
-    assert set(listed[0].languages) == everything
+    assert set(served.stub("ListModels", ListModelsRequest(), ListModelsResponse).models[0].languages) == everything
     libretranslate = {item["code"]: item["targets"] for item in served.get("/languages").json()}
     assert len(libretranslate) == len(everything)
     assert {len(targets) for targets in libretranslate.values()} == {len(everything)}
@@ -91,13 +88,11 @@ def test_every_interface_lists_the_languages(served: LiveService) -> None:
 def test_improbable_translations_have_low_confidence_over_both_protocols(served: LiveService, bundle: Bundle) -> None:
     confidence = bundle.manifest.confidence
     assert confidence is not None
-    body = {"text": TEXTS, "source_language": "en", "target_language": "de"}
-    translations = served.post(body).json()["translations"]
+    translations = served.post({"text": TEXTS, "source_language": "en", "target_language": "de"}).json()["translations"]
     for translation in translations:
         mean = translation["score"] / (translation["target_tokens"] + translation["sentences"])
         assert translation["low_confidence"] == (mean < confidence.mean - 2.5 * confidence.deviation)
-    message = TranslateRequest(text=TEXTS[:1], source_language="en", target_language="de")
-    (best,) = served.call(message).translations
+    (best,) = served.call(TranslateRequest(text=TEXTS[:1], source_language="en", target_language="de")).translations
     assert best.HasField("low_confidence")
     assert best.low_confidence == translations[0]["low_confidence"]
 
@@ -105,8 +100,7 @@ def test_improbable_translations_have_low_confidence_over_both_protocols(served:
 def test_other_interfaces_translate_into_scripts_and_regions(served: LiveService) -> None:
     german, traditional = translated(served, "en", "de"), translated(served, "en", "zho_Hant")
     for code, expected in (("DE", german), ("deu_Latn", german), ("ZH-HANT", traditional), ("zh-TW", traditional)):
-        body = {"text": TEXTS, "source_lang": "EN", "target_lang": code}
-        answer = served.post(body, path="/v2/translate")
+        answer = served.post({"text": TEXTS, "source_lang": "EN", "target_lang": code}, path="/v2/translate")
         assert answer.status_code == 200, answer.text
         assert [translation["text"] for translation in answer.json()["translations"]] == [text for text, *_ in expected]
 

@@ -88,8 +88,7 @@ def marian_vocabulary(*more: str) -> dict[str, int]:
 
 
 def encode(model: bytes, vocabulary: dict[str, int], text: str) -> list[int]:
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    pieces = processor.encode(text, out_type=str)
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model).encode(text, out_type=str)
     return [*(vocabulary.get(piece, vocabulary[UNK_PIECE]) for piece in pieces), EOS_ID]
 
 

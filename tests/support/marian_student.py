@@ -69,8 +69,7 @@ def student_pieces() -> bytes:
 
 
 def encode(text: str) -> list[int]:
-    processor = sentencepiece.SentencePieceProcessor(model_proto=student_pieces())
-    return [*processor.encode(text), EOS_ID]
+    return [*sentencepiece.SentencePieceProcessor(model_proto=student_pieces()).encode(text), EOS_ID]
 
 
 class Student(nn.Module):
@@ -125,8 +124,7 @@ class Student(nn.Module):
         states = self._embed(self.weights["Wemb"][source])
         for number in range(1, LAYERS + 1):
             layer = f"encoder_l{number}"
-            attended = self._attend(f"{layer}_self", states, states, lengths)
-            states = self._residual(f"{layer}_self_Wo", states, attended)
+            states = self._residual(f"{layer}_self_Wo", states, self._attend(f"{layer}_self", states, states, lengths))
             states = self._feed_forward(f"{layer}_ffn", states)
         return states
 
@@ -151,8 +149,7 @@ class Student(nn.Module):
         half = WIDTH // 2
         rates = torch.exp(torch.arange(half) * (-math.log(10000.0) / (half - 1)))
         angles = torch.arange(embedded.shape[1])[:, None] * rates
-        positions = torch.cat((angles.sin(), angles.cos()), dim=1)
-        return embedded * math.sqrt(WIDTH) + positions.to(embedded.dtype)
+        return embedded * math.sqrt(WIDTH) + torch.cat((angles.sin(), angles.cos()), dim=1).to(embedded.dtype)
 
     def _residual(self, name: str, states: Tensor, added: Tensor) -> Tensor:
         scale, bias = (self.weights[f"{name}_ln_{part}"][0] for part in ("scale", "bias"))

@@ -49,8 +49,7 @@ def is_running(process_id: int) -> bool:
 def read_private_bytes(process_id: int) -> int:
     """Returns the proportional share of a process in memory."""
     text = Path(f"/proc/{process_id}/smaps_rollup").read_text(encoding="ascii")
-    kilobytes = next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:"))
-    return 1024 * int(kilobytes)
+    return 1024 * int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:")))
 
 
 def make_pipe(folder: Path) -> Path:

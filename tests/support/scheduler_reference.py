@@ -96,8 +96,7 @@ class ReferenceScheduler:
                 break
             scheduled.append(waiter.sequence)
             running.append(waiter.sequence)
-            first = min(self.line, key=lambda other: other.order)
-            first.passed_rows += waiter.rows
+            min(self.line, key=lambda other: other.order).passed_rows += waiter.rows
             priority = waiter.sequence.priority
             self.current_rounds[priority] = max(self.current_rounds.get(priority, 0), waiter.round + 1)
             self.remove([waiter.sequence])

@@ -225,8 +225,7 @@ def test_nothing_is_lost_or_done_twice_when_connections_get_too_old(bundle_path:
     ages: dict[str, Any] = {"grpc_max_connection_age_seconds": 0.3}
     with run_service(bundle_path, [model], **ages) as live:
         model.on_step = lambda: time.sleep(0.003)
-        items = [ManyItem(LONG_TEXT, tag=tag) for tag in range(12)]
-        results = ask(live.grpc_target, PATIENT, "translate_many", items)
+        results = ask(live.grpc_target, PATIENT, "translate_many", [ManyItem(LONG_TEXT, tag=tag) for tag in range(12)])
         live.settle()
         assert live.metric("requests_total", method="translate_many", outcome="ok") == 12
         assert live.metric("requests_total", method="translate_many", outcome="cancelled") == 0

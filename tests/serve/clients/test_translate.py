@@ -181,8 +181,7 @@ def test_an_invalid_file_of_terms_is_named(tmp_path: Path, name: str, content: b
 @pytest.mark.parametrize("flags", [[], ["--stream"]], ids=["whole", "stream"])
 @pytest.mark.parametrize("content", ["one\n\n two", "one\n", "", " \n\t\n"])
 def test_a_document_is_one_text_and_nothing_is_added_to_it(server: str, content: str, flags: list[str]) -> None:
-    expected = (0, content.upper().encode(), "")
-    assert translate(content.encode(), "--server", server, "--document", *flags) == expected
+    assert translate(content.encode(), "--server", server, "--document", *flags) == (0, content.upper().encode(), "")
 
 
 def test_an_error_of_a_document_names_no_line(server: str) -> None:

@@ -79,8 +79,7 @@ def test_a_response_has_every_value(letters_live: LiveService, ask: Ask, options
     """Equal to the REST response, bit for bit."""
     texts = ["ab ba", "abba"]
     expected = letters_live.post({"text": texts, "options": options}).json()
-    search = SearchFields.model_validate(options)
-    answer = ask(letters_live.grpc_target, PATIENT, "translate", texts, options=search)
+    answer = ask(letters_live.grpc_target, PATIENT, "translate", texts, options=SearchFields.model_validate(options))
     assert answer.timings.total_seconds > 0
     assert comparable(answer) == comparable(expected)
 
@@ -89,8 +88,7 @@ def test_every_argument_is_sent(letters_live: LiveService, ask: Ask) -> None:
     languages = {"source_language": "en", "target_language": "de"}
     asking = {**languages, "split_sentences": False, "target_prefix": ["ab"], "model": "fake"}
     expected = letters_live.post({"text": ["ab. ba."], **asking}).json()
-    answer = ask(letters_live.grpc_target, PATIENT, "translate", "ab. ba.", **asking)
-    assert comparable(answer) == comparable(expected)
+    assert comparable(ask(letters_live.grpc_target, PATIENT, "translate", "ab. ba.", **asking)) == comparable(expected)
     with pytest.raises(errors.BadRequestError, match="source_language"):
         ask(letters_live.grpc_target, PATIENT, "translate", "ab", source_language="fr")
 
@@ -312,8 +310,7 @@ def test_calls_alternate_between_replicas_and_avoid_one_that_shuts_down(bundle_p
     """No call fails without retries, because the replica announces its shutdown in time."""
     settings = replace(IMPATIENT, balanced=True, wait_for_ready=True)
     with run_service(bundle_path, lame_duck_seconds=WAIT_SECONDS) as going, run_service(bundle_path) as staying:
-        target = f"ipv4:{going.grpc_target},{staying.grpc_target}"
-        with TranslationClient.open(target, settings) as client:
+        with TranslationClient.open(f"ipv4:{going.grpc_target},{staying.grpc_target}", settings) as client:
 
             def new_requests(live: LiveService) -> float:
                 before = live.metric("requests_total")

@@ -267,8 +267,7 @@ def test_a_malformed_document_is_refused_by_what_is_wrong(name: str, content: by
 
 def test_long_numbers_of_json_stay() -> None:
     content = b'{"a": ' + b"9" * 5000 + b', "b": "dog"}'
-    document = parse_document("a.json", content, LANGUAGES)
-    assert document.write(["Hund"]) == content.replace(b"dog", b"Hund")
+    assert parse_document("a.json", content, LANGUAGES).write(["Hund"]) == content.replace(b"dog", b"Hund")
 
 
 def test_a_po_file_keeps_its_line_ends() -> None:
@@ -316,13 +315,11 @@ def test_lines_of_a_subtitle_become_one() -> None:
 
 def test_aliases_of_yaml_are_not_expanded() -> None:
     laughs = "a0: &a0 ha ha\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
-    document = parse_document("a.yaml", laughs.encode(), LANGUAGES)
-    assert document.segments == [Segment("ha ha")]
+    assert parse_document("a.yaml", laughs.encode(), LANGUAGES).segments == [Segment("ha ha")]
 
 
 def test_a_file_in_utf_16_stays_in_it() -> None:
-    content = "\ufeffHello\n".encode("utf-16-le")
-    document = parse_document("a.txt", content, LANGUAGES)
+    document = parse_document("a.txt", "\ufeffHello\n".encode("utf-16-le"), LANGUAGES)
     assert document.write(["Grüße"]) == "\ufeffGrüße\n".encode("utf-16-le")
 
 
@@ -344,8 +341,7 @@ def test_a_page_has_the_encoding_that_browsers_read(label: str, encoding: str, t
     page = f'<meta charset="{label}"><p>{text}</p><p>{{}}</p>'
     document = parse_document("a.html", page.format("a").encode(encoding), LANGUAGES)
     assert [segment.text for segment in document.segments] == [text, "a"]
-    written = document.write([text, f"{text}\u0e01"])
-    assert written == page.format(f"{text}\u0e01").encode(encoding, "xmlcharrefreplace")
+    assert document.write([text, f"{text}\u0e01"]) == page.format(f"{text}\u0e01").encode(encoding, "xmlcharrefreplace")
 
 
 def test_white_space_around_the_text_of_a_page_stays() -> None:
@@ -366,8 +362,7 @@ def test_translated_and_fuzzy_messages_of_po_are_translated_again_only_on_reques
 
 
 def test_a_language_without_a_plural_has_the_form_of_many() -> None:
-    text = 'msgid "one file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n'
-    document = parse_document("a.po", text.encode(), LANGUAGES)
+    document = parse_document("a.po", b'msgid "one file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n', LANGUAGES)
     assert document.segments == [Segment("%d files")]
     assert polib.pofile(document.write(["%d Dateien"]).decode())[0].msgstr_plural == {0: "%d Dateien"}
 

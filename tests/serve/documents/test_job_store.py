@@ -171,8 +171,7 @@ def test_a_job_that_is_given_back_waits_again_and_has_lost_no_attempt(store: Job
 def test_a_result_replaces_its_source_and_other_users_cannot_read_either(tmp_path: Path, store: JobStore) -> None:
     add(store)
     (source,) = files(tmp_path)
-    claim = claim_of(store)
-    store.finish(claim, DONE, b"result")
+    store.finish(claim_of(store), DONE, b"result")
     (result,) = files(tmp_path)
     assert source != result
     assert stat.S_IMODE(result.stat().st_mode) == 0o600
@@ -183,8 +182,7 @@ def test_a_job_without_a_result_says_why(store: JobStore) -> None:
     job = add(store)
     with pytest.raises(DocumentNotReadyError, match="not translated yet: queued"):
         store.open_result(job.id)
-    claim = claim_of(store)
-    assert store.fail(claim, "line 3: malformed")
+    assert store.fail(claim_of(store), "line 3: malformed")
     with pytest.raises(DocumentNotReadyError, match="line 3: malformed"):
         store.open_result(job.id)
 
@@ -207,8 +205,7 @@ def test_an_expired_job_is_gone_at_once_and_its_files_at_the_next_sweep(
     tmp_path: Path, store: JobStore, clock: FakeClock
 ) -> None:
     job = add(store)
-    claim = claim_of(store)
-    store.finish(claim, DONE, b"result")
+    store.finish(claim_of(store), DONE, b"result")
     clock.seconds += LIMITS.keep_seconds
     with pytest.raises(DocumentNotFoundError):
         store.find(job.id)

@@ -145,8 +145,7 @@ async def test_a_document_names_its_language_by_the_code(target: str, bench: Ben
 async def test_a_document_of_one_long_text_has_progress(bench: Bench) -> None:
     bench.start()
     bench.translator.gate.set()
-    job = await bench.create("A dog runs. " * 500)
-    done = await bench.wait(job, *FINAL)
+    done = await bench.wait(await bench.create("A dog runs. " * 500), *FINAL)
     assert done.segments > 5
     assert done.translated == done.segments
 
@@ -165,8 +164,7 @@ async def test_a_job_that_fails_says_why(
     bench.translator.failure = failure
     bench.translator.gate.set()
     bench.start()
-    job = await bench.create(text, name)
-    failed = await bench.wait(job, *FINAL)
+    failed = await bench.wait(await bench.create(text, name), *FINAL)
     assert failed.status is JobStatus.FAILED
     assert failed.error.startswith(error)
     await bench.wait_counted("failed")
@@ -217,8 +215,7 @@ async def test_the_worker_goes_on_after_a_failure_of_the_database(
     monkeypatch.setattr(bench.store, "claim", fail_first)
     bench.translator.gate.set()
     bench.start()
-    job = await bench.create()
-    await bench.wait(job, JobStatus.DONE)
+    await bench.wait(await bench.create(), JobStatus.DONE)
 
 
 async def test_a_server_that_drains_gives_a_job_back(bench: Bench) -> None:
@@ -262,8 +259,7 @@ async def test_one_client_leaves_room_for_the_documents_of_others(bench: Bench) 
     jobs = [await bench.create(owner="first") for _ in range(2 * job_worker.MAX_RUNNING)]
     for job in jobs[: job_worker.MAX_RUNNING // 2]:
         await bench.wait(job, JobStatus.TRANSLATING)
-    other = await bench.create(owner="second")
-    await bench.wait(other, JobStatus.TRANSLATING)
+    await bench.wait(await bench.create(owner="second"), JobStatus.TRANSLATING)
     assert (await bench.jobs.get(jobs[-1].id)).status is JobStatus.QUEUED
 
 

@@ -176,8 +176,7 @@ def test_a_pptx_has_its_formats_notes_and_charts() -> None:
 def test_a_chart_has_its_categories_and_series_and_keeps_its_workbook() -> None:
     content = make_pptx()
     after = translate("pptx", content)
-    chart = pptx.Presentation(BytesIO(after)).slides[0].shapes[2].chart
-    (plot,) = chart.plots
+    (plot,) = pptx.Presentation(BytesIO(after)).slides[0].shapes[2].chart.plots
     assert list(plot.categories) == ["ONE", "TWO"]
     assert [(line.name, line.values) for line in plot.series] == [("SERIES", (1.0, 2.0))]
     (workbook,) = (name for name in members(content) if name.endswith(".xlsx"))
@@ -318,8 +317,7 @@ PAGE = field("begin") + run("<w:instrText> PAGE </w:instrText>") + field("separa
     ],
 )  # fmt: skip
 def test_runs_of_a_paragraph(paragraph: str, texts: list[str] | None, written: str | None) -> None:
-    content = docx_with(f"<w:p><w:pPr/>{paragraph}</w:p>")
-    document = parse("docx", content)
+    document = parse("docx", docx_with(f"<w:p><w:pPr/>{paragraph}</w:p>"))
     if texts is not None:
         assert [segment.text for segment in document.segments] == texts
     after = members(document.write(capitals(document)))["word/document.xml"].decode()
@@ -331,8 +329,7 @@ def test_runs_of_a_paragraph(paragraph: str, texts: list[str] | None, written: s
 
 def test_text_boxes_inside_of_a_paragraph_are_translated_on_their_own() -> None:
     box = f"<w:drawing><w:txbxContent><w:p>{word('in the box')}</w:p></w:txbxContent></w:drawing>"
-    content = docx_with(f"<w:p>{word('before')}{run(box)}{word('after')}</w:p>")
-    document = parse("docx", content)
+    document = parse("docx", docx_with(f"<w:p>{word('before')}{run(box)}{word('after')}</w:p>"))
     assert sorted(segment.text for segment in document.segments) == ["after", "before", "in the box"]
     after = members(document.write(capitals(document)))["word/document.xml"].decode()
     assert re.findall("<w:t(?: [^>]*)?>([^<]*)", after) == ["BEFORE", "IN THE BOX", "AFTER"]
@@ -378,8 +375,7 @@ def test_comments_and_deleted_text_of_an_odt_stay() -> None:
         "<text:p>one<office:annotation><dc:creator>me</dc:creator><text:p>note</text:p>"
         "</office:annotation> two</text:p></office:document-content>"
     )
-    document = parse("odt", zip_of({"content.xml": body}))
-    assert [segment.text for segment in document.segments] == ["one", "two"]
+    assert [segment.text for segment in parse("odt", zip_of({"content.xml": body})).segments] == ["one", "two"]
 
 
 PIECES = st.sampled_from(

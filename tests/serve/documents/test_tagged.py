@@ -160,8 +160,7 @@ def test_values_for_people_are_texts(value: str) -> None:
 )
 def test_elements_of_the_request_stay(name: str, content: str) -> None:
     value = "A <Mark>dog</Mark> runs"
-    request = DocumentRequest("en", "de", ignore_tags=("mark",))
-    document = parse_document(name, content.format(value).encode(), request)
+    document = parse_document(name, content.format(value).encode(), DocumentRequest("en", "de", ignore_tags=("mark",)))
     (segment,) = document.segments
     assert segment.text == 'A <k id="1">dog</k> runs'
     assert b"<Mark>dog</Mark>" in document.write([segment.text])

@@ -102,8 +102,7 @@ def test_invalid_uploads_are_refused_by_name(
 
 
 def test_a_file_of_libretranslate_is_translated_and_downloaded(served: LiveService, expected: bytes) -> None:
-    answer = send_file(served)
-    address = answer.json()["translatedFileUrl"]
+    address = send_file(served).json()["translatedFileUrl"]
     assert address.startswith(f"{served.http_url}/download_file/")
     with served.http() as client:
         for _ in range(2):

@@ -48,6 +48,5 @@ def test_results_that_no_client_reads_take_little_memory(bundle_path: Path, tmp_
 def test_a_result_of_deepl_is_complete_although_it_is_deleted_at_once(bundle_path: Path, tmp_path: Path) -> None:
     job = store_result(tmp_path)
     with run_service(bundle_path, state_dir=tmp_path) as live:
-        answer = live.post(path=f"/v2/document/{job.id}/result", data={"document_key": job.key})
-        assert answer.content == RESULT
+        assert live.post(path=f"/v2/document/{job.id}/result", data={"document_key": job.key}).content == RESULT
         assert live.get(f"/v1/documents/{job.id}").status_code == 404

@@ -63,8 +63,7 @@ async def test_the_work_of_calls_that_wait_begins_in_one_iteration_but_for_a_can
 
 
 async def test_without_load_nothing_waits() -> None:
-    calls = Arrivals(ITERATIONS, lambda: False)
-    assert await iterations_until(calls, list(range(10_000))) <= 2
+    assert await iterations_until(Arrivals(ITERATIONS, lambda: False), list(range(10_000))) <= 2
 
 
 async def test_a_call_after_the_wait_of_others_waits_itself() -> None:

@@ -159,8 +159,7 @@ def test_each_interface_has_its_own_status_of_a_used_quota(served: LiveService) 
 
 
 def test_clients_of_deepl_see_their_usage_and_its_limit(served: LiveService, open_deepl: OpenDeepl) -> None:
-    key = create(served, "sdk", characters=2 * len(TEXT))
-    client = open_deepl(served, key)
+    client = open_deepl(served, create(served, "sdk", characters=2 * len(TEXT)))
     client.translate_text(TEXT, source_lang="EN", target_lang="DE")
     usage = client.get_usage()
     assert (usage.character.count, usage.character.limit) == (len(TEXT), 2 * len(TEXT))

@@ -49,8 +49,7 @@ class ShedderUnderTest:
         """Returns how many requests of a caller are accepted before one is rejected; they leave with `inside`."""
         for count in range(1000):
             try:
-                record = RequestRecord("id", network=caller)
-                inside.enter_context(self.load_shedder.enter(record, "translate"))
+                inside.enter_context(self.load_shedder.enter(RequestRecord("id", network=caller), "translate"))
             except QueueFullError:
                 return count
         raise AssertionError("no request was rejected")

@@ -98,8 +98,7 @@ def test_a_load_over_every_protocol_is_answered_and_the_metrics_are_read(
     run = load(secured, tmp_path, *known)
     assert run["all"]["sent"] == run["all"]["ok"] == 30
     assert run["server"] is not None
-    document = json.loads((tmp_path / "out" / "load.json").read_bytes())
-    assert "--tls-key-file" in document["provenance"]["command"]
+    assert "--tls-key-file" in json.loads((tmp_path / "out" / "load.json").read_bytes())["provenance"]["command"]
     assert KEY not in written_by(tmp_path, capfd)
 
 

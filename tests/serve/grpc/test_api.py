@@ -157,8 +157,7 @@ def test_reflection_lists_the_services(live: LiveService) -> None:
     with live.grpc_channel() as channel:
         database: Any = ProtoReflectionDescriptorDatabase(channel)
         assert set(database.get_services()) >= {SERVICE, "grpc.health.v1.Health"}
-        file = database.FindFileContainingSymbol(SERVICE)
-        assert file.package == "dragoman.v1"
+        assert database.FindFileContainingSymbol(SERVICE).package == "dragoman.v1"
 
 
 def test_an_unknown_method_is_unimplemented(live: LiveService) -> None:

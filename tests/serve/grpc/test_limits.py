@@ -358,8 +358,7 @@ def test_unread_streams_keep_nobody_out(serve: Serve) -> None:
 
     async def attack(link: Link, _: Counter[str]) -> None:
         for stream_id in range(1, 2 * 4, 2):
-            header = http2.headers(stream_id, STREAM_METHOD)
-            await link.send(header + http2.data(stream_id, REQUEST, end=True))
+            await link.send(http2.headers(stream_id, STREAM_METHOD) + http2.data(stream_id, REQUEST, end=True))
         await asyncio.to_thread(
             eventually, lambda: live.metric("inflight_requests") == 4 and not live.service.core.load_shedder._inside
         )
@@ -417,8 +416,7 @@ def test_idle_streams_of_requests_are_bounded(serve: Serve, method: str, status:
 
 def test_a_stream_of_reflection_is_bounded(serve: Serve) -> None:
     async def attack(link: Link, counts: Counter[str]) -> None:
-        message = http2.prefixed(http2.LIST_SERVICES)
-        await link.send(http2.headers(1, http2.REFLECTION) + http2.data(1, message * 4))
+        await link.send(http2.headers(1, http2.REFLECTION) + http2.data(1, http2.prefixed(http2.LIST_SERVICES) * 4))
         await expect(counts, RESOURCE_EXHAUSTED)
 
     serve({"reflection.STREAM_MESSAGES": 3}).run(attack)
@@ -442,8 +440,7 @@ def test_an_idle_stream_of_reflection_ends(serve: Serve) -> None:
         return looks[-1]
 
     async def attack(link: Link, counts: Counter[str]) -> None:
-        message = http2.data(1, http2.prefixed(http2.LIST_SERVICES))
-        await link.send(http2.headers(1, http2.REFLECTION) + message)
+        await link.send(http2.headers(1, http2.REFLECTION) + http2.data(1, http2.prefixed(http2.LIST_SERVICES)))
         assert await asyncio.to_thread(writing.wait, WAIT_SECONDS)
         leap_until, is_late = server.live.leap_until, lambda: counts[DEADLINE_EXCEEDED] > 0
         await asyncio.to_thread(leap_until, is_late, IDLE_SECONDS + 1, waits)

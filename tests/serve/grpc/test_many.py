@@ -209,8 +209,7 @@ def test_a_stream_has_the_fair_share_of_one_client(bundle_path: Path) -> None:
         model.gate.set()
         assert alone.result(WAIT_SECONDS)
         assert len(many.rest()) == 5
-    order = [log["request_id"] for log in logs if log["event"] == "request"]
-    assert order.index("alone") <= 2
+    assert [log["request_id"] for log in logs if log["event"] == "request"].index("alone") <= 2
 
 
 def test_the_deadline_of_the_call_applies_to_its_requests(gated: LiveService, model: GatedModel) -> None:

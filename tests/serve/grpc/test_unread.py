@@ -63,8 +63,7 @@ async def test_a_caller_leaves_half_of_the_room_to_others_however_many_connectio
 ) -> None:
     monkeypatch.setattr(grpc_unread, "UNREAD_BYTES", 16 * LARGE.ByteSize())
     unread = UnreadResponses()
-    counts = [len(await fill(unread, f"192.0.2.{number}")) for number in range(4)]
-    assert counts == [8, 4, 2, 1]
+    assert [len(await fill(unread, f"192.0.2.{number}")) for number in range(4)] == [8, 4, 2, 1]
     assert unread.size_bytes <= grpc_unread.UNREAD_BYTES
 
 

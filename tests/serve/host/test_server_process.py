@@ -52,8 +52,7 @@ def test_only_a_server_that_names_a_reserved_port_gets_it(host: str, *, shared: 
 def test_the_command_line_has_only_settings_of_the_server() -> None:
     command = server_process.server_command(Path("my bundle"), 8000, 8001)
     assert command[3:5] == ["serve", "my bundle"]
-    flags = {name.removeprefix("--").replace("-", "_") for name in command[5::2]}
-    assert flags <= set(ServeSettings.model_fields)
+    assert {name.removeprefix("--").replace("-", "_") for name in command[5::2]} <= set(ServeSettings.model_fields)
 
 
 def test_a_server_is_ready_after_its_warm_up(bundle_path: Path) -> None:

@@ -109,8 +109,7 @@ def test_pipelined_requests_are_served_in_order(live: LiveService) -> None:
     with connect(live) as connection:
         connection.sendall(b"".join(head(f"content-length: {len(body)}") + body for body in bodies))
         answers = read_answers(connection, len(texts))
-    together = [json.loads(content)["translations"] for _, content in answers]
-    assert together == alone
+    assert [json.loads(content)["translations"] for _, content in answers] == alone
 
 
 @pytest.mark.parametrize("together", [False, True])

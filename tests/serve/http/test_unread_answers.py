@@ -56,8 +56,7 @@ def test_a_client_that_reads_gets_all_answers_in_order(served: tuple[LiveService
     _, connect = served
     client = connect(SMALL_BUFFER_BYTES)
     client.send((LARGE + post({"text": "alpha."})) * 4)
-    kinds = [next(iter(json.loads(client.answer().body))) for _ in range(8)]
-    assert kinds == ["openapi", "translations"] * 4
+    assert [next(iter(json.loads(client.answer().body))) for _ in range(8)] == ["openapi", "translations"] * 4
 
 
 def test_unread_answers_with_bytes_that_the_server_keeps_hold_a_piece_each(

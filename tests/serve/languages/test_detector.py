@@ -80,8 +80,7 @@ def test_candidates_may_have_the_codes_of_models() -> None:
 def test_only_the_start_of_a_text_is_read() -> None:
     english = " ".join(SENTENCES["en"]) + " "
     start = english * (MAX_CHARACTERS // len(english) + 1)
-    german = " ".join(SENTENCES["de"])
-    assert detect_language(start + german * 50, CANDIDATES) == detect_language(start, CANDIDATES)
+    assert detect_language(start + " ".join(SENTENCES["de"]) * 50, CANDIDATES) == detect_language(start, CANDIDATES)
 
 
 def test_the_model_is_loaded_only_to_detect() -> None:

@@ -218,8 +218,7 @@ def test_choose_returns_the_best_of_changed_logits(vocabulary: int, count: int) 
     logits = np.round(random.normal(size=(9, vocabulary)) * 4).astype(np.float32)  # with ties
     logits[1, random.random(vocabulary) < 0.5] = -math.inf
     logits[2], logits[3, -1], logits[4, 0] = -math.inf, math.nan, math.inf
-    feeds = {"logits": logits, "best_count": np.array([count], np.int32)}
-    log_sums, scores, ids = choose_session().run(None, feeds)
+    log_sums, scores, ids = choose_session().run(None, {"logits": logits, "best_count": np.array([count], np.int32)})
     for row in range(len(logits)):
         log_sum, best, order = choose(logits[row], count)
         np.testing.assert_allclose(log_sums[row], log_sum, rtol=1e-6, atol=1e-6)

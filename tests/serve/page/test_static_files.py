@@ -16,8 +16,7 @@ MAX_BYTES = 60_000
 
 
 def test_the_page_is_light() -> None:
-    files = find_assets("dragoman.serve.page", "static")
-    assert sum(len(file.compressed) for file in files.values()) < MAX_BYTES
+    assert sum(len(file.compressed) for file in find_assets("dragoman.serve.page", "static").values()) < MAX_BYTES
 
 
 @pytest.mark.parametrize("path", ["/", "/page/style.css", "/page/js/main.js", "/page/icon.svg", "/docs"])

@@ -148,8 +148,7 @@ def test_an_alignment_through_a_pivot_is_the_product_over_the_characters_of_the_
 @given(cut_texts())
 def test_a_pivot_that_changes_nothing_changes_no_alignment(drawn: tuple[str, Spans]) -> None:
     text, tokens = drawn
-    attention = random_attention(tokens, tokens)
-    given = align_words(text, tokens, text, tokens, attention)
+    given = align_words(text, tokens, text, tokens, random_attention(tokens, tokens))
     words = [(span.start, span.end) for span in given.source]
     same = Alignment.of(words, words, np.eye(len(words)))
     for through in (compose([given], [same]), compose([same], [given])):

@@ -114,8 +114,7 @@ def test_every_state_has_zeros_for_all_slots_in_the_order_of_the_bundle() -> Non
 def test_only_filled_positions_take_memory() -> None:
     """A state of 256 MB with one filled position in every 2 MB: huge pages would take all of it."""
     before = resident_bytes()
-    spec = StateSpec(name="keys", shape=("source", 128))
-    state = DecoderState([spec], slots=128, max_source_tokens=4096)
+    state = DecoderState([StateSpec(name="keys", shape=("source", 128))], slots=128, max_source_tokens=4096)
     state.inputs["keys"][:, 0] = 1.0
     assert state.inputs["keys"].nbytes == 256 * 2**20
     assert resident_bytes() - before < 16 * 2**20

@@ -34,8 +34,7 @@ class Steps:
         self.lengths = np.linspace(MIN_TOKENS, MAX_TOKENS, ROWS).astype(np.int32)
         self._random = np.random.default_rng(3)
         self._positions = count()
-        ids = self._random.integers(4, 30, (ROWS, MAX_TOKENS))
-        self.runtime.encode(ids, self.lengths, each(range(ROWS)))
+        self.runtime.encode(self._random.integers(4, 30, (ROWS, MAX_TOKENS)), self.lengths, each(range(ROWS)))
 
     def step(self, scored_rows: NDArray[np.int64] = NO_ROWS, best_count: int = 1) -> NativeScores:
         positions = np.full(ROWS, next(self._positions), np.int32)
@@ -100,8 +99,7 @@ def test_a_changed_row_is_chosen_again_and_the_others_are_not(sessions: NativeSe
 
 
 def test_more_best_tokens_than_there_are_is_all_of_them(sessions: NativeSessions) -> None:
-    scores = Steps(sessions).step(best_count=1000)
-    assert scores.best(ALL, 1000)[1].shape == (ROWS, sessions.manifest.vocabulary_size)
+    assert Steps(sessions).step(best_count=1000).best(ALL, 1000)[1].shape == (ROWS, sessions.manifest.vocabulary_size)
 
 
 def test_rows_of_a_source_read_one_slot(sessions: NativeSessions) -> None:

@@ -290,8 +290,7 @@ def test_a_graph_that_onnx_runtime_rejects_is_named(wide_bundle: Bundle, tmp_pat
 def test_the_optimized_graph_is_the_one_that_a_server_runs(states_bundle: Bundle, tmp_path: Path) -> None:
     """By default ONNX Runtime would fuse residual connections with normalizations, which is slower."""
     save_optimized(states_bundle.decoder_path, tmp_path / "optimized.onnx")
-    optimized = onnx.load(tmp_path / "optimized.onnx", load_external_data=False)
-    operators = {node.op_type for node in optimized.graph.node}
+    operators = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx", load_external_data=False).graph.node}
     assert "LayerNormalization" in operators
     assert "SkipLayerNormalization" not in operators
 

@@ -208,8 +208,7 @@ async def test_a_canceled_call_ends_its_worker(sandbox: Sandbox, tmp_path: Path)
 
 async def test_purposes_do_not_wait_for_each_other(sandbox: Sandbox) -> None:
     spinning = asyncio.create_task(call(sandbox, "spin"))
-    found = await call(sandbox, "echo", "a", purpose="forms")
-    assert found == ["a"]
+    assert await call(sandbox, "echo", "a", purpose="forms") == ["a"]
     assert not spinning.done()
     spinning.cancel()
     await asyncio.gather(spinning, return_exceptions=True)

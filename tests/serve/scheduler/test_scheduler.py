@@ -227,8 +227,7 @@ def test_times_and_ends_of_sequences_are_measured() -> None:
     scheduler.finish(translated)
     for sequence in (cancelled, expired):
         scheduler.finish(sequence, sequence.abandonment(clock()))
-    times = translated.submitted_seconds, translated.started_seconds, translated.finished_seconds
-    assert times == (1.0, 2.5, 7.0)
+    assert (translated.submitted_seconds, translated.started_seconds, translated.finished_seconds) == (1.0, 2.5, 7.0)
 
     def sample(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"dragoman_{name}", {"model": "tiny", **labels})

@@ -25,8 +25,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def scheduler() -> Scheduler:
-    metrics = Metrics(CollectorRegistry(), model="tiny")
-    return Scheduler(2, ROOM - 2, 100, metrics, queue_timeout_seconds=5.0)
+    return Scheduler(2, ROOM - 2, 100, Metrics(CollectorRegistry(), model="tiny"), queue_timeout_seconds=5.0)
 
 
 @pytest.fixture

@@ -46,8 +46,7 @@ def test_candidates_are_the_best_expansions_in_order(inputs: tuple[list[LiveHypo
         if token.score > -INF
     ]
     expected = sorted(every, key=lambda candidate: -candidate[0])[: 2 * len(beam)]
-    candidates = expand(beam, tokens, len(beam))
-    assert [(item.score, item.origin.row, item.token) for item in candidates] == expected
+    assert [(item.score, item.origin.row, item.token) for item in expand(beam, tokens, len(beam))] == expected
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 50])

@@ -32,8 +32,7 @@ def test_a_longer_series_of_numbers_begins_with_the_shorter_one(seed: int, hypot
 
 
 def test_every_seed_and_hypothesis_has_different_numbers() -> None:
-    series = {tuple(uniforms(seed, hypothesis, 3)) for seed, hypothesis in product(range(20), range(20))}
-    assert len(series) == 400
+    assert len({tuple(uniforms(seed, hypothesis, 3)) for seed, hypothesis in product(range(20), range(20))}) == 400
 
 
 def test_the_numbers_of_a_seed_never_change() -> None:
@@ -70,8 +69,7 @@ def test_the_reference_draws_the_same(temperature: float, top_k: int, top_p: flo
 def test_tokens_are_drawn_by_probability(temperature: float, top_k: int, top_p: float, expected: list[float]) -> None:
     count = 5_000
     logits = np.tile(np.log(np.array([0.1, 0.4, 0.05, 0.25, 0.2], np.float32)), (count, 1))
-    numbers = uniforms(7, 0, count)
-    token_ids = draw_rows(logits, numbers, temperature=temperature, top_k=top_k, top_p=top_p)
+    token_ids = draw_rows(logits, uniforms(7, 0, count), temperature=temperature, top_k=top_k, top_p=top_p)
     counts = np.bincount(token_ids, minlength=5)
     wanted = np.array(expected) / sum(expected) * count
     possible = wanted > 0

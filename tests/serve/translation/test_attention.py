@@ -30,8 +30,7 @@ def translated(live: LiveService) -> dict[str, Any]:
     pairs = [{"text": TEXT, "translation": GIVEN}]
     tokens = live.post({"pairs": pairs}, path="/v1/score").json()["scores"][0]["target_tokens"]
     options = {"alignments": "words", "max_target_tokens": tokens}
-    answer = live.post({"text": TEXT, "target_prefix": GIVEN, "options": options}).json()
-    return dict(answer["translations"][0])
+    return dict(live.post({"text": TEXT, "target_prefix": GIVEN, "options": options}).json()["translations"][0])
 
 
 def attend(live: LiveService, **fields: Any) -> dict[str, Any]:
@@ -91,8 +90,7 @@ def test_pairs_are_read_independently_and_counted_by_themselves(attending: LiveS
 def test_requests_that_cannot_be_answered_are_refused_by_name(
     attending: LiveService, fields: dict[str, Any], field: str
 ) -> None:
-    body = {"pairs": [{"text": "alpha", "translation": "beta"}], **fields}
-    answer = attending.post(body, path="/v1/attention")
+    answer = attending.post({"pairs": [{"text": "alpha", "translation": "beta"}], **fields}, path="/v1/attention")
     assert (answer.status_code, answer.json()["field"]) == (400, field)
 
 

@@ -74,8 +74,7 @@ def test_decoded_terms_are_whole(live: LiveService, target: str) -> None:
     """The model went on inside of a word: `Milchkuhr`, `Conviveit mange`."""
     for source, form in TERMS[target]:
         texts = [f"A {source} stands in the grass.", f"A man looks at the {source}.", f"The {source} is red."]
-        terms = [{"source": source, "targets": [form]}]
-        for translation in translate(live, target, *texts, terms=terms):
+        for translation in translate(live, target, *texts, terms=[{"source": source, "targets": [form]}]):
             (term,) = translation["terms"]
             assert term["way"] == "present" or term["target"].lower() == form.lower()
 
@@ -108,8 +107,7 @@ def test_the_branches_of_messages_are_translated(live: LiveService, message: str
 
 def test_a_batch_changes_no_bit(live: LiveService) -> None:
     texts = [text.format(placeholder) for text in (*GLUED, *SHORT) for placeholder in PLACEHOLDERS[:4]][:MAX_TEXTS]
-    together = translate(live, "de", *texts, placeholders=["all"])
-    for text, translation in zip(texts, together, strict=True):
+    for text, translation in zip(texts, translate(live, "de", *texts, placeholders=["all"]), strict=True):
         assert translate(live, "de", text, placeholders=["all"]) == [translation]
 
 

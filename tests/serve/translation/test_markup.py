@@ -91,8 +91,7 @@ def test_texts_with_many_tags_are_joined_in_parts_of_their_own(
 
 @pytest.mark.parametrize("text", ["<img src='a'>", "<p></p> <script>ab</script>", "<pre>ab</pre>", "&nbsp;"])
 def test_markup_without_text_comes_back_as_it_is(letters_live: LiveService, text: str) -> None:
-    request = {"text": [text, "ab <b>ba</b> b"], "format": "html"}
-    empty, other = translate_over_both(letters_live, request)
+    empty, other = translate_over_both(letters_live, {"text": [text, "ab <b>ba</b> b"], "format": "html"})
     assert (empty["text"], empty["sentences"], empty["source_tokens"], empty["score"]) == (text, 0, 0, 0)
     assert other["sentences"] == 1
     assert translate_over_both(letters_live, {"text": [text], "format": "html"}) == [empty]
@@ -126,8 +125,7 @@ def test_a_pivot_keeps_the_tags(tokenizer: Tokenizer, tmp_path: Path) -> None:
         put_bundle(tmp_path / name, tokenizer, direction(name, prefix), aligned=True)
     text = '<div id="0"><p id="1">alpha <b id="2">beta gamma</b> one.</p><img id="3"/>\n<p id="4">two</p></div>'
     with run_service(tmp_path, load=load_fakes, alignments=True) as live:
-        request = {"text": [text], "format": "html", **LANGUAGES}
-        (translation,) = translate_over_both(live, request)
+        (translation,) = translate_over_both(live, {"text": [text], "format": "html", **LANGUAGES})
         (between,) = translate_over_both(live, {"text": [text], "format": "html", "model": "fr-en"})
         (last,) = translate_over_both(live, {"text": [between["text"]], "format": "html", "model": "en-de"})
     assert structure_of(translation["text"]).parents == structure_of(text).parents

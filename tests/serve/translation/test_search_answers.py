@@ -212,8 +212,7 @@ def test_requests_for_scores_are_counted_by_themselves(toy_server: LiveService) 
 @pytest.mark.parametrize("path", ["/v1/translate", "/v1/score"])
 def test_every_example_of_the_documentation_is_answered(toy_server: LiveService, path: str) -> None:
     operation = toy_server.get("/openapi.json").json()["paths"][path]["post"]
-    examples = operation["requestBody"]["content"]["application/json"]["examples"]
-    for example in examples.values():
+    for example in operation["requestBody"]["content"]["application/json"]["examples"].values():
         assert example["value"]["source_language"] == "en"
         assert toy_server.post(example["value"], path=path).status_code == 200
 

@@ -88,8 +88,7 @@ def text_request(text: str, prefix: str = "") -> TextRequest:
 def segment(
     *texts: TextRequest, split_sentences: bool = True, plan: SearchPlan = GREEDY, max_sentences: int = ANY
 ) -> SegmentedRequest:
-    direction = BundleDirection(source="en", target="de")
-    request = ModelRequest(texts, direction, plan, 7.0, split_sentences=split_sentences)
+    request = ModelRequest(texts, BundleDirection(source="en", target="de"), plan, 7.0, split_sentences=split_sentences)
     if not split_sentences:
         return SegmentedRequest.whole(request)
     splitter = TextSplitter(request, lambda sentence: len(sentence) <= 40, max_sentences)
@@ -121,8 +120,7 @@ def aligned(text: str) -> Translation:
 
 
 def test_the_alignments_of_sentences_count_characters_of_the_text() -> None:
-    segmented = segment(text_request(TEXT))
-    (joined,) = join(segmented, *map(aligned, ["Ein Mann läuft.", "Ein Hund auch!", "Das Ende."]))
+    (joined,) = join(segment(text_request(TEXT)), *map(aligned, ["Ein Mann läuft.", "Ein Hund auch!", "Das Ende."]))
     assert joined.alignments is not None
     spans = [span for alignment in joined.alignments for span in alignment.target]
     assert [joined.text[span.start : span.end] for span in spans] == joined.text.split()

@@ -26,8 +26,7 @@ async def test_every_text_is_translated_in_order_after_the_prefix_of_the_directi
     bench: TranslatorBench, source_prefix: tuple[int, ...]
 ) -> None:
     sources = [(3, 4), (5,), (6, 7, 8)]
-    texts = [NumberTokenizer().decode(ids) for ids in sources]
-    response = await bench.translate(*texts, source_prefix=source_prefix)
+    response = await bench.translate(*[NumberTokenizer().decode(ids) for ids in sources], source_prefix=source_prefix)
     for translation, ids in zip(response.translations, sources, strict=True):
         source_ids = (*source_prefix, *ids, EOS_ID)
         target_ids, score, reason = translate(source_ids, MAX_TARGET_TOKENS)
@@ -146,8 +145,7 @@ async def test_many_concurrent_cancellations_leave_nothing_behind() -> None:
             # A finished translation can no longer be canceled.
             if index % 2 and task.cancel():
                 cancelled.append(task)
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        for task, result in zip(tasks, results, strict=True):
+        for task, result in zip(tasks, await asyncio.gather(*tasks, return_exceptions=True), strict=True):
             expected = asyncio.CancelledError | errors.CancelledError if task in cancelled else TranslationResponse
             assert isinstance(result, expected)
         assert cancelled

@@ -31,8 +31,7 @@ def _word() -> bytes:
 
 def _slides() -> bytes:
     presentation = pptx.Presentation()
-    slide = presentation.slides.add_slide(presentation.slide_layouts[1])
-    slide.shapes.title.text = "A dog runs."
+    presentation.slides.add_slide(presentation.slide_layouts[1]).shapes.title.text = "A dog runs."
     return _saved(presentation)
 
 

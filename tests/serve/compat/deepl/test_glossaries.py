@@ -61,8 +61,7 @@ def test_glossaries_with_dictionaries(client: deepl.DeepLClient) -> None:
     assert client.update_multilingual_glossary_name(glossary, "renamed").name == "renamed"
     found = client.get_multilingual_glossary_entries(glossary, "EN", "DE").dictionaries[0]
     assert str(found.entries) == "one\tein\ntwo\tzwei"
-    replaced = client.replace_multilingual_glossary_dictionary(glossary, dictionary)
-    assert replaced.entry_count == 1
+    assert client.replace_multilingual_glossary_dictionary(glossary, dictionary).entry_count == 1
     assert "renamed" in [listed.name for listed in client.list_multilingual_glossaries()]
     client.delete_multilingual_glossary_dictionary(glossary, source_lang="EN", target_lang="DE")
     assert client.get_multilingual_glossary(glossary.glossary_id).dictionaries == []
@@ -73,8 +72,7 @@ def test_glossaries_with_dictionaries(client: deepl.DeepLClient) -> None:
 
 def test_ten_thousand_entries_come_back(client: deepl.DeepLClient) -> None:
     entries = {f"Source-{number}": f"Target-{number}" for number in range(10_000)}
-    glossary = client.create_glossary("large", "EN", "DE", entries)
-    assert client.get_glossary_entries(glossary) == entries
+    assert client.get_glossary_entries(client.create_glossary("large", "EN", "DE", entries)) == entries
 
 
 @pytest.mark.parametrize(
@@ -130,8 +128,7 @@ def test_a_translation_has_the_terms_of_its_glossary(client: deepl.DeepLClient, 
         ({"glossary_id": None, "glossary_ids": [glossary.glossary_id]}, 200),
         ({"glossary_id": None, "glossary_ids": [glossary.glossary_id] * 6}, 400),
     ):
-        answer = lettered.post({**body, "source_lang": "EN", **changes}, path="/v2/translate")
-        assert answer.status_code == status
+        assert lettered.post({**body, "source_lang": "EN", **changes}, path="/v2/translate").status_code == status
 
 
 def test_a_text_that_is_a_term_becomes_its_translation(client: deepl.DeepLClient) -> None:

@@ -26,8 +26,7 @@ def expected(live: LiveService, *texts: str) -> list[Answer]:
 
 
 def infer(live: LiveService, texts: list[Any], shape: list[int], **fields: Any) -> Answer:
-    body = {"inputs": [{**TENSOR, "data": texts, "shape": shape}], **fields}
-    answer = live.post(body, path=INFER)
+    answer = live.post({"inputs": [{**TENSOR, "data": texts, "shape": shape}], **fields}, path=INFER)
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
@@ -166,8 +165,7 @@ def test_one_text_is_generated(live: LiveService) -> None:
 @pytest.mark.parametrize("stream", [None, True, False])
 def test_generated_text_is_streamed(live: LiveService, stream: bool | None) -> None:
     parameters = {} if stream is None else {"stream": stream}
-    body = {"text_input": LONG_TEXT, "parameters": parameters}
-    answer = live.post(body, path=f"{MODEL}/generate_stream")
+    answer = live.post({"text_input": LONG_TEXT, "parameters": parameters}, path=f"{MODEL}/generate_stream")
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line]
     (translation,) = expected(live, LONG_TEXT)

@@ -37,8 +37,7 @@ def test_branches_of_messages_are_translated(text: str, texts: list[str]) -> Non
 
 @given(st.lists(st.sampled_from(["{", "}", "'", "n", ", plural,", " other ", "#", "a b"]), max_size=20).map("".join))
 def test_any_text_is_a_message_or_plain(text: str) -> None:
-    spans = find_texts(text)
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert all(end <= start for (_, end), (start, _) in pairwise(find_texts(text)))
 
 
 @pytest.mark.parametrize(

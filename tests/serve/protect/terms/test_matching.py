@@ -36,8 +36,7 @@ def test_terms_are_whole_words_and_the_longest_first(text: str, sources: list[st
 
 def test_letter_case_counts_if_the_entry_says_so() -> None:
     exact, loose = Entry("US", ("USA",), match_case=True), Entry("us", ("uns",))
-    found = find_terms("US us Us", [TermIndex([loose, exact])])
-    assert [result.entry for result in found] == [exact, loose, loose]
+    assert [result.entry for result in find_terms("US us Us", [TermIndex([loose, exact])])] == [exact, loose, loose]
 
 
 def test_a_longer_term_of_a_later_index_counts_and_an_equal_one_does_not() -> None:
