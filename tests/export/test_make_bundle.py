@@ -94,8 +94,7 @@ def test_of_few_clear_translations_the_clearest_are_golden() -> None:
         return [Candidate(sentence, gap) for gap in gaps]
 
     unclear = candidates("de", 0.3, 0.1, 0.5, 0.2, 0.4, 0.0)
-    clear = candidates("fr", *[2.0] * module.MIN_GOLDEN, 0.9)
-    chosen = choose_golden([*unclear, *clear], 1.0)
+    chosen = choose_golden([*unclear, *candidates("fr", *[2.0] * module.MIN_GOLDEN, 0.9)], 1.0)
     assert [item.gap for item in chosen if item.languages == ("en", "de")] == [0.3, 0.5, 0.2, 0.4]
     assert [item.gap for item in chosen if item.languages == ("en", "fr")] == [2.0] * module.MIN_GOLDEN
 
@@ -279,8 +278,7 @@ def test_the_quality_of_8_bits_is_compared_with_the_run(toy_run: RunFolder, tmp_
     options = ["--precision", "int8", "--quality", f"files:{sides[0]},{sides[1]}"]
     command_line.run("export", [str(toy_run.path), "--out", str(tmp_path / "int8"), *options])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    systems = [(row[1], row[2]) for row in rows if row and row[0] == "en-de"]
-    assert systems == [("system", "40"), ("baseline", "40")]
+    assert [(row[1], row[2]) for row in rows if row and row[0] == "en-de"] == [("system", "40"), ("baseline", "40")]
     manifest = Bundle.open(tmp_path / "int8").manifest
     assert (manifest.variant, manifest.precision) == ("cpu", "int8")
 

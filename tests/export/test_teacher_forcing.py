@@ -67,8 +67,7 @@ def test_the_first_tokens_of_a_direction_need_no_lead() -> None:
         for source, item in zip(sources, generate_greedy(model, sources), strict=True)
         if len(item.target_ids) > 2
     ]
-    found = leads_of(to_weights(model), [pair for pair, _ in longer])
-    assert np.allclose(found, [gap for _, gap in longer], atol=1e-4)
+    assert np.allclose(leads_of(to_weights(model), [pair for pair, _ in longer]), [gap for _, gap in longer], atol=1e-4)
 
 
 def test_a_pass_of_few_tokens_or_logits_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

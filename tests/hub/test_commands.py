@@ -147,8 +147,7 @@ def test_a_record_without_its_bundle_or_of_another_version_is_not_installed(stor
 
 
 def test_several_processes_convert_a_model_once(hub: FakeHub, store: Store) -> None:
-    program = f"from dragoman.hub.install import find_bundle; print(find_bundle(['{NAME}']))"
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", f"from dragoman.hub.install import find_bundle; print(find_bundle(['{NAME}']))"]
     environment = {"PYTHONPATH": str(ROOT), "DRAGOMAN_CACHE": str(store.folder), "HF_ENDPOINT": hub.address}
     where: dict[str, Any] = {"cwd": store.folder.parent, "env": environment}
     processes = [subprocess.Popen(command, **where, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -275,6 +274,5 @@ def test_a_translation_without_a_model_names_the_options(call: Call) -> None:
 
 
 def test_settings_with_names_are_printed_without_a_download(fake_hub: FakeHub, call: Call) -> None:
-    printed = yaml.safe_load(call("serve", NAME, OTHER, "--print-config"))
-    assert printed["bundle"] == NAME
+    assert yaml.safe_load(call("serve", NAME, OTHER, "--print-config"))["bundle"] == NAME
     assert fake_hub.requests == []

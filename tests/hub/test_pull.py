@@ -144,8 +144,7 @@ def test_the_next_pull_continues_an_interrupted_one(hub: FakeHub, store: Store, 
     name = Path(part).name.removesuffix(".part")
     hub.requests.clear()
     installed = install(store, NAME)
-    resumed = [given for _, path, given in hub.requests if path.startswith("lfs/") and given]
-    assert resumed == ["bytes=12345-"]
+    assert [given for _, path, given in hub.requests if path.startswith("lfs/") and given] == ["bytes=12345-"]
     assert len(checkpoint[name]) >= MIN_LFS_BYTES
     assert Bundle.open(store.bundle(installed.key)).golden
     assert not [item for item in left(store) if item.startswith("downloads")]
@@ -251,8 +250,7 @@ def test_a_ctranslate2_model_of_the_hub_is_pulled_with_the_languages_in_its_name
     repository.commit({path.name: path.read_bytes() for path in ctranslate2_model.iterdir()})
     installed = install(store, "ct2:someone/opus-mt-en-de-ct2")
     assert (installed.directions, installed.model) == (("en-de",), "opus-mt-en-de-ct2")
-    other = install(store, "ct2:someone/opus-mt-en-de-ct2@main", Languages("cs", "fr"))
-    assert other.directions == ("cs-fr",)
+    assert install(store, "ct2:someone/opus-mt-en-de-ct2@main", Languages("cs", "fr")).directions == ("cs-fr",)
 
 
 def test_an_argos_package_with_a_name_that_no_disk_takes_is_refused(fake_hub: FakeHub, store: Store) -> None:
@@ -263,8 +261,7 @@ def test_an_argos_package_with_a_name_that_no_disk_takes_is_refused(fake_hub: Fa
 def test_an_argos_package_is_pulled(fake_hub: FakeHub, store: Store, tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = random_model(7, tokenizer.vocabulary_size, d_model=64, heads=4, encoder_layers=2, decoder_layers=2)
     spec = ctranslate2_system.spec_of(model, tokenizer.source_pieces)
-    folder = write_model(tmp_path / "m", spec)
-    package = write_package(tmp_path / "p.argosmodel", folder, tokenizer.model)
+    package = write_package(tmp_path / "p.argosmodel", write_model(tmp_path / "m", spec), tokenizer.model)
     fake_hub.packages["translate-en_de-1_0.argosmodel"] = package.read_bytes()
     installed = install(store, "argos:en-de")
     assert (installed.model, installed.directions, installed.license) == ("argos-en-de", ("en-de",), None)

@@ -41,8 +41,7 @@ def test_only_the_shards_of_the_index_are_pulled(
     assert files[:2] == ["config.json", INDEX]
     assert sorted(name for name in files if name.endswith(".safetensors")) == shards
     (commit,) = (content for content in hub.repositories[NAME].commits.values() if INDEX in content)
-    size_bytes = sum(len(commit[name]) for name in files)
-    assert f"downloads {size_bytes / 1e6:,.0f} MB from" in capsys.readouterr().out
+    assert f"downloads {sum(len(commit[name]) for name in files) / 1e6:,.0f} MB from" in capsys.readouterr().out
     assert Bundle.open(store.bundle(installed.key)).golden
     assert {name.split("/")[0] for name in left(store)} == {"bundles", "names"}
 

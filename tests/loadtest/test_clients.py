@@ -180,8 +180,7 @@ def test_the_timeout_is_sent_over_rest() -> None:
     ],
 )
 def test_an_unreachable_server_is_an_outcome(protocol: LoadProtocol, outcome: str) -> None:
-    targets = Targets("127.0.0.1:1", "http://127.0.0.1:1")
-    assert asyncio.run(send(targets, ask("One.", protocol=protocol))) == [outcome]
+    assert asyncio.run(send(Targets("127.0.0.1:1", "http://127.0.0.1:1"), ask("One.", protocol=protocol))) == [outcome]
 
 
 def test_grpc_requests_are_spread_over_the_connections() -> None:

@@ -76,8 +76,7 @@ def test_a_document_survives_a_json_round_trip() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_several_reports_are_compared_on_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = replace(DOCUMENT, runs=[replace(RUN, users=3, server=None)])
-    page = compare(monkeypatch, DOCUMENT, closed, SEARCHED)
+    page = compare(monkeypatch, DOCUMENT, replace(DOCUMENT, runs=[replace(RUN, users=3, server=None)]), SEARCHED)
     for text in ("report0, steady", "report1, steady", "CLOSED, 3 users", "report2: capacity"):
         assert text in page
     for plot in ("latency over time", "requests over time", "latency by percentile", "batch occupancy", "goodput over"):
@@ -88,10 +87,8 @@ def test_several_reports_are_compared_on_one_page(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("folder")
 def test_void_runs_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = replace(RUN, void="the generator was late")
-    page = compare(monkeypatch, replace(DOCUMENT, runs=[run], void=True))
-    warnings = re.findall(r'<p class="warning">(.*?)</p>', page)
-    assert warnings[0].startswith("steady: VOID: the generator was late")
+    page = compare(monkeypatch, replace(DOCUMENT, runs=[replace(RUN, void="the generator was late")], void=True))
+    assert re.findall(r'<p class="warning">(.*?)</p>', page)[0].startswith("steady: VOID: the generator was late")
 
 
 @pytest.mark.usefixtures("folder")

@@ -89,8 +89,7 @@ def test_latencies_and_texts_are_those_of_answered_requests() -> None:
 
 
 def test_good_answers_are_within_the_bounds_of_the_objective() -> None:
-    samples = samples_of([ended(0.5), ended(0.51), ended(0.1, "timeout")])
-    assert samples.good(Objective(latency_seconds=0.5)) == 1
+    assert samples_of([ended(0.5), ended(0.51), ended(0.1, "timeout")]).good(Objective(latency_seconds=0.5)) == 1
     streams = samples_of([ended(0.4, first_seconds=0.1), ended(0.4, first_seconds=0.3), ended(0.4)])
     assert streams.good(Objective(latency_seconds=0.5, first_token_seconds=0.2)) == 2
 

@@ -29,8 +29,7 @@ def write(folder: Path, content: str, name: str = "scenario.yaml") -> Path:
 
 
 def make_plan(*, seed: int = 1, **content: Any) -> LoadPlan:
-    scenario = Scenario.model_validate({"phases": [STEADY], "warm_up_seconds": 0, **content})
-    return draw_plan(scenario, SENTENCES, seed)
+    return draw_plan(Scenario.model_validate({"phases": [STEADY], "warm_up_seconds": 0, **content}), SENTENCES, seed)
 
 
 def draw(phase: scenarios.TimedPhase, seed: int = 1) -> scenarios.Arrivals:
@@ -169,8 +168,7 @@ def test_a_kind_may_have_a_fixed_text_and_more_fields_of_the_body() -> None:
 
 
 def test_a_replay_sends_the_recorded_requests_at_their_times(tmp_path: Path) -> None:
-    lines = '{"seconds": 9, "text": ["Recorded."], "options": {"beam_size": 2}}\n\n7\n'
-    trace = write(tmp_path, lines, "trace.jsonl")
+    trace = write(tmp_path, '{"seconds": 9, "text": ["Recorded."], "options": {"beam_size": 2}}\n\n7\n', "trace.jsonl")
     plan = make_plan(phases=[{"arrivals": "replay", "trace": trace, "speed": 4}], warm_up_seconds=1)
     measured = [number for number, arrival in enumerate(plan.arrivals.tolist()) if arrival >= 1.0]
     assert plan.arrivals[measured].tolist() == [1.0, 1.5]

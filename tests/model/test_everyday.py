@@ -32,8 +32,7 @@ def test_each_line_has_four_texts_and_an_english_text_of_its_own(path: Path) -> 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_placeholders_and_tags_are_the_same_in_every_language(path: Path) -> None:
-    different = [row for row in read(path) if len({tuple(sorted(PLACEHOLDER.findall(cell))) for cell in row}) > 1]
-    assert different == []
+    assert [row for row in read(path) if len({tuple(sorted(PLACEHOLDER.findall(cell))) for cell in row}) > 1] == []
 
 
 def test_no_held_out_sentence_resembles_a_training_sentence() -> None:

@@ -57,8 +57,7 @@ def test_the_score_is_bleu_of_the_prepared_text() -> None:
 
 
 def test_the_baseline_is_prepared_too() -> None:
-    baseline = [line.upper() for line in REFERENCES]
-    measured = measure_as_literature(REFERENCES, REFERENCES, "de", baseline)
+    measured = measure_as_literature(REFERENCES, REFERENCES, "de", [line.upper() for line in REFERENCES])
     assert measured.baseline == measured.system
     assert measured.p_value == 1
 

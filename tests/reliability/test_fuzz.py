@@ -10,8 +10,7 @@ SEED = 7
 
 
 def test_damaged_requests_cause_no_error_of_the_server(bundle_path: Path, tmp_path: Path, *, thorough: bool) -> None:
-    seconds = THOROUGH_SECONDS if thorough else SECONDS
-    found = fuzz(fake_command(bundle_path), tmp_path, seconds, SEED)
+    found = fuzz(fake_command(bundle_path), tmp_path, THOROUGH_SECONDS if thorough else SECONDS, SEED)
     assert found.answers["probe rest: ok"] > 0
     assert found.answers["probe grpc: ok"] > 0
     assert not found.problems

@@ -87,8 +87,7 @@ def test_an_unreadable_file_is_reported(tmp_path: Path, corpus: Corpus) -> None:
 
 def test_the_kind_of_a_system_is_detected(toy_run: RunFolder, toy_bundle: Path) -> None:
     names: list[str | Path] = [toy_run.path, toy_bundle, "grpc://localhost:8001", "http://[::1]:8000", toy_run.config]
-    kinds = [open_system(str(name), GREEDY).kind for name in names]
-    assert kinds == ["run", "bundle", "server", "server", "file"]
+    assert [open_system(str(name), GREEDY).kind for name in names] == ["run", "bundle", "server", "server", "file"]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +130,7 @@ def test_data_of_another_direction_are_refused(
     toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService, corpus: Corpus
 ) -> None:
     names: list[str | Path] = [toy_bundle, f"grpc://{toy_server.grpc_target}", toy_server.http_url]
-    message = refusal(toy_run.path, reverse(corpus))
-    assert message == f"{toy_run.path}: does not translate de-en, expected one of en-de"
+    assert refusal(toy_run.path, reverse(corpus)) == f"{toy_run.path}: does not translate de-en, expected one of en-de"
     for name in names:
         assert refusal(name, reverse(corpus)).startswith(f"{name}: de-en, sentence 1: ")
 

@@ -58,7 +58,6 @@ def test_an_8_bit_bundle_has_a_byte_for_every_weight(toy_run: RunFolder, toy_8_b
 
 
 def test_recurrent_models_have_no_8_bit_graphs(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    config = RecurrentConfig(architecture="recurrent", d_model=16)
-    model = Recurrent(config, tokenizer.vocabulary_size, PAD_ID)
+    model = Recurrent(RecurrentConfig(architecture="recurrent", d_model=16), tokenizer.vocabulary_size, PAD_ID)
     with pytest.raises(UnsupportedGraphError, match="precision: int8: expected fp32"):
         export_model(model, tokenizer, tmp_path / "recurrent", options=BundleOptions("random", precision="int8"))

@@ -40,8 +40,7 @@ def test_a_package_translates_like_argos_translate(model: Path, tmp_path: Path) 
     bundle = write_imported(exportable, tmp_path / "bundle", ["house river ."])
     assert load_tokenizer(bundle).encode(TEXT) == ids
     engine = SyncEngine(load_sessions(bundle, threads=1), 1)
-    options = SearchOptions(max_target_tokens=LIMIT)
-    (found,) = engine.translate([SequenceSpec(tuple(ids), options)], 1, ignore)
+    (found,) = engine.translate([SequenceSpec(tuple(ids), SearchOptions(max_target_tokens=LIMIT))], 1, ignore)
     assert [[PIECES[number] for number in found.target_ids]] == translate(model, [UNITS], 1, LIMIT)
 
 

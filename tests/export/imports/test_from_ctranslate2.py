@@ -287,5 +287,4 @@ def test_heads_that_the_file_names_give_the_alignments(
     if isinstance(expected, str):
         assert refusal(path).endswith(expected)
     else:
-        heads = import_ctranslate2(path, ASKED).alignment_heads
-        assert [(head.layer, head.head) for head in heads] == expected
+        assert [(head.layer, head.head) for head in import_ctranslate2(path, ASKED).alignment_heads] == expected

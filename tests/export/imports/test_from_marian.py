@@ -112,14 +112,12 @@ def test_a_model_of_the_usual_width_translates_like_transformers_and_so_does_its
     exportable = import_marian(folder, ImportOptions(max_source_tokens=64, max_target_tokens=12))
     check_same_as_transformers(model, exportable, 20)
     bundle = write_imported(exportable, tmp_path / "bundle", make_texts(9, 4))
-    comparisons = compare(bundle, exportable, TEXTS[:20])
-    assert [comparison.text for comparison in comparisons if not comparison.identical] == []
+    assert [comparison.text for comparison in compare(bundle, exportable, TEXTS[:20]) if not comparison.identical] == []
 
 
 def test_the_bundle_translates_like_pytorch_and_transformers(trained: Any, checkpoint: Path, tmp_path: Path) -> None:
     exportable = import_marian(checkpoint, OPTIONS)
-    bundle = write_imported(exportable, tmp_path / "bundle", make_texts(9, 20))
-    comparisons = compare(bundle, exportable, TEXTS)
+    comparisons = compare(write_imported(exportable, tmp_path / "bundle", make_texts(9, 20)), exportable, TEXTS)
     assert len(comparisons) == SENTENCES
     assert [comparison.text for comparison in comparisons if not comparison.identical] == []
     expected = dict(zip(TEXTS, generate(trained, sources_of(exportable), 1, LIMIT), strict=True))
@@ -166,8 +164,7 @@ def test_both_forms_of_parameters_are_read_alike(trained: Any, checkpoint: Path,
 
 
 def test_position_encodings_are_those_of_transformers() -> None:
-    model = random_marian(len(VOCABULARY), max_position_embeddings=100)
-    theirs = model.model.encoder.embed_positions.weight.detach()
+    theirs = random_marian(len(VOCABULARY), max_position_embeddings=100).model.encoder.embed_positions.weight.detach()
     torch.testing.assert_close(torch.from_numpy(marian_positions(100, 64)), theirs)
 
 
@@ -187,8 +184,7 @@ def test_separate_vocabularies_of_different_sizes_are_read(tmp_path: Path) -> No
 
 def test_every_language_token_becomes_a_direction(tmp_path: Path) -> None:
     vocabulary = marian_vocabulary(">>fra<<", ">>spa<<", ">>zho_Hans<<")
-    model = random_marian(len(vocabulary))
-    folder = write_marian(tmp_path / "m", model, vocabulary, target_lang="mul")
+    folder = write_marian(tmp_path / "m", random_marian(len(vocabulary)), vocabulary, target_lang="mul")
     exportable = import_marian(folder, OPTIONS)
     prefixes = {direction.target: direction.source_prefix for direction in exportable.directions}
     assert prefixes == {"fra": (vocabulary[">>fra<<"],), "spa": (vocabulary[">>spa<<"],)}

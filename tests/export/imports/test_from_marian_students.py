@@ -48,8 +48,7 @@ def expected_of(student: Student, source: Sequence[int], beam_size: int) -> tupl
         target = torch.tensor([tokens], dtype=torch.int64).reshape(1, len(tokens))
         return student.decode(memory, lengths, target)[0, -1].double().numpy()
 
-    found = search(next_logits, SearchOptions(max_target_tokens=LIMIT, beam_size=beam_size), eos_id=EOS_ID)
-    return found[0].target_ids
+    return search(next_logits, SearchOptions(max_target_tokens=LIMIT, beam_size=beam_size), eos_id=EOS_ID)[0].target_ids
 
 
 def test_every_token_is_that_of_the_equations(student: Student, texts: tuple[str, ...], tmp_path: Path) -> None:
@@ -143,8 +142,7 @@ def test_8_bits_change_few_translations_and_no_batch_any(student: Student, tmp_p
     kinds = ("fp32", "int8")
     floats, integers = (write_imported(exportable, tmp_path / kind, GOLDEN, precision=kind) for kind in kinds)
     sources = [encode(text) for text in make_texts(9, 12)]
-    found = targets(integers, sources, 4)
-    assert found == targets(integers, sources, 4, together=4)
+    assert targets(integers, sources, 4) == targets(integers, sources, 4, together=4)
     greedy = zip(targets(integers, sources, 1), targets(floats, sources, 1), strict=True)
     assert sum(ours == theirs for ours, theirs in greedy) > len(sources) / 4
 

@@ -198,8 +198,7 @@ def test_aliases_of_a_configuration_take_no_memory(write: Write) -> None:
 
 
 def test_a_folder_is_exported_and_served_by_its_path(write: Write, tmp_path: Path) -> None:
-    folder = write("base").rename(tmp_path / "my-en-de")
-    assert install(Store(tmp_path / "cache"), str(folder)).directions == ("en-de",)
+    assert install(Store(tmp_path / "cache"), str(write("base").rename(tmp_path / "my-en-de"))).directions == ("en-de",)
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])

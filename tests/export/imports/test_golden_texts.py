@@ -18,8 +18,7 @@ def test_texts_are_made_of_words_and_differ_in_length() -> None:
 
 
 def test_a_script_without_spaces_has_texts_too() -> None:
-    texts = golden_texts(["<unk>", "▁", "日", "本", "語", "。"])
-    assert all(set(text) <= set("日本語") and text for text in texts)
+    assert all(set(text) <= set("日本語") and text for text in golden_texts(["<unk>", "▁", "日", "本", "語", "。"]))
 
 
 def test_a_large_vocabulary_gives_its_common_words() -> None:
@@ -47,8 +46,7 @@ def test_sentences_with_unknown_pieces_are_not_golden(tokenizer: Tokenizer) -> N
     """The tokenizer of the tests lacks most letters; then words of the vocabulary stand in."""
     weights = to_weights(random_model(1, tokenizer.vocabulary_size))
     direction = BundleDirection(source="en", target="de")
-    exportable = Exportable(weights, tokenizer, (direction,), (3,), UNK_ID, {}, 0)
-    samples = golden_samples(exportable)
+    samples = golden_samples(Exportable(weights, tokenizer, (direction,), (3,), UNK_ID, {}, 0))
     assert {str(sample.direction) for sample in samples} == {"en-de"}
     texts = [sample.text for sample in samples]
     known = [text for text in read_sentences("en") if UNK_ID not in tokenizer.encode(text)]

@@ -62,8 +62,7 @@ def test_only_the_members_that_are_read_are_unpacked(tmp_path: Path) -> None:
     names = ("en_de/metadata.json", "en_de/model/model.bin", "en_de/sentencepiece.model")
     others = ("en_de/stanza/large.pt", "../outside", "en_de/../../outside", "/outside", "other/model/model.bin")
     members = dict.fromkeys(names, LANGUAGES.encode()) | dict.fromkeys(others, bytes(1 << 26))
-    path = write_zip(tmp_path / "p", members)
-    with open_package(path, ImportOptions()) as package:
+    with open_package(write_zip(tmp_path / "p", members), ImportOptions()) as package:
         unpacked = package.model.parent
         found = {str(file.relative_to(unpacked)) for file in unpacked.rglob("*") if file.is_file()}
         assert found == {name.removeprefix("en_de/") for name in names}
@@ -168,5 +167,4 @@ def test_mutations_are_read_or_refused(marian: Path, tokenizer: Tokenizer, tmp_p
     write_model(tmp_path / "ctranslate2", spec, tokenizer=tokenizer)
     copytree(marian, tmp_path / "marian")
     split_checkpoint(copytree(marian, tmp_path / "shards"))
-    folders = [tmp_path / name for name in ("ctranslate2", "marian", "shards")]
-    attack("import", 3000 if thorough else 50, *folders)
+    attack("import", 3000 if thorough else 50, *[tmp_path / name for name in ("ctranslate2", "marian", "shards")])

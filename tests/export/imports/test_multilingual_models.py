@@ -134,8 +134,7 @@ def test_layers_of_true_width_generate_the_tokens_of_transformers(
     sources = [exportable.source_ids(direction.source_prefix, text) for text in texts[part]]
     expected = generate(model, sources, beam_size, LIMIT, direction.start)
     del model
-    options = BundleOptions("many")
-    bundle = write_bundle(exportable, golden_samples(exportable)[:3], tmp_path / "bundle", options)
+    bundle = write_bundle(exportable, golden_samples(exportable)[:3], tmp_path / "bundle", BundleOptions("many"))
     ours = answers(bundle, PAIRS[0], texts[part], beam_size, threads=available_cpus())
     assert (ours.sources, ours.direction) == (sources, direction)
     print(f"{peak_bytes() / 1e9:.1f} GB")
@@ -167,8 +166,7 @@ def test_int8_changes_few_translations_and_keeps_the_languages(texts: Texts, tmp
     bundles = (write_imported(exportable, tmp_path / kind, precision=kind) for kind in ("fp32", "int8"))
     floats, integers = (answers(bundle, PAIRS[0], texts, 1) for bundle in bundles)
     assert integers.direction == floats.direction
-    same = sum(ours == theirs for ours, theirs in zip(integers.targets, floats.targets, strict=True))
-    assert same > len(texts) / 4
+    assert sum(ours == theirs for ours, theirs in zip(integers.targets, floats.targets, strict=True)) > len(texts) / 4
 
 
 def original_tokenizer(kind: str, folder: Path) -> Any:
@@ -195,8 +193,7 @@ def test_a_source_has_the_tokens_of_the_original_tokenizer(kind: str, texts: Tex
         ours = exportable.tokenizer.encode(text)
         if "<" not in text:  # a text never selects a language here
             assert ours == expected, text
-        special = {exportable.tokenizer.source_pieces.index("</s>")}
-        assert not special & set(ours)
+        assert not {exportable.tokenizer.source_pieces.index("</s>")} & set(ours)
     if kind != "nllb":
         direction = find_direction(exportable, ("en", "de"))
         assert direction.source_prefix == (theirs.convert_tokens_to_ids(token_of(kind, "en")),)

@@ -56,8 +56,7 @@ def texts(pytestconfig: pytest.Config) -> Texts:
 @pytest.mark.parametrize("kind", [*NATIVE, *STANDARD])
 def test_every_token_is_that_of_ctranslate2(kind: str, tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
     pieces = tokenizer.source_pieces
-    spec = random_spec(pieces, **{**NATIVE, **STANDARD}[kind])
-    folder = write_model(tmp_path / "m", spec, tokenizer=tokenizer)
+    folder = write_model(tmp_path / "m", random_spec(pieces, **{**NATIVE, **STANDARD}[kind]), tokenizer=tokenizer)
     exportable = import_ctranslate2(folder, OPTIONS)
     bundle = write_imported(exportable, tmp_path / "bundle", texts[:10])
     sources = [exportable.source_ids((), text) for text in texts]
@@ -76,8 +75,7 @@ def test_every_token_is_that_of_ctranslate2(kind: str, tokenizer: Tokenizer, tex
 def shaw(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Exportable:
     """A model with relative positions."""
     spec = random_spec(tokenizer.source_pieces, relative_position=True)
-    folder = write_model(tmp_path_factory.mktemp("shaw") / "m", spec, tokenizer=tokenizer)
-    return import_ctranslate2(folder, OPTIONS)
+    return import_ctranslate2(write_model(tmp_path_factory.mktemp("shaw") / "m", spec, tokenizer=tokenizer), OPTIONS)
 
 
 @pytest.mark.parametrize("kind", ["vectors", "T5"])

@@ -25,8 +25,7 @@ def test_tensors_of_every_type_are_those_of_pytorch(kind: torch.dtype, tmp_path:
         found = read_safetensors(file)
     assert found.keys() == tensors.keys()
     for name, value in tensors.items():
-        expected = value.float() if kind == torch.bfloat16 else value
-        assert np.array_equal(found[name].read(), expected.numpy())
+        assert np.array_equal(found[name].read(), (value.float() if kind == torch.bfloat16 else value).numpy())
 
 
 @pytest.mark.parametrize(

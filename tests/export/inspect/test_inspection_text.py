@@ -63,8 +63,7 @@ def test_inputs_that_are_alike_share_a_line(states_bundle: Bundle) -> None:
 
 
 def test_no_line_break_separates_an_operator_from_its_count(inspection: Inspection) -> None:
-    lines = format_inspection(inspection).splitlines()
-    assert [line for line in lines if line.strip()[:1].isdigit()] == []
+    assert [line for line in format_inspection(inspection).splitlines() if line.strip()[:1].isdigit()] == []
 
 
 def test_the_memory_of_layers_is_added_up(inspection: Inspection) -> None:

@@ -57,8 +57,7 @@ def decoders(request: pytest.FixtureRequest) -> Decoders:
 def test_a_transformer_is_embedding_layers_and_projection(name: str, decoders: Decoders) -> None:
     """The layers can be folded; the final normalization of a pre-norm decoder does not prevent it."""
     assert decoders(name).titles == ["embedding", *LAYER * 2, "projection"]
-    folded = fold_blocks(decoders(name).blocks)
-    titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in folded]
+    titles = [(len(one.rounds), [block.title for block in one.rounds[0]]) for one in fold_blocks(decoders(name).blocks)]
     assert titles == [(1, ["embedding"]), (2, LAYER), (1, ["projection"])]
 
 
@@ -77,8 +76,7 @@ def test_the_matrices_of_a_block_are_those_of_the_layer(decoders: Decoders) -> N
 
 
 def test_the_decoder_of_luong_attends_after_its_updates(decoders: Decoders) -> None:
-    updates = ["recurrent update"] * 3
-    titles = ["embedding", *updates, "cross-attention", "recurrent update", "projection"]
+    titles = ["embedding", *["recurrent update"] * 3, "cross-attention", "recurrent update", "projection"]
     assert decoders("recurrent_bundle").titles == titles
     blocks = decoders("recurrent_bundle").blocks
     written = [[state.name for state in block.writes] for block in blocks]

@@ -70,8 +70,7 @@ def test_answers_come_in_the_order_of_the_specs_and_equal_the_graph_decoder(sess
     done: list[int] = []
     expected = GraphDecoder(sessions).translate(SOURCES)
     assert len({answer.target_ids for answer in expected}) >= 10
-    actual = SyncEngine(sessions, 6).translate(specs(1), 6, done.append, np.random.default_rng(3))
-    assert actual == expected
+    assert SyncEngine(sessions, 6).translate(specs(1), 6, done.append, np.random.default_rng(3)) == expected
     assert done == [1] * len(SOURCES)
 
 

@@ -84,8 +84,7 @@ def round_scores_by_batch(bundle: Path, out: Path) -> Path:
 def verdicts(output: str) -> dict[str, str]:
     """Returns the verdict of each check in order."""
     lines = [line for line in output.splitlines() if not line.startswith("      ")]
-    found = [LINE.fullmatch(line) for line in lines]
-    return {match[2].strip(): match[1] for match in found if match is not None}
+    return {match[2].strip(): match[1] for match in [LINE.fullmatch(line) for line in lines] if match is not None}
 
 
 def failures(*arguments: str) -> list[str]:

@@ -23,8 +23,7 @@ def make_pairs(pairs: list[tuple[list[int], list[int]]]) -> TokenizedPairs:
 
 def random_pairs(count: int) -> TokenizedPairs:
     """Returns distinct pairs; the first token of each is its number."""
-    random = np.random.default_rng(1)
-    lengths = random.integers(0, 12, size=(2, count))
+    lengths = np.random.default_rng(1).integers(0, 12, size=(2, count))
     sources, targets = ([[100 + i, *[7] * length] for i, length in enumerate(side)] for side in lengths.tolist())
     return TokenizedPairs(sources, targets)
 
@@ -118,8 +117,7 @@ def test_a_stream_may_be_read_again() -> None:
 @pytest.mark.parametrize("step", [1, 7, 20, 61])
 def test_a_stream_from_a_step_skips_the_steps_before(step: int) -> None:
     """Within an epoch and across epochs."""
-    pairs = random_pairs(60)
-    stream = stream_of(pairs, 50, seed=1)
+    stream = stream_of(random_pairs(60), 50, seed=1)
     unbroken = list(islice(stream, step + 10))
     stream.first_batch = step
     assert same(list(islice(stream, 10)), unbroken[step:])
@@ -167,8 +165,7 @@ def test_epochs_differ_in_the_order_and_composition_of_batches() -> None:
     stream = stream_of(pairs, 60, seed=1)
     first = take_epoch(stream, len(pairs))
     stream.first_batch = len(first)
-    second = take_epoch(stream, len(pairs))
-    ours, theirs = ([frozenset(content(batch)) for batch in epoch] for epoch in (first, second))
+    ours, theirs = ([frozenset(content(batch)) for batch in epoch] for epoch in (first, take_epoch(stream, len(pairs))))
     assert ours != theirs
     assert set(ours) != set(theirs)
 
@@ -194,8 +191,7 @@ def test_padding_is_on_the_right() -> None:
 
 def test_the_source_tokens_of_a_label_share_its_alignment() -> None:
     """Padding, EOS and labels without links have none."""
-    pairs = TokenizedPairs([[5, 6], [7]], [[8], [9, 10]], [[(0, 0), (1, 0)], [(0, 1)]])
-    alignments = pairs.batch([0, 1]).alignments
+    alignments = TokenizedPairs([[5, 6], [7]], [[8], [9, 10]], [[(0, 0), (1, 0)], [(0, 1)]]).batch([0, 1]).alignments
     assert alignments is not None
     assert alignments.tolist() == [[[0.5, 0.5, 0], [0, 0, 0], [0, 0, 0]], [[0, 0, 0], [1, 0, 0], [0, 0, 0]]]
 

@@ -43,8 +43,7 @@ def test_a_pair_of_absurdly_unlike_lengths_goes() -> None:
 
 
 def test_length_is_counted_in_characters_without_white_space_at_the_ends() -> None:
-    config = CleaningConfig(max_length_ratio=2.0)
-    assert len(clean(corpus_of(("語", "ab"), ("  a  ", "A")), config).corpus) == 2
+    assert len(clean(corpus_of(("語", "ab"), ("  a  ", "A")), CleaningConfig(max_length_ratio=2.0)).corpus) == 2
 
 
 def test_a_pair_with_a_long_side_goes() -> None:

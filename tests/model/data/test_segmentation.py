@@ -83,8 +83,7 @@ def test_links_of_words_are_links_of_tokens_in_every_segmentation(two_way_tokeni
     for epoch in range(5):
         pairs = segmentation.of_epoch(epoch)
         source, target = (tokens_of_words(two_way_tokenizer, side[0]) for side in (pairs.sources, pairs.targets))
-        expected = [*product(source[0], target[1]), *product(source[1], target[0])]
-        assert sorted(pairs.links[0]) == sorted(expected)
+        assert sorted(pairs.links[0]) == sorted([*product(source[0], target[1]), *product(source[1], target[0])])
         assert pairs.links[1] == []
 
 

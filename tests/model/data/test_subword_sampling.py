@@ -44,8 +44,7 @@ def test_segmentations_are_drawn_with_the_probability_of_the_paper(tokenizer: To
     word, draws = "gardening", 20_000
     choices = tokenizer.segmentations(WORD_START + word, 64)
     weights = np.array([np.exp(alpha * choice.log_probability) for choice in choices])
-    sampled = draw(tokenizer, [f"harden {word} river"] * draws, alpha, 3)
-    seen = Counter(_middle_word(tokenizer, ids) for ids in sampled)
+    seen = Counter(_middle_word(tokenizer, ids) for ids in draw(tokenizer, [f"harden {word} river"] * draws, alpha, 3))
     assert set(seen) <= {tuple(choice.ids) for choice in choices}
     for choice, probability in zip(choices, weights / weights.sum(), strict=True):
         deviation = (probability * (1 - probability) / draws) ** 0.5

@@ -16,8 +16,7 @@ def write_table(path: Path, pairs: int, prefix: str = "word") -> str:
 
 
 def test_data_without_parts_are_validated_on_their_last_pairs(tmp_path: Path) -> None:
-    tables = [write_table(tmp_path / "x.en-de.tsv", 50), write_table(tmp_path / "x.en-fr.tsv", 20)]
-    data = read_training_data(tables)
+    data = read_training_data([write_table(tmp_path / "x.en-de.tsv", 50), write_table(tmp_path / "x.en-fr.tsv", 20)])
     assert [len(part.corpus) for part in data.training] == [45, 18]
     assert [part.dropped[Reason.HELD_OUT] for part in data.training] == [5, 2]
     assert [corpus.languages for corpus in data.validation] == [("en", "de"), ("en", "fr")]

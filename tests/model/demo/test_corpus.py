@@ -45,8 +45,7 @@ def test_line_by_line_the_files_are_translations(corpus: Path) -> None:
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_the_splits_share_no_sentence(corpus: Path, language: str) -> None:
-    sentences = [line for split in SIZES for line in lines(corpus / f"{split}.{language}")]
-    assert len(set(sentences)) == sum(SIZES.values())
+    assert len({line for split in SIZES for line in lines(corpus / f"{split}.{language}")}) == sum(SIZES.values())
 
 
 def test_held_out_sentences_do_not_depend_on_other_options(corpus: Path, tmp_path: Path) -> None:

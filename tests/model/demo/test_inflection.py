@@ -30,8 +30,7 @@ def verb(english: str) -> Verb:
 
 @pytest.mark.parametrize(("determiner", "adjective", "english", "forms"), TABLES["noun phrases"])
 def test_noun_phrases_are_declined(determiner: str, adjective: str, english: str, forms: str) -> None:
-    cases = phrase(determiner, adjective, english).cases
-    assert ", ".join(text.plain().german for text in cases) == forms
+    assert ", ".join(text.plain().german for text in phrase(determiner, adjective, english).cases) == forms
 
 
 @pytest.mark.parametrize(("determiner", "adjective", "english", "expected"), TABLES["articles and plurals"])

@@ -104,13 +104,11 @@ def test_mixed_precision_attends_in_float32_on_the_cpu() -> None:
     assert attend(queries, memory, None).dtype == torch.bfloat16
     with torch.autocast("cpu", dtype=torch.bfloat16):
         attended = attend(queries, memory, None)
-    exact = attend(queries.float(), KeysValues(memory.keys.float(), memory.values.float()), None)
-    assert torch.equal(attended, exact)
+    assert torch.equal(attended, attend(queries.float(), KeysValues(memory.keys.float(), memory.values.float()), None))
 
 
 def test_a_causal_mask_shows_a_position_itself_and_the_past() -> None:
-    expected = [[True, False, False], [True, True, False], [True, True, True]]
-    assert causal_mask(3, CPU).tolist() == [[expected]]
+    assert causal_mask(3, CPU).tolist() == [[[[True, False, False], [True, True, False], [True, True, True]]]]
 
 
 def test_a_padding_mask_shows_every_real_position_to_all() -> None:

@@ -42,8 +42,7 @@ def test_any_shape_is_taken(shape: tuple[int, ...]) -> None:
 
 
 def test_a_view_with_strides_is_taken() -> None:
-    states = torch.ones(4, 6).T
-    dropped = Dropout(0.5)(states)
+    dropped = Dropout(0.5)(torch.ones(4, 6).T)
     assert dropped.shape == (6, 4)
     assert set(dropped.unique().tolist()) <= {0.0, 2.0}
 
@@ -80,5 +79,4 @@ def test_a_share_of_the_probability_drops_so_many_fewer_units(share: float) -> N
     torch.manual_seed(1)
     dropout = Dropout(0.5).train()
     dropout.share = share
-    dropped = (dropout(torch.ones(200_000)) == 0).float().mean().item()
-    assert dropped == pytest.approx(0.5 * share, abs=0.01)
+    assert (dropout(torch.ones(200_000)) == 0).float().mean().item() == pytest.approx(0.5 * share, abs=0.01)

@@ -101,8 +101,7 @@ def test_the_position_that_is_rewarded_becomes_the_most_probable_one() -> None:
     rewarded = torch.arange(16) % 5
     for _ in range(150):
         sampler = PositionSampler(torch.zeros(16, dtype=torch.bool))
-        chosen = sampler(scores.softmax(dim=-1)).argmax(dim=-1)
-        rewards = (chosen == rewarded).float()[:, None] - 1
+        rewards = (sampler(scores.softmax(dim=-1)).argmax(dim=-1) == rewarded).float()[:, None] - 1
         loss = reinforce(rewards, sampled(sampler.log_probabilities[0][:, None], sampler.entropies[0][:, None]), valid)
         optimizer.zero_grad()
         loss.backward()

@@ -107,8 +107,7 @@ def test_bahdanaus_attention_looks_before_the_step_and_its_readout_is_a_maxout_l
     context = (decoder.alignment(old, source, torch.tensor(0))[:, :, None] * memory.states).sum(dim=1)
     new = cell(cell.input(embedded) + decoder.attended_input(context), old)
     units = decoder.maxout(torch.cat((new, context, embedded), dim=1))
-    readout = torch.maximum(units[:, 0::2], units[:, 1::2])
-    assert_close(model.decode(token_ids, memory)[:, 0], readout)
+    assert_close(model.decode(token_ids, memory)[:, 0], torch.maximum(units[:, 0::2], units[:, 1::2]))
 
 
 def test_luongs_attention_looks_after_the_step_and_is_fed_into_the_next_one() -> None:
@@ -154,8 +153,7 @@ def test_embeddings_are_scaled() -> None:
 
 
 def test_recurrent_matrices_start_orthogonal() -> None:
-    config = RecurrentConfig(architecture="recurrent", d_model=16)
-    model = Recurrent(config, VOCABULARY, PAD_ID)
+    model = Recurrent(RecurrentConfig(architecture="recurrent", d_model=16), VOCABULARY, PAD_ID)
     cell = model.decoder.cells[0]
     assert isinstance(cell, GatedCell)
     for matrix in (cell.recurrent.weight, model.encoder.get_parameter("weight_hh_l0")):

@@ -26,8 +26,7 @@ def make(trained: Tokenizer, pieces: list[str], unknown: str = "<unk>") -> Piece
 
 @pytest.mark.parametrize("text", ["alpha", "two  three alpha.", " gardens", ""])
 def test_ids_are_those_of_the_vocabulary(trained: Tokenizer, pieces: list[str], text: str) -> None:
-    tokenizer = make(trained, pieces)
-    assert [pieces[number] for number in tokenizer.encode(text)] == trained.pieces(trained.encode(text))
+    assert [pieces[number] for number in make(trained, pieces).encode(text)] == trained.pieces(trained.encode(text))
 
 
 @pytest.mark.parametrize("text", ["alpha", "two  three alpha.", " gardens", ""])

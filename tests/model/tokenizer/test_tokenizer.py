@@ -63,8 +63,7 @@ def test_text_comes_back_as_it_was(trained: Tokenizer, words: list[str]) -> None
 @given(digits=st.text("0123456789", min_size=1))
 def test_every_digit_is_a_token_of_its_own(trained: Tokenizer, digits: str) -> None:
     """So numbers can be copied."""
-    pieces = [trained.decode([token_id]) for token_id in trained.encode(f"a{digits}")]
-    assert pieces[-len(digits) :] == list(digits)
+    assert [trained.decode([token_id]) for token_id in trained.encode(f"a{digits}")][-len(digits) :] == list(digits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,8 +129,7 @@ def test_every_target_language_has_a_token_of_its_own(tagged: Tokenizer) -> None
 @pytest.mark.parametrize("text", ["<2de>", "<2de> river", "river<2de>", "\u2581<2de>", "<2de><2fr>", " <2fr> "])
 def test_no_text_holds_a_language_token(tagged: Tokenizer, text: str) -> None:
     """So input cannot switch the language."""
-    tokens = {tagged.language_token(language) for language in ("de", "fr")}
-    assert not tokens & set(tagged.encode(text))
+    assert not {tagged.language_token(language) for language in ("de", "fr")} & set(tagged.encode(text))
 
 
 @pytest.mark.parametrize("language", ["cs", "", "de>"])

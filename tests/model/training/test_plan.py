@@ -130,8 +130,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_trained(tmp_path: Path) ->
     ],
 )
 def test_a_mistake_in_a_run_is_found_before_training(tmp_path: Path, changes: dict[str, object], problem: str) -> None:
-    message = refusal("plan", str(write_plan(tmp_path, **changes)), "--out", str(tmp_path / "runs"))
-    assert problem in message
+    assert problem in refusal("plan", str(write_plan(tmp_path, **changes)), "--out", str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
 
 

@@ -297,8 +297,7 @@ def test_validation_data_may_be_given(arguments: list[str], tmp_path: Path) -> N
 
 def test_a_direction_without_validation_data_has_samples_of_its_training(arguments: list[str], tmp_path: Path) -> None:
     """So that the run can be exported."""
-    forth = write_pairs(tmp_path, "train", toy_sentences()[:40])
-    source, _, target = forth.removeprefix("files:").partition(",")
+    source, _, target = write_pairs(tmp_path, "train", toy_sentences()[:40]).removeprefix("files:").partition(",")
     given = ["--data", f"files:{target},{source}", "--validation", write_pairs(tmp_path, "valid", ("bird moon",))]
     run = start(arguments, tmp_path / "run", *given, "--training.max-steps=1", "--tokenizer.vocabulary-size=80")
     lines = run.samples.read_text(encoding="utf-8").splitlines()

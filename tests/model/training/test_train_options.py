@@ -106,8 +106,7 @@ def test_what_a_library_refuses_is_named(arguments: list[str], tmp_path: Path, o
 @pytest.mark.parametrize("out", ["file", "file/run"])
 def test_a_folder_that_cannot_be_made_is_refused(arguments: list[str], tmp_path: Path, out: str) -> None:
     (tmp_path / "file").touch()
-    message = refusal(lambda: start(arguments, tmp_path / out))
-    assert message.startswith(f"dragoman train: out: {tmp_path / out}: ")
+    assert refusal(lambda: start(arguments, tmp_path / out)).startswith(f"dragoman train: out: {tmp_path / out}: ")
 
 
 def test_a_missing_recipe_is_reported(arguments: list[str], tmp_path: Path) -> None:
@@ -138,8 +137,7 @@ def test_data_that_cannot_be_used_are_refused(
     for name, count in (("one", 1), ("nine", 9)):
         write_pairs(tmp_path, name, toy_sentences()[:count])
     given = arguments[2:] if options[0] == "--data" else arguments
-    message = refusal(lambda: start([*given, *options], tmp_path / "run"))
-    assert message.startswith(f"dragoman train: {problem}")
+    assert refusal(lambda: start([*given, *options], tmp_path / "run")).startswith(f"dragoman train: {problem}")
 
 
 def test_a_model_with_an_output_bias_is_not_trained(arguments: list[str], tmp_path: Path) -> None:

@@ -54,8 +54,7 @@ def test_every_step_has_the_rate_of_the_schedule() -> None:
 
 
 def test_a_resumed_run_reads_the_batches_from_its_step_on() -> None:
-    pairs = TokenizedPairs([[number] for number in range(4, 40)], [[number] for number in range(4, 40)])
-    data = make_data(pairs)
+    data = make_data(TokenizedPairs([[number] for number in range(4, 40)], [[number] for number in range(4, 40)]))
     unbroken = [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 20)]
     data.trainer = cast("Trainer", SimpleNamespace(global_step=7, world_size=1))
     assert [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 13)] == unbroken[7:]
@@ -76,8 +75,7 @@ def test_a_run_that_resumes_on_other_devices_takes_every_batch_once() -> None:
 
 
 def test_an_earlier_checkpoint_without_a_position_resumes_at_its_step() -> None:
-    pairs = TokenizedPairs([[number] for number in range(4, 40)], [[number] for number in range(4, 40)])
-    data = make_data(pairs)
+    data = make_data(TokenizedPairs([[number] for number in range(4, 40)], [[number] for number in range(4, 40)]))
     unbroken = [batch.source_ids.tolist() for batch in islice(data.train_dataloader(), 20)]
     data.load_state_dict({"epoch_starts": [0]})
     data.trainer = cast("Trainer", SimpleNamespace(global_step=7, world_size=2))
@@ -86,8 +84,7 @@ def test_an_earlier_checkpoint_without_a_position_resumes_at_its_step() -> None:
 
 def test_reading_batches_draws_no_random_number() -> None:
     """Otherwise a resumed run, which starts reading once more, would have another dropout."""
-    pairs = TokenizedPairs([[4], [5]], [[4], [5]])
-    data = make_data(pairs)
+    data = make_data(TokenizedPairs([[4], [5]], [[4], [5]]))
     before = torch.get_rng_state()
     next(iter(data.train_dataloader()))
     list(data.val_dataloader())

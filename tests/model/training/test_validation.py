@@ -39,8 +39,7 @@ def validate(run: RunFolder, corpora: list[Corpus]) -> dict[str, float]:
 
 def test_what_is_logged_is_the_quality_of_greedy_translations(toy_run: RunFolder) -> None:
     trained = toy_run.load()
-    sources = [[*trained.tokenizer.encode(sentence), EOS_ID] for sentence in SENTENCES]
-    answers = generate_greedy(trained.model, sources)
+    answers = generate_greedy(trained.model, [[*trained.tokenizer.encode(sentence), EOS_ID] for sentence in SENTENCES])
     expected = score([trained.tokenizer.decode(answer.target_ids) for answer in answers], REFERENCES)
     logged = validate(toy_run, [Corpus("en", "de", SENTENCES, REFERENCES)])
     assert logged == {"validation_bleu": expected.bleu, "validation_chrf": expected.chrf}

@@ -59,13 +59,11 @@ def test_the_parameters_can_be_read_back_bitwise(model: Transformer, floats: Bun
 def test_the_rounded_parameters_can_be_read_back(model: Transformer, integers: Bundle) -> None:
     read = dict(read_parameters(integers, model.config.d_model))
     for name, value in rounded(model).state_dict().items():
-        trimmed = read[name][tuple(map(slice, value.shape))]
-        torch.testing.assert_close(trimmed, value, rtol=1e-6, atol=0, msg=name)
+        torch.testing.assert_close(read[name][tuple(map(slice, value.shape))], value, rtol=1e-6, atol=0, msg=name)
 
 
 def test_the_logits_in_fp32_are_those_of_pytorch(model: Transformer, floats: Bundle, mode: str) -> None:
-    decoded = decoded_logits(model, open_sessions(floats, "cpu"))
-    assert np.abs(decoded - expected_logits(model)).max() < 1e-4, mode
+    assert np.abs(decoded_logits(model, open_sessions(floats, "cpu")) - expected_logits(model)).max() < 1e-4, mode
 
 
 def test_logits_in_int8_are_near_those_of_the_rounded_model(model: Transformer, integers: Bundle, mode: str) -> None:
@@ -162,8 +160,7 @@ def test_alignments_change_no_bit_of_the_logits(aligned: Exported, mode: str) ->
 
 
 def test_the_toy_model_translates_token_by_token_like_pytorch(toy_run: RunFolder, toy_bundle: Path, mode: str) -> None:
-    exportable = Exportable.of_run(toy_run.load())
-    comparisons = compare(Bundle.open(toy_bundle), exportable, toy_test_sentences()[:200])
+    comparisons = compare(Bundle.open(toy_bundle), Exportable.of_run(toy_run.load()), toy_test_sentences()[:200])
     assert [comparison.text for comparison in comparisons if not comparison.identical] == [], mode
     assert max(comparison.score_error for comparison in comparisons) < 1e-4
 

@@ -75,8 +75,7 @@ def test_properties_have_escapes_continued_lines_and_comments() -> None:
 @given(st.lists(TEXTS))
 def test_properties_written_with_escapes_are_read_back(texts: list[str]) -> None:
     def escaped(text: str) -> str:
-        units = struct.iter_unpack(">H", text.encode("utf-16-be"))
-        return "".join(f"\\u{unit:04x}" for (unit,) in units)
+        return "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")))
 
     content = "".join(f"k{number}={escaped(text)}\n" for number, text in enumerate(texts))
     assert read_file("properties", content.encode(), "") == {f"k{number}": text for number, text in enumerate(texts)}

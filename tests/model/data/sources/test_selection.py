@@ -41,8 +41,7 @@ def test_no_text_is_in_two_parts(drawn: list[tuple[int, str]]) -> None:
 
 
 def test_pairs_occur_once_with_the_three_most_frequent_translations() -> None:
-    translations = ["Eins", "Zwei", "Zwei", "Drei", "Vier", "Vier"]
-    rows = [Row("source", "help", "page", "Word", other) for other in translations]
+    rows = [Row("source", "help", "page", "Word", other) for other in ["Eins", "Zwei", "Zwei", "Drei", "Vier", "Vier"]]
     assert [row.other for row in select_rows(rows)] == ["Eins", "Zwei", "Vier"]
 
 
