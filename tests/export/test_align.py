@@ -15,7 +15,6 @@ from tests.support.toy import toy_test_sentences, write_pairs
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> str:
-    """The data specification of 40 toy pairs."""
     return write_pairs(tmp_path, "test", toy_test_sentences()[:40])
 
 

@@ -18,12 +18,10 @@ NAME = "Helsinki-NLP/opus-mt-en-de"
 
 
 def pulled_files(fake: FakeHub) -> list[str]:
-    """Returns the files that were downloaded, in order."""
     return [path.split("/resolve/")[1].partition("/")[2] for _, path, _ in fake.requests if "/resolve/" in path]
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> Path:
-    """Writes files into a new folder."""
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -31,7 +29,6 @@ def write_files(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def refusal(store: Store, name: str = NAME) -> str:
-    """Returns why a pull is refused."""
     with pytest.raises(HubError) as refused:
         install(store, name)
     return str(refused.value)

@@ -27,7 +27,6 @@ def read(server: ScriptedServer, *answers: Answer) -> Any:
 
 
 def refusal(server: ScriptedServer, *answers: Answer) -> str:
-    """Returns why an answer is refused."""
     with pytest.raises(HubError) as refused:
         read(server, *answers)
     text = str(refused.value)

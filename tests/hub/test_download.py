@@ -25,7 +25,6 @@ def part(tmp_path: Path) -> Path:
 
 
 def fetch(server: ScriptedServer, folder: Path, *answers: Answer, size: int | None = len(CONTENT)) -> bytes:
-    """Downloads the file and returns its content."""
     server.answers[:] = answers
     file = RemoteFile("file", f"{server.address}/file", size, SHA256 if size is not None else None)
     download.download(ACCESS, [file], folder)
@@ -34,7 +33,6 @@ def fetch(server: ScriptedServer, folder: Path, *answers: Answer, size: int | No
 
 
 def refusal(server: ScriptedServer, folder: Path, *answers: Answer, size: int | None = len(CONTENT)) -> str:
-    """Returns why a download is refused."""
     with pytest.raises(HubError) as refused:
         fetch(server, folder, *answers, size=size)
     assert str(refused.value).startswith("model: ")

@@ -64,7 +64,6 @@ def test_every_protocol_is_answered_and_streams_have_a_first_token(load: Load, t
 
 @pytest.fixture(scope="module")
 def aligning() -> Iterator[LiveService]:
-    """The included model, with alignments."""
     bundle = ROOT / "bundles" / "multi30k"
     sizes: dict[str, Any] = {"slots": 8, "engines": 1, "queue_limit": 5000}
     with run_service(bundle, [], alignments=True, **sizes) as service:

@@ -35,7 +35,6 @@ def run_locust(folder: Path, url: str, **settings: str) -> Ended:
 
 
 def assert_both_are_answered(ended: Ended) -> None:
-    """Both kinds of users received only answers."""
     assert ended.status == 0, ended.log
     assert set(ended.rows) == {"POST", "gRPC"}
     for row in ended.rows.values():

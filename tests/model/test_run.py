@@ -41,7 +41,6 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def read_parameters(run: RunFolder) -> object:
-    """Returns the parameters of the best checkpoint."""
     return torch.load(run.best_checkpoint, map_location="cpu", weights_only=True)["state_dict"]
 
 

@@ -41,7 +41,6 @@ def fail_handshake(port: int) -> None:
 
 
 def translates(port: int, authority: Authority) -> bool:
-    """Returns whether a call is answered."""
     with grpc.secure_channel(f"{HOST}:{port}", authority.credentials()) as channel:
         call = channel.unary_unary(METHOD, TranslateRequest.SerializeToString, TranslateResponse.FromString)
         try:

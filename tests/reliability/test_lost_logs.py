@@ -58,7 +58,6 @@ def lost_reader() -> Iterator[int]:
 
 @contextmanager
 def full_disk() -> Iterator[int]:
-    """Yields a file on a full disk."""
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         yield full.fileno()
 

@@ -61,14 +61,12 @@ async def wait_replaced(service: Replicas, gone: set[int]) -> None:
 
 
 async def restart_workers(service: Replicas, _: Generators) -> None:
-    """Starts a rolling restart and waits for its end."""
     before = workers(service)
     service.victim.send(signal.SIGUSR2)
     await wait_replaced(service, before)
 
 
 async def kill_worker(service: Replicas, _: Generators) -> None:
-    """Kills a worker, and waits for its successor."""
     victim = min(workers(service))
     os.kill(victim, signal.SIGKILL)
     await wait_replaced(service, {victim})

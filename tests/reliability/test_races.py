@@ -161,7 +161,6 @@ def check_rest(status: int, body: str, expected: str) -> int:
 
 
 def ask_grpc(live: LiveService, trouble: Trouble, expected: dict[str, str], requests: int, client: int) -> Counter[str]:
-    """Sends requests over one channel."""
     chance, seen = random.Random(client), Counter[str]()
     with live.grpc_channel() as channel:
         method: Any = channel.unary_unary(TRANSLATE_METHOD, response_deserializer=lambda data: data)

@@ -27,7 +27,6 @@ def names(toy_run: RunFolder, toy_bundle: Path, toy_server: LiveService) -> list
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    """The file for translations."""
     return tmp_path / "output"
 
 

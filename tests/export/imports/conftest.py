@@ -12,7 +12,6 @@ from tests.support.ctranslate2_models import make_model, write_model
 
 @pytest.fixture(scope="session")
 def small_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Transformer."""
     spec = spec_of(make_model(tokenizer), tokenizer.source_pieces)
     return write_model(tmp_path_factory.mktemp("ctranslate2") / "small", spec, tokenizer=tokenizer)
 

@@ -79,7 +79,6 @@ def test_a_conversion_takes_little_memory_besides_its_bundle(checkpoint: Path) -
 
 
 def write_quantized(folder: Path, form: Form) -> None:
-    """Writes a model of CTranslate2 in 8 bits."""
     write_random_m2m100(folder.with_name("floats"), shared_pieces("bpe"), form)
     pieces = import_checkpoint(folder.with_name("floats"), ImportOptions()).tokenizer.source_pieces
     model = M2M100ForConditionalGeneration.from_pretrained(folder.with_name("floats"))

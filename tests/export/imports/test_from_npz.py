@@ -45,7 +45,6 @@ NAMES = {"self_attention": "self", "cross_attention": "context"}
 
 
 def write_npz(path: Path, parameters: dict[str, Any], config: dict[str, Any]) -> None:
-    """Writes parameters by Marian's names."""
     stored: dict[str, Any] = {"special:model.yml": np.frombuffer(yaml.safe_dump(config).encode() + b"\0", np.int8)}
     for name, value in parameters.items():
         stored |= marian_names(name, value)

@@ -82,13 +82,11 @@ def round_scores_by_batch(bundle: Path, out: Path) -> Path:
 
 
 def verdicts(output: str) -> dict[str, str]:
-    """Returns the verdict of each check in order."""
     lines = [line for line in output.splitlines() if not line.startswith("      ")]
     return {match[2].strip(): match[1] for match in [LINE.fullmatch(line) for line in lines] if match is not None}
 
 
 def failures(*arguments: str) -> list[str]:
-    """Returns the failed checks."""
     return refusal("verify", *arguments).partition(": failed: ")[2].split("; ")
 
 

@@ -30,7 +30,6 @@ STILL = ("--training.max-steps=1", "--training.learning-rate=1e-9")
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The recipe of the toy model."""
     path = tmp_path_factory.mktemp("recipe") / "toy.yaml"
     sections = TOY_CONFIG.model_dump(mode="json", include={"model", "tokenizer", "training"})
     path.write_text(yaml.safe_dump(sections), encoding="utf-8")

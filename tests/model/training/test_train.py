@@ -37,7 +37,6 @@ FULL += ["--model.dropout=0.2", "--training.dropout-warmup-steps=6"]
 
 @pytest.fixture(scope="module")
 def unbroken(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """An uninterrupted run."""
     return start(arguments, tmp_path_factory.mktemp("unbroken") / "run")
 
 

@@ -29,7 +29,6 @@ def make_data(pairs: TokenizedPairs) -> TranslationData:
 
 
 def configure(module: TranslationModule) -> tuple[Optimizer, LRScheduler]:
-    """Returns a module's configuration."""
     configured: Any = module.configure_optimizers()
     return configured["optimizer"], configured["lr_scheduler"]["scheduler"]
 
