@@ -14,9 +14,9 @@ MAX_FLAT_FILES = 20
 MAX_README_CHARACTERS = 8000
 # Files that a request passes from the handler of its route to the queue.
 MAX_FILES_TO_QUEUE = 43
-# Lines of Python and C++; generated code and CUDA do not count. The goals are 74,000 of Python and 64,000 of tests.
+# Lines of Python and C++; generated code and CUDA do not count.
 # Lower a limit when lines go, and never raise one.
-MAX_LINES = {"Python": 75_000, "tests": 66_700, "C++": 9_500}
+MAX_LINES = {"Python": 74_000, "tests": 64_000, "C++": 9_500}
 # What may exceed a limit, with the reason.
 EXCEPTIONS = {
     "export/imports": "a reader of checkpoints is one to three files, and no reader needs another one",
