@@ -9,6 +9,8 @@ import argparse
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
 from benchmarks.harness.feature import open_service, show, translate_all
 from dragoman.model.data.corpus import read_lines
@@ -22,45 +24,49 @@ FREQUENT_WORDS = 500
 _FINDER = Finder(KINDS)
 
 
-def read_pairs(folder: Path, part: str, direction: tuple[str, str]) -> tuple[list[str], list[str]]:
-    """Returns sources and references of a part, as `test.everyday`, in a direction."""
-    (other,) = set(direction) - {"en"}
-    source, target = (read_lines(folder / f"{part}.en-{other}.{language}") for language in direction)
-    return source, target
+class Row(NamedTuple):
+    """A held-out pair and the answer of the model."""
+
+    source: str
+    reference: str
+    translation: Translation
 
 
 async def translate_part(
     dispatcher: Dispatcher, folder: Path, part: str, count: int | None = None
-) -> list[tuple[tuple[str, str], str, str, Translation]]:
-    """Returns direction, source, reference and translation of the first pairs of a part, in all directions."""
-    rows = list[tuple[tuple[str, str], str, str, Translation]]()
+) -> dict[str, list[Row]]:
+    """Returns the first pairs of a part, as `test.everyday`, and their translations, by direction."""
+    rows = dict[str, list[Row]]()
     for direction in DIRECTIONS:
-        sources, references = read_pairs(folder, part, direction)
-        translations = await translate_all(dispatcher, sources[:count], direction)
-        rows += [(direction, *row) for row in zip(sources, references, translations, strict=False)]
+        (other,) = {*direction} - {"en"}
+        sources, references = (read_lines(folder / f"{part}.en-{other}.{side}")[:count] for side in direction)
+        translations = await translate_all(dispatcher, sources, direction)
+        rows["-".join(direction)] = list(map(Row, sources, references, translations))
     return rows
 
 
-def form_of(rows: Sequence[tuple[tuple[str, str], str, str, Translation]]) -> Iterator[dict[str, object]]:
+def form_of(rows: dict[str, list[Row]]) -> Iterator[dict[str, object]]:
     """Yields per direction the shares of messages that have placeholders, case and final mark as expected."""
-    for direction in DIRECTIONS:
-        mine = [row for row in rows if row[0] == direction]
-        held = [row for row in mine if _FINDER.texts(row[1])]
-        kept = [sorted(_FINDER.texts(source)) == sorted(_FINDER.texts(found.text)) for _, source, _, found in held]
-        case = [reference[0].isupper() == found.text[:1].isupper() for _, _, reference, found in mine]
-        mark = [reference[-1:].isalnum() == found.text[-1:].isalnum() for _, _, reference, found in mine]
-        shares = {"placeholders": kept, "case": case, "final mark": mark}
-        yield {"messages": "-".join(direction), "texts": len(mine), "with placeholders": len(held)} | {
-            name: sum(values) / len(values) for name, values in shares.items()
+    for direction, mine in rows.items():
+        held = [row for row in mine if _FINDER.texts(row.source)]
+        kept = [sorted(_FINDER.texts(row.source)) == sorted(_FINDER.texts(row.translation.text)) for row in held]
+        case = [row.reference[0].isupper() == row.translation.text[:1].isupper() for row in mine]
+        mark = [row.reference[-1:].isalnum() == row.translation.text[-1:].isalnum() for row in mine]
+        yield {
+            "messages": direction,
+            "texts": len(mine),
+            "with placeholders": len(held),
+            "placeholders": fmean(kept),
+            "case": fmean(case),
+            "final mark": fmean(mark),
         }
 
 
-def words_of(rows: Sequence[tuple[tuple[str, str], str, str, Translation]]) -> Iterator[dict[str, object]]:
+def words_of(rows: dict[str, list[Row]]) -> Iterator[dict[str, object]]:
     """Yields per direction the share of words whose translation is that of the table, in any case."""
-    for direction in DIRECTIONS:
-        mine = [row for row in rows if row[0] == direction]
-        same = sum(reference.casefold() == found.text.casefold() for _, _, reference, found in mine)
-        yield {"words": "-".join(direction), "texts": len(mine), "as in the table": same / len(mine)}
+    for direction, mine in rows.items():
+        same = [row.reference.casefold() == row.translation.text.casefold() for row in mine]
+        yield {"words": direction, "texts": len(mine), "as in the table": fmean(same)}
 
 
 def judged(rows: Path, judgments: Sequence[Path]) -> Iterator[dict[str, object]]:
@@ -88,8 +94,9 @@ async def measure(options: argparse.Namespace) -> None:
         if options.everyday is not None:
             everyday = await translate_part(dispatcher, options.text, "test.everyday")
             lines = [
-                "\t".join(("-".join(direction), source, reference, found.text, str(int(bool(found.low_confidence)))))
-                for direction, source, reference, found in everyday
+                f"{direction}\t{source}\t{reference}\t{found.text}\t{int(bool(found.low_confidence))}"
+                for direction, rows in everyday.items()
+                for source, reference, found in rows
             ]
             options.everyday.write_text("\n".join(lines) + "\n", encoding="utf-8")
         words = await translate_part(dispatcher, options.text, "train.words", FREQUENT_WORDS)

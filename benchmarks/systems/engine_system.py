@@ -38,7 +38,7 @@ class EngineTranslator(Translator):
         self._slots, self._engines = slots, self._start(slots)
 
     def translate(self, sentences: Sequence[SourceSentence], beam_size: int, batching: Batching) -> list[Sequence[int]]:
-        """Returns the target tokens of each sentence. A batching in rows sets the rows of each engine from now on."""
+        """Returns the target tokens of each sentence. Rows in `batching` become the size of each engine."""
         if batching.unit == "rows" and batching.size != self._slots:
             self.close()
             self._slots, self._engines = batching.size, self._start(batching.size)

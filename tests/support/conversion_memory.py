@@ -17,14 +17,14 @@ from dragoman.export.imports.marian_folder import is_marian_folder
 from dragoman.export.make_bundle import BundleOptions, write_bundle
 from dragoman.serve.bundle.manifest import Precision
 
-ASKED = ImportOptions("en", "de", 64, 16)
+WANTED = ImportOptions("en", "de", 64, 16)
 SENTENCES = 4
 
 
 def convert(folder: Path, precision: Precision, out: Path) -> int:
     """Converts a model, whose kind its files determine; returns the size of the bundle in bytes."""
     read = import_marian_files if is_marian_folder(folder) else import_checkpoint
-    exportable = (import_ctranslate2 if (folder / "model.bin").exists() else read)(folder, ASKED)
+    exportable = (import_ctranslate2 if (folder / "model.bin").exists() else read)(folder, WANTED)
     bundle = write_bundle(exportable, golden_samples(exportable)[:SENTENCES], out, BundleOptions("m", "cpu", precision))
     return sum(path.stat().st_size for path in bundle.folder.iterdir())
 

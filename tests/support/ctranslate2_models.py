@@ -22,7 +22,7 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.toy import random_model
 
 LIMIT = 20
-ASKED = ImportOptions("en", "de", max_source_tokens=70, max_target_tokens=LIMIT)
+WANTED = ImportOptions("en", "de", max_source_tokens=70, max_target_tokens=LIMIT)
 SIZES = {"d_model": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_source_tokens": 80}
 
 
@@ -114,7 +114,7 @@ def model_file(
     return content
 
 
-def refusal(path: Path, options: ImportOptions = ASKED) -> str:
+def refusal(path: Path, options: ImportOptions = WANTED) -> str:
     with pytest.raises(ImportedModelError) as refused:
         import_ctranslate2(path, options)
     return str(refused.value).removeprefix(f"{path}").removeprefix("/")

@@ -24,7 +24,7 @@ _MAX_SHOWN_CHARACTERS = 64
 
 
 class RefusedError(HTTPException):
-    """An error with a text for programs and one for people; `more`: what is wrong in detail; empty: the text has it."""
+    """A refusal: a text for programs and one for people. `more` states the details, unless the text has them."""
 
     def __init__(self, text: str, status: int, more: str) -> None:
         super().__init__(status, text)

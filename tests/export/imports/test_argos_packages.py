@@ -17,7 +17,7 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.protos.translation_pb2 import TranslateRequest
 from dragoman.serve.bundle.bundle import Bundle
 from dragoman.serve.runtime.sessions import load_sessions
-from tests.support.ctranslate2_models import ASKED, refusal, translate, write_model, write_package
+from tests.support.ctranslate2_models import WANTED, refusal, translate, write_model, write_package
 from tests.support.live import run_service
 from tests.support.toy import toy_test_sentences
 
@@ -58,7 +58,7 @@ def test_another_kind_of_package_is_refused(
 ) -> None:
     path = write_package(tmp_path / "p.argosmodel", small_model, tokenizer.model, **metadata)
     with pytest.raises(ImportedModelError, match=expected):
-        import_ctranslate2(path, ASKED)
+        import_ctranslate2(path, WANTED)
 
 
 def test_the_target_prefix_starts_every_translation(small_model: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 
 TRANSLATOR = ROOT / ".clients" / "node_modules" / "@browsermt" / "bergamot-translator" / "worker"
 NODE = shutil.which("node")
-ASKED = ImportOptions("en", "de", max_source_tokens=100, max_target_tokens=100)
+WANTED = ImportOptions("en", "de", max_source_tokens=100, max_target_tokens=100)
 TRAINING_STEPS = 1000
 SCRIPT = Path(__file__).with_name("bergamot.js")
 
@@ -48,7 +48,7 @@ def translate_by_firefox(folder: Path, precision: str, texts: Sequence[str]) -> 
 
 def translate(folder: Path, texts: Sequence[str]) -> list[str]:
     """Returns greedy translations of the import, each cut as Firefox's translator cuts it: at twice the source."""
-    exportable = import_marian_files(folder, ASKED)
+    exportable = import_marian_files(folder, WANTED)
     bundle = write_imported(exportable, folder / "bundle", texts[:3])
     found = GraphDecoder(open_sessions(bundle, "cpu")).translate([tuple(encode(text)) for text in texts])
     cut = [result.target_ids[: 2 * len(encode(text))] for result, text in zip(found, texts, strict=True)]

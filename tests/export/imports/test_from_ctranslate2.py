@@ -24,7 +24,7 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from dragoman.model.weights import TransformerWeights
 from tests.conftest import WORDS
 from tests.support.comparisons import compare, write_imported
-from tests.support.ctranslate2_models import ASKED, LIMIT, make_model, model_file, refusal, translate, write_model
+from tests.support.ctranslate2_models import LIMIT, WANTED, make_model, model_file, refusal, translate, write_model
 from tests.support.marian import make_texts, marian_vocabulary, trained_marian, write_marian
 from tests.support.toy import OPTIONS, toy_test_sentences
 
@@ -83,7 +83,7 @@ def ctranslate2_adds_suffix(folder: Path) -> bool:
 def test_models_translate_like_ctranslate2(options: str, tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
     model = make_model(tokenizer, **MODELS[options])
     folder = write_model(tmp_path / "m", spec_of(model, tokenizer.source_pieces), tokenizer=tokenizer)
-    exportable = import_ctranslate2(folder, ASKED)
+    exportable = import_ctranslate2(folder, WANTED)
     check_same_as_ctranslate2(folder, exportable, texts)
     assert isinstance(exportable.model, TransformerWeights)
     assert exportable.model.config.tie_embeddings == model.config.tie_embeddings
@@ -112,7 +112,7 @@ def test_an_unknown_piece_that_the_vocabulary_lacks_is_appended(
     pieces = ["<other>" if piece == "<unk>" else piece for piece in json.loads(path.read_text(encoding="utf-8"))]
     written = pieces[: len(pieces) - dropped]
     path.write_text(json.dumps(written), encoding="utf-8")
-    exportable = import_ctranslate2(folder, ASKED)
+    exportable = import_ctranslate2(folder, WANTED)
     assert isinstance(exportable.tokenizer, PieceTokenizer)
     assert exportable.tokenizer.source_pieces == (*written, "<unk>")
     check_same_as_ctranslate2(folder, exportable, texts)
@@ -134,12 +134,12 @@ def test_positions_that_ctranslate2_computes_and_scales_by_a_factor_are_the_same
     for stack in (spec.encoder, spec.decoder):
         change(stack)
     folder = write_model(tmp_path / "m", spec, tokenizer=tokenizer)
-    check_same_as_ctranslate2(folder, import_ctranslate2(folder, ASKED), texts)
+    check_same_as_ctranslate2(folder, import_ctranslate2(folder, WANTED), texts)
 
 
 def test_source_prefix_and_suffix_follow_the_configuration(model_folder: Path, texts: Texts) -> None:
     change_config(model_folder, add_source_eos=False, add_source_bos=True)
-    exportable = import_ctranslate2(model_folder, ASKED)
+    exportable = import_ctranslate2(model_folder, WANTED)
     assert exportable.source_suffix == ()
     assert exportable.directions[0].source_prefix == (2,)
     tokenizer = exportable.tokenizer
@@ -158,7 +158,7 @@ def test_separate_vocabularies_of_different_sizes_are_read(tokenizer: Tokenizer,
     spec.decoder.projection.weight = spec.decoder.projection.weight[:fewer]
     spec._vocabularies["target"] = [list(pieces[:fewer])]
     folder = write_model(tmp_path / "m", spec, tokenizer=tokenizer)
-    exportable = import_ctranslate2(folder, ASKED)
+    exportable = import_ctranslate2(folder, WANTED)
     check_same_as_ctranslate2(folder, exportable, texts)
     assert exportable.model.vocabulary_size == len(pieces)
 
@@ -166,7 +166,7 @@ def test_separate_vocabularies_of_different_sizes_are_read(tokenizer: Tokenizer,
 def test_a_vocabulary_without_padding_gets_a_token_for_it(tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
     pieces = ["never", *tokenizer.source_pieces[1:]]
     folder = write_model(tmp_path / "m", spec_of(make_model(tokenizer), pieces), tokenizer=tokenizer)
-    exportable = import_ctranslate2(folder, ASKED)
+    exportable = import_ctranslate2(folder, WANTED)
     assert exportable.model.pad_id == len(pieces) == exportable.model.vocabulary_size - 1
     check_same_as_ctranslate2(folder, exportable, texts)
 
@@ -188,7 +188,7 @@ def test_a_converted_marian_model_translates_like_ctranslate2(kind: str, tmp_pat
 @pytest.mark.parametrize("options", ["default", "modern"])
 def test_a_bundle_has_the_tokens_of_pytorch(options: str, tokenizer: Tokenizer, texts: Texts, tmp_path: Path) -> None:
     spec = spec_of(make_model(tokenizer, **OPTIONS[options]), tokenizer.source_pieces)
-    exportable = import_ctranslate2(write_model(tmp_path / "m", spec, "int8", tokenizer), ASKED)
+    exportable = import_ctranslate2(write_model(tmp_path / "m", spec, "int8", tokenizer), WANTED)
     comparisons = compare(write_imported(exportable, tmp_path / "bundle", texts[:20]), exportable, texts)
     assert len(comparisons) == SENTENCES
     assert [comparison.text for comparison in comparisons if not comparison.identical] == []
@@ -196,17 +196,17 @@ def test_a_bundle_has_the_tokens_of_pytorch(options: str, tokenizer: Tokenizer, 
 
 def test_vocabularies_of_earlier_versions_are_read(model_folder: Path) -> None:
     pieces = json.loads((model_folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
-    before = import_ctranslate2(model_folder, ASKED).tokenizer
+    before = import_ctranslate2(model_folder, WANTED).tokenizer
     (model_folder / "shared_vocabulary.json").unlink()
     (model_folder / "shared_vocabulary.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    assert import_ctranslate2(model_folder, ASKED).tokenizer.source_pieces == before.source_pieces
+    assert import_ctranslate2(model_folder, WANTED).tokenizer.source_pieces == before.source_pieces
     assert ctranslate2.contains_model(str(model_folder))
 
 
 @pytest.mark.parametrize(("version", "start"), [(5, "<s>"), (3, "</s>")])
 def test_old_variables_replace_the_configuration(model_folder: Path, texts: Texts, version: int, start: str) -> None:
     """Such a model has no configuration file, and one option for both stacks."""
-    after = import_ctranslate2(model_folder, ASKED).network.state_dict()
+    after = import_ctranslate2(model_folder, WANTED).network.state_dict()
     variables = read_model_file(model_folder / "model.bin").variables
     flags = {"with_source_eos": True, "with_target_bos": start == "<s>"}
     earlier: dict[str, Variable] = {name: np.array(value, np.int8) for name, value in flags.items()}
@@ -214,7 +214,7 @@ def test_old_variables_replace_the_configuration(model_folder: Path, texts: Text
     earlier["num_heads"] = np.array(4, np.int8)
     (model_folder / "model.bin").write_bytes(model_file(earlier, version=version, revision=4))
     (model_folder / "config.json").unlink()
-    exportable = import_ctranslate2(model_folder, ASKED)
+    exportable = import_ctranslate2(model_folder, WANTED)
     found = exportable.network.state_dict()
     assert all(np.array_equal(found[name], after[name]) for name in after)
     assert exportable.model.bos_id == {"<s>": 2, "</s>": 3}[start]
@@ -261,7 +261,7 @@ def test_earlier_specifications_translate_alike(
     content = model_file(variables, version=version, revision=revision, specification=specification)
     (folder / "model.bin").write_bytes(content)
     (folder / "config.json").unlink()
-    check_same_as_ctranslate2(folder, import_ctranslate2(folder, ASKED), texts)
+    check_same_as_ctranslate2(folder, import_ctranslate2(folder, WANTED), texts)
 
 
 @pytest.mark.parametrize(
@@ -287,4 +287,4 @@ def test_heads_that_the_file_names_give_the_alignments(
     if isinstance(expected, str):
         assert refusal(path).endswith(expected)
     else:
-        assert [(head.layer, head.head) for head in import_ctranslate2(path, ASKED).alignment_heads] == expected
+        assert [(head.layer, head.head) for head in import_ctranslate2(path, WANTED).alignment_heads] == expected

@@ -24,7 +24,7 @@ from tests.support.search_reference import search
 
 LIMIT = 20
 GOLDEN = make_texts(8, 5)
-ASKED = ImportOptions("en", "de", max_source_tokens=80, max_target_tokens=LIMIT)
+WANTED = ImportOptions("en", "de", max_source_tokens=80, max_target_tokens=LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def expected_of(student: Student, source: Sequence[int], beam_size: int) -> tupl
 
 
 def test_every_token_is_that_of_the_equations(student: Student, texts: tuple[str, ...], tmp_path: Path) -> None:
-    exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
+    exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), WANTED)
     bundle = write_imported(exportable, tmp_path / "bundle", GOLDEN)
     sources = [encode(text) for text in texts]
     assert [list(exportable.source_ids((), text)) for text in texts] == sources
@@ -115,7 +115,7 @@ def test_a_damaged_tensor_is_refused_by_its_name(entry: Entry, expected: str) ->
 def test_another_unit_is_refused_by_the_option(option: str, value: object, student: Student, tmp_path: Path) -> None:
     folder = write_student(tmp_path / "m", student, "npz", **{option: value})
     with pytest.raises(ImportedModelError, match=option):
-        import_marian_files(folder, ASKED)
+        import_marian_files(folder, WANTED)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -138,7 +138,7 @@ def test_a_folder_of_firefox_is_installed_by_its_path(folder: Path, tmp_path: Pa
 
 def test_8_bits_change_few_translations_and_no_batch_any(student: Student, tmp_path: Path) -> None:
     """States are kept in 16 bits, so that errors do not add up."""
-    exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
+    exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), WANTED)
     kinds = ("fp32", "int8")
     floats, integers = (write_imported(exportable, tmp_path / kind, GOLDEN, precision=kind) for kind in kinds)
     sources = [encode(text) for text in make_texts(9, 12)]
@@ -149,7 +149,7 @@ def test_8_bits_change_few_translations_and_no_batch_any(student: Student, tmp_p
 
 def test_golden_sentences_are_those_of_the_graphs(student: Student, tmp_path: Path) -> None:
     """The search in NumPy makes them."""
-    exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), ASKED)
+    exportable = import_marian_files(write_student(tmp_path / "m", student, "npz"), WANTED)
     bundle = write_imported(exportable, tmp_path / "bundle", GOLDEN)
     expected = [sentence.target_ids for sentence in bundle.golden]
     assert targets(bundle, [sentence.source_ids for sentence in bundle.golden], 1) == expected

@@ -26,7 +26,7 @@ from dragoman.model.tokenizer.tokenizer import Tokenizer
 from tests.support.ctranslate2_models import translate
 from tests.support.toy import random_model
 
-ASKED = ImportOptions("en", "de", max_source_tokens=60, max_target_tokens=20)
+WANTED = ImportOptions("en", "de", max_source_tokens=60, max_target_tokens=20)
 SENTENCES = 200
 WORDS = ("alpha", "beta", "gamma", "delta", "one", "two", "three", "house", "garden", "river")
 CONFIG: dict[str, Any] = {"type": "transformer", "transformer-heads": 4, "enc-depth": 2, "dec-depth": 2}
@@ -114,7 +114,7 @@ def test_ctranslate2_translates_alike(kind: str, write: Write, tmp_path: Path, m
     monkeypatch.setattr(converter, "_make_sinusoidal_position_encodings", marian_encodings)
     vocabularies = [str(folder / "opus.vocab.yml")] * 2
     theirs = Path(MarianConverter(str(folder / "model.npz"), vocabularies).convert(str(tmp_path / "ct2")))
-    exportable = import_marian_files(folder, ASKED)
+    exportable = import_marian_files(folder, WANTED)
     random = np.random.default_rng(1)
     texts = [" ".join(random.choice(WORDS, random.integers(1, 8))) for _ in range(SENTENCES)]
     sources = [exportable.source_ids((), text) for text in texts]
@@ -147,7 +147,7 @@ def test_another_computation_is_refused_by_name(option: str, value: object, writ
     content = yaml.safe_dump({**CONFIG, option: value}).encode()
     np.savez(folder / "model.npz", **{**stored, "special:model.yml": np.frombuffer(content, np.int8)})
     with pytest.raises(ImportedModelError, match=f"{option}: {value}: expected"):
-        import_marian_files(folder, ASKED)
+        import_marian_files(folder, WANTED)
 
 
 def test_unknown_and_missing_tensors_are_refused_by_name(write: Write) -> None:
@@ -156,11 +156,11 @@ def test_unknown_and_missing_tensors_are_refused_by_name(write: Write) -> None:
         stored = {name: archive[name] for name in archive.files}
     np.savez(folder / "model.npz", **stored, encoder_extra=np.zeros((2, 2), np.float32))
     with pytest.raises(ImportedModelError, match="encoder_extra: unsupported tensor"):
-        import_marian_files(folder, ASKED)
+        import_marian_files(folder, WANTED)
     del stored["decoder_l2_context_Wq"]
     np.savez(folder / "model.npz", **stored)
     with pytest.raises(ImportedModelError, match="decoder_l2_context_Wq: missing tensor"):
-        import_marian_files(folder, ASKED)
+        import_marian_files(folder, WANTED)
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
@@ -168,7 +168,7 @@ def test_a_file_that_is_no_archive_is_refused(content: bytes, write: Write) -> N
     folder = write("base")
     (folder / "model.npz").write_bytes(content)
     with pytest.raises(ImportedModelError, match=r"expected a \.npz file"):
-        import_marian_files(folder, ASKED)
+        import_marian_files(folder, WANTED)
 
 
 def test_pieces_of_a_vocabulary_are_plain_quoted_escaped_or_long(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_aliases_of_a_configuration_take_no_memory(write: Write) -> None:
         stored = {name: archive[name] for name in archive.files}
     np.savez(folder / "model.npz", **{**stored, "special:model.yml": np.frombuffer(content, np.int8)})
     with pytest.raises(ImportedModelError, match="transformer-tied-layers: list: expected"):
-        import_marian_files(folder, ASKED)
+        import_marian_files(folder, WANTED)
 
 
 def test_a_folder_is_exported_and_served_by_its_path(write: Write, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_mutated_model_is_imported_or_refused_in_one_line(data: st.DataObject,
         content[data.draw(near)] = data.draw(st.integers(0, 255))
     (fuzzed / "model.npz").write_bytes(content)
     try:
-        import_marian_files(fuzzed, ASKED)
+        import_marian_files(fuzzed, WANTED)
     except ImportedModelError as error:
         assert str(error).isprintable()  # noqa: PT017 - some mutations change weights only
 

@@ -276,7 +276,7 @@ def test_refusals_beyond_a_rate_are_late_and_delay_nobody_else(serve: Serve) -> 
         await expect(counts, INVALID, 4)
         assert await server.serves_others()
         assert counts[INVALID] == 4
-        # From then on, none waits for its message, whose time is shorter.
+        # After that, no call waits for its message, which has a shorter time.
         refused = {"protocol": "grpc", "outcome": InvalidRequestError.reason}
         await asyncio.to_thread(eventually, lambda: server.live.metric("requests_total", **refused) == 10)
         server.live.leap(NEVER_SECONDS + 1)

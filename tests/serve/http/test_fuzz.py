@@ -73,8 +73,8 @@ def chunks(draw: st.DrawFn, body: bytes) -> bytes:
     for size in sizes:
         piece, body = body[:size], body[size:]
         wrong = [b"-1", b"0x1", b"%X" % (len(piece) + 1), b"f" * 20, b""]
-        told = draw(st.sampled_from([b"%x" % len(piece)] * 6 + wrong)) + draw(EXTENSIONS)
-        content += told + draw(ENDS) + piece + draw(ENDS)
+        head = draw(st.sampled_from([b"%x" % len(piece)] * 6 + wrong)) + draw(EXTENSIONS)
+        content += head + draw(ENDS) + piece + draw(ENDS)
     last = draw(LAST_CHUNKS)
     return content + b"%x\r\n%b\r\n" % (len(body), body) + last if body else content + last
 

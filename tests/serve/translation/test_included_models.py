@@ -56,7 +56,7 @@ def assert_kept(text: str, translation: str) -> None:
         assert not is_word(translation[end : end + 1])
     if has_letter_outside(text, FINDER.spans(text)):
         assert has_letter_outside(translation, FINDER.spans(translation))
-    # Of several sentences, only those with placeholders have a limit.
+    # A text of several sentences has a limit only for those with placeholders.
     if FINDER.spans(text) and not re.search(r"[.!?]\s", text):
         assert len(text) <= 4 * len(translation) <= 16 * len(text)
 

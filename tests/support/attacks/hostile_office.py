@@ -55,7 +55,7 @@ def _xliff(body: str) -> bytes:
     return f'<xliff version="1.2"><file>{body}</file></xliff>'.encode()
 
 
-# Of the formats that are no plain text.
+# The documents are of the formats that are no plain text.
 WRITERS: dict[str, Callable[[str], bytes]] = {"docx": _docx, "pptx": _pptx, "odt": _odt, "xlf": _xliff}
 
 

@@ -92,13 +92,13 @@ async def open_and_close(link: Link) -> None:
 idle_after_answer = hold_after(head("GET", "/healthz"))
 half_header = hold_after(ENDLESS_HEAD)
 slow_header = drip_after(ENDLESS_HEAD)
-# With the longest deadline.
+# This one has the longest deadline.
 missing_body = drip_after(BEGUN_BODY, b"")
 slow_body = drip_after(BEGUN_BODY)
 slow_chunks = drip_after(
     head("POST", "/v1/translate", JSON, "transfer-encoding: chunked") + b'1\r\n"\r\n', b"1\r\na\r\n"
 )
-# For clients that never read.
+# Clients that never read send this one.
 large_answers = hold_after((head("GET", "/openapi.json") + post({"text": [GAPS]})) * 8)
 events = hold_after(post({"text": [GAPS] * 8}, "/v1/translate/stream"))
 pipelined = pour(head("GET", "/readyz") * 100)
