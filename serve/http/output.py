@@ -117,4 +117,7 @@ class Output:
         self._transport.write(piece)
 
     def _buffered_bytes(self) -> int:
+        # asyncio's TLS transport loses its protocol at the second `close`, and its buffer with it.
+        if getattr(self._transport, "_ssl_protocol", self) is None:
+            return 0
         return self._transport.get_write_buffer_size() + (0 if self._tls is None else self._tls.unsent_bytes)
